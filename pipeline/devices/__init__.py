@@ -1,6 +1,6 @@
 """Producers, which report for many devices, and their inputs: change logs, item logs, live rows.
 
-Start with `producer`: enroll, report, close. `epoch_records` turns its drawings into records, open
+Start with `producer`: enroll, report, close. `epoch_records` encodes its reports as records, open
 or sealed, and `producer_store` saves them. `producer_input` feeds it from a file or from live rows,
 `produce_topic` from a topic of events (`topic_input`). `record_files` reads files of every format,
 `row_reader` interprets their texts; `rows` and `tables` are shared by `change_log`, `item_log` and

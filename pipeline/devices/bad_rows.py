@@ -61,8 +61,8 @@ class BadRows:
     """Number of bad rows of an input, and the first of them in the order of the file.
 
     Attributes:
-        reasons: Reasons in the order met; beyond a maximum, further ones are counted with the last.
-        place: Text before the number of a row, if that is not the line of a file.
+        reasons: Reasons in order of appearance; beyond a maximum, new ones count as the last one.
+        place: Text before the number of a row, if that number is not the line of a file.
     """
 
     name: str
@@ -73,7 +73,7 @@ class BadRows:
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
-        """Return this summary with more rows and `untold` others, bad for the last one's reason."""
+        """Return the summary with more rows, and `untold` further ones with the last reason."""
         if not rows:
             return replace(self, total=self.total + untold)
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]

@@ -1,7 +1,7 @@
 """Read lines without buffering a record that is too long.
 
-Malformed files are read through, or rejected, within a few megabytes of memory. Examples are one
-endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to gigabytes.
+Malformed files are read to the end, or rejected, within a few megabytes of memory: for example, one
+endless line, a quote that is never closed, or a few kilobytes of gzip that unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Self, TextIO
 RECORD_CAP = 1 << 20
 """Maximum characters of one record, including line ends."""
 LINE_CAP = 1 << 30
-"""Maximum characters of a line; the input is not a log if it has a longer one."""
+"""Maximum characters of a line; an input with a longer line is rejected."""
 
 
 class EndlessLineError(ValueError):
-    """A line does not end."""
+    """A line is longer than `LINE_CAP`."""
 
 
 class BoundedLines:
-    """Yield lines, and reject those that make a record too long.
+    """Yield lines, and reject lines that make a record too long.
 
-    A file is read no further than needed.
+    A file is read only as far as needed.
 
     Attributes:
         taken: Number of whole lines read.
@@ -44,8 +44,8 @@ class BoundedLines:
     def __next__(self) -> str:
         """Return the next line.
 
-        Raises `csv.Error` if the record is too long; the line that makes it so has been skipped.
-        Raises `EndlessLineError` if that line does not end.
+        Raises `csv.Error` if the line makes the record too long; the line has then been skipped.
+        Raises `EndlessLineError` if the line is longer than `LINE_CAP`.
         """
         line = self._next()
         self.taken += 1
@@ -54,7 +54,7 @@ class BoundedLines:
         self.batch += length
         if self.record > RECORD_CAP:
             self._pass_over(line)
-            raise csv.Error(f"more than {RECORD_CAP:,} characters")
+            raise csv.Error(f"a record has more than {RECORD_CAP:,} characters")
         return line
 
     def _pass_over(self, piece: str) -> None:
@@ -63,7 +63,7 @@ class BoundedLines:
             length += len(piece)
             if length > LINE_CAP:
                 raise EndlessLineError(
-                    f"a line of more than {LINE_CAP:,} characters; expected a log"
+                    f"a line has more than {LINE_CAP:,} characters; expected one row per line"
                 )
             try:
                 piece = self._next()

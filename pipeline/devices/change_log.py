@@ -31,13 +31,13 @@ class ChangeLog:
     A row that repeats its user's current value is not a change and is not stored.
 
     Attributes:
-        users: Sorted; includes users without changes. Indices below are positions in it.
-        epochs: int32 (changes,), from 1 to `last_epoch`, ascending.
-        user_indices: int32 (changes,).
-        values: (changes,) in the domain's dtype, int8 for 0 and 1.
+        users: User names, sorted, including users without changes.
+        epochs: Epoch of each change; int32, shape (changes,), from 1 to `last_epoch`, ascending.
+        user_indices: Index in `users` of each change; int32, shape (changes,).
+        values: New value of each change; shape (changes,), in the domain's dtype (int8 for 0/1).
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
-        on_user_list: True if `users` are those of a user list; otherwise they are all users with a
+        on_user_list: True if `users` come from a user list; otherwise they are all users with a
             row, at any position and with any value.
         unknown_users: Number of users with rows that are not on the user list; the rows are unused.
     """
@@ -54,21 +54,21 @@ class ChangeLog:
     unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return views (m,) and (m,): users who change in an epoch, ascending, and their values."""
+        """Return views of the indices of users who change in an epoch, ascending, and values."""
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
     def values_at(self, epoch: int) -> NDArray[Any]:
-        """Return all values (users,) at the end of an epoch; at 0, the initial ones."""
+        """Return the values of all users at the end of an epoch, shape (users,); 0 is the start."""
         values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
         stop = np.searchsorted(self.epochs, epoch, side="right")
-        # In reverse order, the first change of a user is its last one.
+        # In reverse order, a user's first change is the latest one.
         users, last = np.unique(self.user_indices[:stop][::-1], return_index=True)
         values[users] = self.values[:stop][::-1][last]
         return values
 
     def values_by_epoch(self) -> Iterator[NDArray[Any]]:
-        """Yield the values of all users at epochs 1, 2, ...; the array is changed in place."""
+        """Yield the values of all users at epochs 1, 2, ... in one array, changed in place."""
         values = np.full(len(self.users), self.initial, self.values.dtype)
         for epoch in range(1, self.last_epoch + 1):
             users, changed = self.changes_at(epoch)
@@ -78,8 +78,8 @@ class ChangeLog:
     def ground_truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
         """Count the users with value 1, or with each of the items, per epoch.
 
-        Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items, which must
-        be the domain the log was read with.
+        Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items. `domain`
+        must be the domain with which the log was read.
         """
         order = np.lexsort((self.epochs, self.user_indices))
         users, values = self.user_indices[order], self.values[order].astype(np.intp)
@@ -107,19 +107,19 @@ def load_change_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ChangeLog:
-    """Read a change log, plain or gzip, independent of its name.
+    """Read a change log, plain or gzip, whatever its file name.
 
     The file is CSV unless `input_format` says otherwise. Its first line names the columns in any
     order: ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times
     are ISO 8601 or unix seconds, and require a `calendar`. Other columns are not used.
 
-    * The last row placed in an epoch gives its value.
-    * Rows before epoch 1 give the initial value. Without a value, they only list their user.
+    * The last row of a user in an epoch determines the epoch's value.
+    * Rows before epoch 1 determine the initial value. Without a value, they only list their user.
     * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
       the log ends with its last row if that is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. So are rows that contradict
-      an earlier line for the same user and epoch, unless ``input_format.duplicates`` selects one of
-      them. In a log with times, this is the same user and time.
+      an earlier line for the same user and epoch (or time, in a log with times), unless
+      ``input_format.duplicates`` selects one of them.
     * `users` is the user list, with or without rows. If None, it is all users with a row, including
       bad rows and rows outside the horizon.
 
@@ -163,7 +163,7 @@ def load_change_log(
 
 
 def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadRows]:
-    """Return the first line of each user and position, and the bad rows.
+    """Return the first row of each user and position, and `read.bad_rows` with the contradictions.
 
     The table must be sorted by user, position and line.
     """
@@ -183,7 +183,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
 
 
 def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
-    """Return the rows that count, by user and position, and the number of differing rows."""
+    """Return the row that `rule` selects per user and position, and how many others differ."""
     order = np.lexsort((precedence(table.lines, table.values, rule), table.positions, table.users))
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)

@@ -13,7 +13,7 @@ from dpstream.pipeline.values.times import shown
 
 HEADER_NEEDS = "the columns user, value and epoch or time"
 _SEPARATORS = {";": ";", "\t": "tab", "|": "|", ",": ","}
-# Common names of these columns, suggested to the operator.
+# Common names of the columns, which messages suggest.
 _OFTEN = {
     "user": ("user_id", "userid", "student_id", "customer_id", "id", "name", "who", "device"),
     "value": ("state", "status", "val", "amount", "label", "item"),
@@ -44,7 +44,7 @@ class Columns:
 
     @classmethod
     def in_order(cls, placing: Placing, *, crowd: bool, unused: tuple[str, ...] = ()) -> Columns:
-        """Return the columns of records split into user, position, value and, if any, crowd."""
+        """Return the columns of records that consist of user, position, value and any crowd."""
         return cls(
             width=3 + crowd,
             user=0,
@@ -68,17 +68,17 @@ class Columns:
     ) -> Columns:
         """Find the columns of a header by name, in any order and any case.
 
-        With `live`, rows without epoch and time count on arrival. `crowd` is the column of a user's
-        crowd. `name` and `where` locate the header in messages.
+        With `live`, rows without epoch and time are placed by arrival. `crowd` is the column of a
+        user's crowd. `name` and `where` locate the header in messages.
 
-        Raises `InputError` if a column is missing or named twice, or both epoch and time are there.
+        Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """
         names = [field.strip().casefold() for field in header]
         if "\0" in "".join(names) or not is_text("".join(names)):
             read_as = input_format.encoding or "UTF-8"
             raise InputError(
                 f"{name}: {where} is not {read_as} text; expected {HEADER_NEEDS}. For another "
-                "encoding, give --encoding cp1252, or utf-16-le"
+                "encoding, use --encoding, such as --encoding cp1252"
             )
         called = {
             column: input_format.columns.name_of(column).strip().casefold()
@@ -98,21 +98,21 @@ class Columns:
             raise InputError(no_such_columns(name, header, missing, input_format, where))
         if len(placings) > 1:
             raise InputError(
-                f"{name}: the header has both epoch and time; rename the one to ignore"
+                f"{name}: the header has both epoch and time; rename the column to ignore"
             )
         (placing,) = placings
         crowd = None if crowd is None else crowd.strip().casefold()
         if crowd is not None and crowd not in names:
             raise InputError(
                 f"{name}: {where}: got {shown(input_format.separator.join(header))}; expected the "
-                f"column {crowd}, which contains the job's crowds"
+                f"column {crowd} with the users' crowds"
             )
         position = called.get(placing, "")
         used = [called["user"], called["value"], *([position] if position else [])]
         used += [] if crowd is None else [crowd]
         for column in used:
             if names.count(column) > 1:
-                raise InputError(f"{name}: the header contains the column {column} twice")
+                raise InputError(f"{name}: the header has column {column} twice; expected it once")
         return cls(
             width=len(names),
             user=names.index(called["user"]),
@@ -142,7 +142,7 @@ def is_text(text: str) -> bool:
 def no_such_columns(
     name: str, header: Sequence[str], missing: Sequence[str], input_format: InputFormat, where: str
 ) -> str:
-    """Return a message with the `missing` and the present columns, and how to map them."""
+    """Return a message with the missing columns, the existing ones, and how to map them."""
     needed = HEADER_NEEDS
     if input_format.columns != AS_IT_IS.columns:
         called = [
@@ -157,13 +157,13 @@ def no_such_columns(
         sign for sign in _SEPARATORS if sign != input_format.separator and sign in "".join(header)
     ]
     if len(header) == 1 and other:
-        return f"{text}. Is {_SEPARATORS[other[0]]!r} the separator? Give --separator " + (
+        return f"{text}. Is {_SEPARATORS[other[0]]!r} the separator? Use --separator " + (
             f"'{other[0]}'" if other[0] != "\t" else "tab"
         )
     there = ", ".join(map(shown, header[:_NAMES_SHOWN]))
     flags = " ".join(f"--column {column}={guess}" for column, guess in _guesses(header, missing))
     return (
-        f"{text}. Columns found: {there}. To map them, give {flags}, or set input: "
+        f"{text}. Columns found: {there}. To map them, use {flags}, or set input: "
         f"{{columns: {{...}}}} in the job file"
     )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 def precedence(
     lines: NDArray[np.int64], values: NDArray[np.integer], rule: str
 ) -> NDArray[np.int64]:
-    """Return int64 sort keys by the rule first, last, largest or smallest; others mean first."""
+    """Return int64 sort keys of rows in the order of `rule`'s preference."""
     match rule:
         case "last":
             return -lines.astype(np.int64)
@@ -26,7 +26,7 @@ def precedence(
 
 
 def ranked(items: list[int], rule: str | None) -> list[int]:
-    """Sort items by a rule's preference; None means first.
+    """Sort items by `rule`'s preference; None means first.
 
     >>> ranked([5, 9, 2], "largest"), ranked([5, 9, 2], "last"), ranked([5, 9, 2], None)
     ([9, 5, 2], [2, 9, 5], [5, 9, 2])
@@ -45,12 +45,12 @@ class RowAction(Enum):
     """Effect of a row on its user's value.
 
     Attributes:
-        NEWER: It counts.
-        SAME: It repeats the known value.
-        OLDER: A later one was read before.
-        PREFERRED: Of several for the same time, the rule selects it.
-        PASSED_OVER: Of several for the same time, the rule selects another.
-        CONTRADICTS: It differs for the same time, and no rule selects one.
+        NEWER: The row is newer than known ones, so its value counts.
+        SAME: The row repeats the known value.
+        OLDER: A row for a later time was read before, so this one has no effect.
+        PREFERRED: Of several rows for the same time, the rule selects this one.
+        PASSED_OVER: Of several rows for the same time, the rule selects another one.
+        CONTRADICTS: A row for the same time has another value, and no rule selects one of them.
     """
 
     NEWER = auto()
@@ -79,8 +79,8 @@ def row_action(
     >>> row_action(None, (3, 20), 2, 0)
     <RowAction.OLDER: 3>
 
-    Positions are in time. `rule` None and reject allow no differing rows of the same time. `newest`
-    is position and value of the row that counts so far, or None.
+    `position` is a time or epoch. With `rule` None or reject, rows for the same time must not
+    differ. `newest` is the position and value of the row that counts so far, or None.
     """
     if newest is None or position > newest[0]:
         return RowAction.NEWER

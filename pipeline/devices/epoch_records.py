@@ -1,4 +1,4 @@
-"""Encode a drawn epoch of a producer as records, for every parallel shuffler."""
+"""Encode a producer's randomized reports of an epoch as records, for every parallel shuffler."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DrawnEpoch:
-    """Drawing of one epoch by a producer.
+    """Properties of one epoch of a producer whose reports have been drawn.
 
     Attributes:
         enrollment: Enrollment id of the producer, 16 bytes.
-        drawing: Random bytes unique to this drawing, 8 bytes.
-        most: Maximum number of reports, where the actual number is secret; None elsewhere.
+        drawing: Random id of this draw of reports, 8 bytes.
+        most: Maximum number of reports, if the actual number is secret; otherwise None.
     """
 
     job: DeployedJob
@@ -41,8 +41,8 @@ class DrawnEpoch:
     ) -> Iterator[tuple[Role, Iterator[bytes]]]:
         """Yield the topic and records of each parallel shuffler's part of the reports.
 
-        The shuffler that decides windows comes last. `reports` has shape (n, width), or is counted.
-        Raises `CodecError` if there are more reports than records can hold.
+        The shuffler that finalizes windows comes last. `reports` has shape (n, width), or is
+        `CountedMessages`. Raises `CodecError` if there are more reports than records can hold.
         """
         roles, parts, most = self.job.route.reports, [reports], self.most
         if len(roles) > 1:
@@ -65,7 +65,7 @@ class DrawnEpoch:
         return [(chunk, None) for chunk in split_messages(words)] if words.rows else []
 
     def _words(self, reports: Reports, generator: np.random.Generator) -> Messages:
-        """Return the messages to send, in an order that does not tell reports from dummies."""
+        """Return the messages to send, in an order that hides which ones are dummy messages."""
         if isinstance(reports, CountedMessages):
             return Messages(reports.values, reports.counts)
         if self.job.protocol_entry.shuffling is None:

@@ -1,7 +1,7 @@
 """Example logs: the labeled example of each user, the same at every epoch.
 
-A file has one row per user, in any order. Its first line names the columns: ``user``, ``class``,
-and the features, which are all others, in their order.
+A file has one row per user, in any order. Its first line names the columns: ``user`` and ``class``;
+all other columns are the features, in order.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ExampleLog:
     """Examples of all users; attributes not listed are those of `ChangeLog`.
 
     Attributes:
-        users: Sorted.
-        examples: int16 (users, 1 + features), as defined by `ExampleDomain`; zeros for a listed
-            user without a usable row.
+        users: User names, sorted.
+        examples: Class and features of each user; int16, shape (users, 1 + features), as defined by
+            `ExampleDomain`; zeros for a listed user without a usable row.
     """
 
     users: tuple[str, ...]
@@ -51,11 +51,11 @@ class ExampleLog:
             yield self.examples
 
     def ground_truth(self, domain: ValueDomain) -> NDArray[np.int64]:
-        """Return an array of shape (last_epoch, 0), as nothing is counted."""
+        """Return an array of shape (last_epoch, 0), because nothing is counted."""
         return np.zeros((self.last_epoch, 0), np.int64)
 
     def ground_truths(self, domain: ValueDomain) -> GroundTruths:
-        """Return an empty ground truth: the estimated model has none in the input."""
+        """Return an empty ground truth: the input does not contain the model to estimate."""
         return CountedGroundTruths(self.ground_truth(domain))
 
 
@@ -68,9 +68,9 @@ def load_example_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ExampleLog:
-    """Read a CSV file of examples, plain or gzip, independent of its name.
+    """Read a CSV file of examples, plain or gzip, whatever its file name.
 
-    Of several rows of a user the first counts, and the others are bad.
+    If a user has several rows, the first counts and the other rows are bad.
     ``input_format.columns.value`` names the column of the class. Other arguments and all errors are
     those of `load_change_log`.
     """
@@ -97,7 +97,7 @@ def load_example_log(
                 if not fields:
                     continue
                 if len(fields) != width:
-                    reason = f"{len(fields)} fields; the header has {width}"
+                    reason = f"got {len(fields)} fields; the header has {width}"
                     found.append(BadRow(line, reason, anonymous=True))
                     continue
                 user = fields[user_at]
@@ -105,7 +105,7 @@ def load_example_log(
                     found.append(BadRow(line, problem, anonymous=True))
                     continue
                 if examples.get(user) is not None:
-                    found.append(BadRow(line, f"duplicate example of user {shown(user)}"))
+                    found.append(BadRow(line, f"second row of user {shown(user)}; expected one"))
                     continue
                 if input_format.decimal == ",":
                     fields = [field.replace(",", ".") for field in fields]
@@ -134,8 +134,8 @@ def _columns(
             )
     if len(names) - 2 != features:
         raise InputError(
-            f"{name}: {len(names) - 2:,} columns other than user and class; expected features: "
-            f"{features:,}"
+            f"{name}: got {len(names) - 2:,} columns other than user and class; expected "
+            f"{features:,}, one per feature"
         )
     return names.index(user), names.index(class_)
 

@@ -1,4 +1,4 @@
-"""Ground truth from the input, for comparison with estimates; never published itself."""
+"""Ground truth from the input, for comparison with estimates; it is never published."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GroundTruths(ABC):
 
     @abstractmethod
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """Return the true counts for an epoch's estimates: int64, shape (estimates,), same order.
+        """Return the true counts of what an epoch's estimates estimate: int64, shape (estimates,).
 
         None if the input lacks the estimated quantity, such as the accuracy of a learned model.
         """
@@ -28,10 +28,10 @@ class GroundTruths(ABC):
 
 
 class CountedGroundTruths(GroundTruths):
-    """Ground truth of inputs that are counted completely.
+    """Ground truth of inputs for which all counts are known.
 
-    `counts` is int64 (epochs,), the number of users with value 1 at epochs 1, 2, ..., or (epochs,
-    items). Without items, the estimated quantity is unknown.
+    `counts` is int64: the number of users with value 1, shape (epochs,), or with each item, shape
+    (epochs, items). Without items, the ground truth is unknown.
     """
 
     def __init__(self, counts: NDArray[np.int64]) -> None:
@@ -51,7 +51,6 @@ class ChangedGroundTruths(GroundTruths):
         self.last_epoch = ground_truths.last_epoch
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """See `GroundTruths`; for estimates of `dpstream.pipeline.results.changes`."""
         now = self._ground_truths.of(epoch, estimate)
         before = self._ground_truths.of(epoch - self._lag, estimate)
         return None if now is None or before is None else now - before

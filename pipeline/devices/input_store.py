@@ -1,8 +1,8 @@
-"""Persist a producer's topic input in the file of its draws.
+"""Persist a producer's topic input in the file that has its random draws.
 
-Two kinds of transactions change it. One adds the events read and the new offset. The other removes
-the rows of an epoch in the transaction that draws the epoch. At any moment, the file therefore
-shows of every event whether it is unread, waiting for its epoch, or drawn.
+Two kinds of transactions change it. One adds the events read and the new offset. The other draws an
+epoch and removes the epoch's rows. At any moment, the file therefore shows for every event whether
+it is unread, waiting for its epoch, or drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS input_users (
 """
 
 Value = int | list[int]
-"""Value of a row: a number of the job's domain, or several items."""
+"""Value of a row: an integer of the job's domain, or several items."""
 
 
 class WaitingRow(NamedTuple):
@@ -40,7 +40,7 @@ class WaitingRow(NamedTuple):
 
 
 class InputStore:
-    """Tables of a topic in the file of a producer's draws; methods raise `sqlite3.Error`."""
+    """Tables of a topic's events in a producer's file; methods raise `sqlite3.Error`."""
 
     def __init__(self, store: ProducerStore) -> None:
         self._store = store
@@ -48,7 +48,6 @@ class InputStore:
         self._connection.executescript(_SCHEMA)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Return a context that is atomic, and durable once left without an exception."""
         return self._store.transaction()
 
     def offsets(self) -> dict[int, int]:
@@ -66,7 +65,7 @@ class InputStore:
         )
 
     def rows_to(self, epoch: int) -> Iterator[WaitingRow]:
-        """Yield the waiting rows up to an epoch, by partition and in its order."""
+        """Yield the waiting rows up to an epoch, by partition, in log order."""
         found = self._connection.execute(
             "SELECT epoch, partition, event, user, position, value FROM input_rows "
             "WHERE epoch <= ? ORDER BY partition, event, rowid",
@@ -83,7 +82,7 @@ class InputStore:
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """Return position and value of each user's row that counts."""
+        """Return the position and value of the row that counts, by user."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
@@ -94,7 +93,7 @@ class InputStore:
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Add users with an event, or `listed` by an event without a value."""
+        """Add users who have an event; `listed` if it lists them without a value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",
@@ -102,7 +101,7 @@ class InputStore:
         )
 
     def users(self, *, listed: bool) -> list[str]:
-        """Return the users with an event, or the listed ones among them, sorted."""
+        """Return all users with an event, or if `listed`, only the listed ones; sorted."""
         found = self._connection.execute(
             "SELECT user FROM input_users WHERE listed >= ? ORDER BY user", (int(listed),)
         )

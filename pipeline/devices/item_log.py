@@ -37,10 +37,10 @@ class ItemLog:
     Attributes not listed are those of `ChangeLog`.
 
     Attributes:
-        users: Sorted; indices below are positions in it.
-        epochs: int32 (rows,), from 1 to `last_epoch`, ascending.
-        user_indices: int32 (rows,).
-        values: int64 (rows,), items from 1 on.
+        users: User names, sorted.
+        epochs: Epoch of each row; int32, shape (rows,), from 1 to `last_epoch`, ascending.
+        user_indices: Index in `users` of each row; int32, shape (rows,).
+        values: Item of each row, numbered from 1; int64, shape (rows,).
         slots: Maximum number of items of a user at an epoch.
     """
 
@@ -56,7 +56,7 @@ class ItemLog:
     unknown_users: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int64]]:
-        """Yield items at epochs 1, 2, ... in one reused array (users, slots), padded with 0."""
+        """Yield the items at epochs 1, 2, ... in one array, shape (users, slots), padded with 0."""
         values = np.zeros((len(self.users), self.slots), np.int64)
         for epoch in range(1, self.last_epoch + 1):
             users, items = self._rows_of(epoch)
@@ -66,7 +66,7 @@ class ItemLog:
             yield values
 
     def counts_at(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the items present at an epoch, ascending, and their numbers of users."""
+        """Return the items that occur at an epoch, ascending, and their user counts."""
         items, counts = np.unique(self._rows_of(epoch)[1], return_counts=True)
         return items, counts.astype(np.int64)
 
@@ -97,7 +97,7 @@ class _HeldGroundTruths(GroundTruths):
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog
-"""Values of all users by epoch."""
+"""Log with the values of all users by epoch."""
 
 
 def load_value_log(
@@ -111,7 +111,7 @@ def load_value_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
-    """Read a change, item or example log as the domain requires; see the loader of each."""
+    """Read a change, item or example log, as the domain requires; see the three loaders."""
     if isinstance(domain, ExampleDomain):
         return load_example_log(
             path,
@@ -145,11 +145,11 @@ def load_item_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ItemLog:
-    """Read a file of items, plain or gzip, independent of its name.
+    """Read a file of items, plain or gzip, whatever its file name.
 
     Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
-    used. If a user has more items at an epoch than `ValueDomain.slots`, those first in the file are
-    used, unless ``input_format.duplicates`` selects others.
+    used. If a user has more items at an epoch than `ValueDomain.slots`, the first ones in the file
+    are used, unless ``input_format.duplicates`` selects others.
     """
     assert domain.slots is not None
     reader = RowReader(domain, calendar, input_format)

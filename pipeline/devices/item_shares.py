@@ -21,8 +21,8 @@ _HEADER = ["item", "count"]
 def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
     """Read the counts of a CSV file ``item,count``, plain or gzip; None for other files.
 
-    Items are ignored: only the distribution of counts matters. Returns float64, shape (rows,),
-    without zeros. Raises `InputError` if the file or a row is malformed.
+    Item names are ignored: only the distribution of counts matters. Returns the positive counts,
+    float64. Raises `InputError` if the file or a row is malformed.
     """
     name = fspath(path)
     counts = []
@@ -45,9 +45,9 @@ def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
 
 
 def usual_shares(log: ItemLog) -> NDArray[np.float64]:
-    """Return the share of users with each item, averaged over the epochs with any item.
+    """Return the fraction of users with each item, averaged over the epochs that have items.
 
-    Returns float64, shape (items,), for items that occur. Raises `InputError` if none does.
+    Returns float64, shape (items,), for the items that occur. Raises `InputError` if none occurs.
     """
     items, rows = np.unique(log.values, return_counts=True)
     if not len(items):

@@ -36,8 +36,8 @@ class Keys:
     ['bob', '4', '']
 
     Attributes:
-        placing: Source of a record's epoch; by arrival, its timestamp.
-        position: Key of the epoch or time; empty by arrival.
+        placing: Source of a record's epoch; for `Placing.ARRIVAL`, the record's timestamp.
+        position: Key of the epoch or time; empty for `Placing.ARRIVAL`.
         crowd: Key of the crowd; None without crowds.
     """
 
@@ -59,8 +59,8 @@ class Keys:
     ) -> Keys:
         """Derive the keys from the first of several records.
 
-        `input_format` names the keys, and `crowd` is that of the crowd. If `stamped`, records
-        without epoch and time are placed by a timestamp. Raises `InputError` if it lacks a key.
+        `input_format` names the keys, and `crowd` is the key of the crowd. If `stamped`, records
+        without epoch and time are placed by a timestamp. Raises `InputError` if a key is missing.
         """
         columns = input_format.columns
         stated = columns.placing
@@ -82,9 +82,7 @@ class Keys:
         if not there and (stated or not stamped):
             missing.append(stated or "time")
         if crowd is not None and _found(record, crowd) is _MISSING:
-            raise InputError(
-                f"{name}: records must have the key {shown(crowd)}, which contains the crowds"
-            )
+            raise InputError(f"{name}: records must have the key {shown(crowd)}, the user's crowd")
         if missing:
             raise InputError(
                 no_such_columns(
@@ -104,7 +102,7 @@ class Keys:
         return Columns.in_order(self.placing, crowd=self.crowd is not None)
 
     def fields(self, record: dict[str, Any]) -> list[str]:
-        """Return a record's user, position (empty by arrival), value and crowd as texts.
+        """Return a record's user, position (empty for arrival), value and any crowd as texts.
 
         Raises `ValueError` if one is missing or is not a single value.
         """
@@ -115,12 +113,12 @@ class Keys:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object; raises `ValueError` for any other text."""
+    """Parse a JSON object; raise `ValueError` for any other text."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", None) or "unreadable"
-        raise ValueError(f"no JSON: {reason}: {shown(_readable(text))}") from None
+        raise ValueError(f"not JSON: {reason}: {shown(_readable(text))}") from None
     if not isinstance(record, dict):
         raise ValueError(f"got {shown(_readable(text))}; expected a JSON object")
     return record
@@ -226,7 +224,7 @@ def _text(record: dict[str, Any], name: str) -> str:
         return str(int(found))
     if isinstance(found, bool | int | float):
         return json.dumps(found)
-    raise ValueError(f"{shown(name)} is not a single value")
+    raise ValueError(f"{shown(name)} is a list or an object; expected a single value")
 
 
 def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -250,7 +248,7 @@ def _lines(text: TextIO) -> Iterator[str]:
             length += len(piece)
             if length > LINE_CAP:
                 raise EndlessLineError(
-                    f"a line of more than {LINE_CAP:,} characters; expected a log"
+                    f"a line has more than {LINE_CAP:,} characters; expected one object per line"
                 )
 
 

@@ -1,20 +1,20 @@
-"""Live input: rows as they arrive, epochs closed by the clock.
+"""Live input: rows as they arrive, and epochs that are closed by the clock.
 
-Sans I/O: `LiveSource` is given bytes and the time, and returns events.
+Sans I/O: `LiveSource` receives bytes and the time, and returns events.
 
 * Rows of the running epoch become changes. When the clock passes its end the epoch is closed, and
   the next one runs.
 * Rows of later epochs are buffered until their epoch runs.
-* A row of a closed epoch is late and cannot change that epoch. If nothing newer is known of its
-  user, its value holds from the running epoch on. The values at a closing epoch are therefore those
-  of a `ChangeLog` of the rows read so far.
+* A row of a closed epoch is late and cannot change that epoch. Unless its user has a newer row, its
+  value holds from the running epoch on. The values at a closing epoch are therefore those of a
+  `ChangeLog` of the rows read so far.
 * If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
 * A row without a value before epoch 1 lists its user.
-* Unusable rows of any kind are skipped and counted: a source that stopped at one would go silent
-  because of the row's content.
-* At the end of the input, epochs that are over have been closed. The running one stays open, so
-  that a later run can close it if its changes are saved.
+* Unusable rows of any kind are skipped and counted: a source that stopped at an unusable row would
+  go silent because of the row's content.
+* At the end of the input, epochs that have ended are closed. The running epoch stays open, so that
+  a later run can close it if its changes are saved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LINE_CAP = 1 << 20  # bytes of one line
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Value of a user from the running epoch on; it may be unchanged."""
+    """Value of a user from the running epoch on, possibly unchanged."""
 
     epoch: int
     user: str
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """New items of a user in the running epoch, in addition to earlier ones."""
+    """New items of a user in the running epoch, in addition to the user's earlier items."""
 
     epoch: int
     user: str
@@ -78,15 +78,15 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 class LiveSource:
     r"""Turn bytes and clock readings into events.
 
-    The rows are those of `load_change_log`: CSV with a header, or JSON, one object per line, of
-    which the first names the fields. A row without epoch and time counts when it is received.
+    The rows are those of `load_change_log`: CSV with a header, or JSON with one object per line, of
+    which the first determines the keys. A row without epoch and time is placed by arrival.
 
     Args:
-        first_epoch: First epoch to close; epochs that are already over close at once.
+        first_epoch: First epoch to close; epochs that have already ended are closed at once.
         last_epoch: Epoch after which the source is finished.
         lateness: Time an epoch waits for its rows after its end by the clock.
         hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
-        input_format: Format of the rows; JSON if it says so, or if the first line is an object.
+        input_format: Format of the rows; without one, JSON if the first line is an object.
 
     Attributes:
         deadline: Closing time of the running epoch; None when the source is finished.
@@ -122,13 +122,13 @@ class LiveSource:
         self._reader = RowReader(domain, calendar, input_format)
         if input_format.format == "parquet":
             raise InputError(
-                f"{name}: got format parquet; live rows must be CSV or JSON lines. Give a "
+                f"{name}: got format parquet; live rows must be CSV or JSON lines. Pass a "
                 "Parquet file with --input FILE"
             )
         if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: got duplicates {input_format.duplicates}; of live rows, the first items "
-                "of a user always count. Remove duplicates"
+                f"{name}: 'duplicates' is {input_format.duplicates}, but a user's first items "
+                "always count in live rows. Remove 'duplicates'"
             )
         self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -143,9 +143,9 @@ class LiveSource:
         self._json = input_format.format == "json"
         self._keys: Keys | None = None  # for JSON input
         self._partial = b""  # start of a line whose end is missing
-        self._overlong = False  # while the rest of a long line is dropped
+        self._overlong = False  # True while the rest of a long line is dropped
         self._open: list[str] = []  # lines of a record without a closing quote yet
-        self._lines = 0  # number of lines before those
+        self._lines = 0  # number of lines before `_open`
         self._received = 0  # number of rows
         self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
         self._held: defaultdict[int, list[_LiveRow]] = defaultdict(list)
@@ -156,7 +156,7 @@ class LiveSource:
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
-        """Close the epochs that are over by now, in order, and return the events."""
+        """Close the epochs that have ended by now, in order, and return the events."""
         events: list[Event] = []
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))
@@ -169,7 +169,7 @@ class LiveSource:
         return events
 
     def receive(self, data: bytes, now: datetime) -> list[Event]:
-        """Call `tick`, and process newly arrived bytes, cut anywhere.
+        """Call `tick`, and process new bytes, which can start or end anywhere in a line.
 
         Raises `InputError` if the header is malformed, or longer than 1 MiB.
         """
@@ -186,7 +186,7 @@ class LiveSource:
         return events
 
     def end(self, now: datetime) -> list[Event]:
-        """Call `tick`, and process a last line without a line end."""
+        """Call `tick`, and process any last line without a line end."""
         events = self.tick(now)
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
@@ -237,7 +237,7 @@ class LiveSource:
         self._partial = b""
         if self._overlong:
             return
-        reason = f"a line of more than {LINE_CAP:,} bytes"
+        reason = f"a line has more than {LINE_CAP:,} bytes"
         if self._columns is None:
             raise InputError(f"{self._name}:1: {reason}")
         self._skip([BadRow(self._lines + 1, reason, anonymous=True)])

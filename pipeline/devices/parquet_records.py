@@ -32,7 +32,7 @@ def parquet_file(
     from pyarrow import parquet
 
     if not file.seekable():
-        raise InputError(f"{name}: cannot read Parquet from a pipe: give a file")
+        raise InputError(f"{name}: cannot read Parquet from a pipe; expected a file")
     try:
         table = parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:

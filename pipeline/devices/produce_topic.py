@@ -1,6 +1,6 @@
 """Feed a producer from a topic of events: up to an epoch, or by the clock.
 
-Events are durable before anything depends on them. A run may therefore be killed anywhere, and is
+Events are durable before anything depends on them. A run can therefore be killed at any point, and
 repeated with the same arguments.
 """
 
@@ -24,10 +24,10 @@ def read_on(
     ends: Mapping[int, int],
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Read every partition from the current offset of the source to its end.
+    """Read every partition from the current offset of the source to the offset in `ends`.
 
-    `notify` is called with a sentence on events deleted before they were read, and on the first bad
-    ones. Raises `InputError` if a partition ends before the current offset.
+    `notify` is called with sentences on events that were deleted before they were read, and on the
+    first bad events. Raises `InputError` if a partition ends before the current offset.
     """
     logged: set[BadRow] = set(source.bad_rows.first)
     starts, offsets = log.starts(), source.offsets
@@ -37,8 +37,8 @@ def read_on(
             at = starts[partition]
         elif at > end:
             raise InputError(
-                f"partition {partition} of the topic ends at offset {end:,}, but {at:,} were "
-                "read: the topic was recreated. Give another --name to start with the new one"
+                f"partition {partition} of the topic ends at offset {end:,}, but was read up to "
+                f"{at:,}: the topic was recreated. Use another --name to start with the new topic"
             )
         elif at < starts[partition]:
             notify(
@@ -71,10 +71,10 @@ def produce_to(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read the current events of a topic, and close every open epoch up to the last.
+    """Read the current events of a topic, and close every open epoch up to `last_epoch`.
 
     The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second, by a
-    `clock` in seconds of any origin. `on_epoch` is called with every closed epoch. Raises
+    `clock` in seconds since any moment. `on_epoch` is called with every closed epoch. Raises
     `InputError`; see `read_on` and `TopicInput.close`.
     """
     if producer.closed_epoch >= last_epoch:
@@ -101,14 +101,15 @@ def produce_as_they_come(
 ) -> None:
     """Read events as they arrive, and close epochs by the clock, until the job ends.
 
-    An epoch that is over is closed once all events the topic had after its end are read. `clock`
-    returns the current time with a zone; other arguments and errors are those of `produce_to`.
+    An epoch that has ended is closed once all events that the topic had at some time after this end
+    are read. `clock` returns the current time with a zone; other arguments and errors are those of
+    `produce_to`.
     """
     last_epoch = producer.job.last_epoch
     while last_epoch is None or producer.closed_epoch < last_epoch:
         epoch = producer.closed_epoch + 1
         end = calendar.start_of(epoch + 1)
-        # Time first, then the ends: these cover every event present when the epoch was over.
+        # Read the time before the end offsets, which then cover all events of an ended epoch.
         now = clock()
         read_on(source, log, log.ends(), notify)
         if now >= end:

@@ -41,8 +41,8 @@ from dpstream.topics.records import Deregistration, Registration
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
 
-# Returns the generator of a draw, given its purpose: "enroll" and the previous number of devices,
-# "horizon" and its number from 1 on, or "report" and the epoch.
+# Returns the generator of a draw, given its purpose and a number: "enroll" and the previous number
+# of devices, "horizon" and its number, at least 1, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
 STATE_FILE = "producer.sqlite3"
@@ -60,7 +60,7 @@ class ProducerTransport(Protocol):
     """Executor of a producer's actions."""
 
     def run(self, steps: Steps[Result], /) -> Result:
-        """Execute all steps, or raise; in learning jobs, including reads of their models."""
+        """Execute all steps and return their result, or raise; learning jobs also read models."""
         ...
 
 
@@ -74,16 +74,16 @@ class Producer:
     Enrolled devices save their draws in `state_directory`, which belongs to one producer of one
     deployment and is locked while it is open.
 
-    Devices may be enrolled at any time; before that they count as 0. A device that leaves is
+    Devices can be enrolled at any time; before that they count as 0. A device that leaves is
     withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
     include it. A device that merely stops reporting stays counted, with its last value, and as if
-    it changed like the devices that report. A single 0 sent before is not enough, because longer
-    intervals miss it.
+    its value changed like those of reporting devices. A single 0 sent before it stops is not
+    enough, because longer intervals miss it.
 
     The enrolled users, from their first to their last epoch, and the users present are public. The
-    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether `report`
-    names a user or leaves it out must not depend on a value either. If no usable value arrived,
-    report the last one.
+    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether the values
+    of `report` include a user must not depend on a value either. If no usable value arrived, report
+    the last one.
 
     In a recurring job, the first epoch closed in a horizon draws again for every device, from value
     0. A device with value 1 then spends a change of its budget.
@@ -92,17 +92,17 @@ class Producer:
         state_directory: Folder of the state (mode 0700); None discards it at the end.
         name: Name of the producer, unique in the deployment.
         transport: Writes to the job's topics.
-        first_epoch: First epoch it reports; fixed when the producer is first opened.
-        group: In a learning job, the group of all devices of this producer, from 0 on. None spreads
-            them over all groups. Fixed when the producer is first opened.
+        first_epoch: First epoch to report; fixed when the producer is first opened.
+        group: In a learning job, the group of all devices of this producer, numbered from 0. None
+            spreads them over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
-        clock: Milliseconds since 1970, by the broker's clock if known. An epoch not started by it
-            in the job's calendar is rejected before anything is drawn. None: rejects none.
+        clock: Returns milliseconds since 1970, by the broker's clock if known. An epoch that has
+            not started by this clock is rejected before anything is drawn. None rejects no epoch.
 
     Raises:
-        ProducerError: If the directory is of another deployment or producer, or if its state cannot
-            be read or written: the disk may be full.
+        ProducerError: If the directory belongs to another deployment or producer, or if its state
+            cannot be read or written, for example because the disk is full.
         FolderInUse: If another process has it open.
     """
 
@@ -179,7 +179,7 @@ class Producer:
 
     @property
     def first_epoch(self) -> int:
-        """First epoch this producer reports."""
+        """First epoch that this producer reports."""
         epoch = self._store.fact("first_epoch")
         assert isinstance(epoch, int)
         return epoch
@@ -191,15 +191,15 @@ class Producer:
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped a change in this horizon: their budget was exhausted."""
+        """Number of devices that dropped a change in this horizon: they had used `max_changes`."""
         return self._randomizer.exhausted
 
     def enroll(self, users: Sequence[str]) -> None:
         """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
 
         The next closed epoch counts them in its population, so the time of the call is public. It
-        must not depend on a value, as the time of the first row of a user who has one does.
-        Enrolled users are skipped, including those who leave with the horizon.
+        must not depend on a value; the time of a user's first row with a value, for example, does.
+        Enrolled users are skipped, including users who leave with the horizon.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
@@ -215,15 +215,15 @@ class Producer:
     def withdraw(self, users: Iterable[str]) -> None:
         """Withdraw enrolled devices: they have value 0 from the next closed epoch on.
 
-        The value 0 is reported for them until their horizon ends, whatever values are reported for
-        them, because absent devices would stay counted. They are then no longer enrolled. At each
-        epoch, a random share of them is present, as large as the share among the devices that stay.
-        Absence therefore does not depend on the value; this is correct for absence that is
-        independent across epochs.
+        The value 0 is reported for them until their horizon ends, whatever values the caller sets,
+        because absent devices would stay counted. They are then no longer enrolled. At each epoch,
+        a random fraction of them is present, as large as that of the devices that stay. Absence
+        therefore does not depend on the value; this is correct for absence that is independent
+        across epochs.
 
         For a device whose value is not 0 this is a change. A guarantee for values that never
-        change, such as that of memoized_response, then no longer holds for it; the loss of its
-        whole stream does. The last horizon of a device is public, and must not depend on its value.
+        change, such as that of memoized_response, then no longer holds for it; that for its whole
+        stream does. The last horizon of a device is public, and must not depend on its value.
         Raises `ProducerError` if a user is not enrolled.
         """
         positions = self._positions_of(users)
@@ -232,16 +232,16 @@ class Producer:
         self._leaving[positions] = True
 
     def report(self, epoch: int, values: Mapping[str, Value | Sequence[Value]]) -> None:
-        """Set values for the next epoch to be closed; the users named are present.
+        """Set values for the next epoch to be closed; the users in `values` are present.
 
         Args:
-            epoch: Epoch not closed yet.
-            values: By user: text as in a change log ("1", a label, a number). The integers of the
-                job's domain are faster for many. For sets: one of these, or a list of them.
+            epoch: Epoch that is not closed yet.
+            values: Value by user: text as in a change log ("1", a label, a number), or the integer
+                of the job's domain, which is faster. For sets of items: one value, or a list.
 
         Raises:
             ProducerError: If a user is not enrolled or has more items than the job allows. Also if
-                a text is not a value, or the epoch is closed or has not started.
+                a text is not a value, or if the epoch is closed or has not started.
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
@@ -269,10 +269,10 @@ class Producer:
     def close(self, epoch: int) -> None:
         """Draw the epoch's reports, only once, and send them.
 
-        The epoch must be later than every closed one. Reports of skipped epochs are missing.
+        The epoch must be later than every closed epoch. Skipped epochs have no reports.
 
         Raises:
-            ModelMissingError: If the job learns and the epoch before is not published; see `ready`.
+            ModelMissingError: If the model of a learning job is not published yet; see `ready`.
             ProducerError: If the epoch is closed, or has not started by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
@@ -282,14 +282,14 @@ class Producer:
         self._transport.run(self.close_steps(epoch, beside))
 
     def ready(self, epoch: int) -> bool:
-        """Return whether an epoch can be closed: in a learning job, once its model is published."""
+        """Return whether an epoch can be closed; in learning jobs, after its model is published."""
         return self._models is None or self._transport.run(self._models.find(epoch)) is not None
 
     def leave(self, last_epoch: int) -> None:
         """Deregister after `last_epoch`, so that no later epoch waits for this producer.
 
-        The devices are absent from then on, and later horizons do not include them. Devices that
-        must count as 0 in this horizon are withdrawn before, and reported until it ends.
+        The devices are then absent, and later horizons do not include them. If devices must count
+        as 0 in this horizon, withdraw them first, and report until it ends.
         """
         record = Deregistration(self.job.deployment, self.enrollment, last_epoch)
 
@@ -306,7 +306,7 @@ class Producer:
             self._lock.release()
 
     def resume(self) -> Steps[None]:
-        """Register, and send the drawn records that an earlier run could not send."""
+        """Register, and send the records that an earlier run drew but could not send."""
         if self._store.fact("registered") is None:
             registration = Registration(
                 self.job.deployment, self.name, self.enrollment, self.first_epoch
@@ -352,7 +352,7 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Add an epoch's records to the outbox; the part of the deciding shuffler is last."""
+        """Add an epoch's records to the outbox, last those for the finalizing shuffler."""
         drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
@@ -369,7 +369,7 @@ class Producer:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
-        """Return the model for an epoch's reports: nothing is drawn before it is known."""
+        """Return the model for an epoch's reports, or raise before anything is drawn."""
         assert self._models is not None
         model = yield from self._models.find(epoch)
         if model is None:
@@ -406,7 +406,8 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw again for all devices that stay.
 
-        Devices enrolled when the horizon started were absent at skipped epochs; others had value 0.
+        At skipped epochs of the horizon, devices enrolled before its start count as absent, and
+        newer devices as having value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -432,13 +433,13 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Give leaving devices the initial value, and the absence rate of those that stay."""
+        """Set leaving devices to the initial value, and make as many absent as of the others."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)
         draws = generator.integers(0, max(stayers, 1), len(staying) - stayers)
         self._present[self._leaving] = draws < (present if stayers else 1)
-        # Reported values may be one byte wide, which may not fit the initial value.
+        # Reported values can be one byte wide, too narrow for the initial value.
         self._values = self._values.astype(np.int64, copy=False)
         self._values[self._leaving] = self._initial
 
@@ -453,7 +454,7 @@ class Producer:
             ) from None
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
-        """Return the values as integers, or sets as lists of equal length."""
+        """Return values as integers, or sets as lists of the same length."""
         slots, columns = self.job.domain.slots, self.job.domain.columns
         if columns is not None:
             return [self._row(user, value, columns) for user, value in values.items()]
@@ -489,7 +490,7 @@ class Producer:
         return row
 
     def _parsed(self, values: Sequence[tuple[str, object]]) -> list[int | list[int]]:
-        """Return the numbers of users' values; lists where a value may represent several items."""
+        """Return users' values as integers, or as lists if a value can represent several items."""
         texts = [(user, value) for user, value in values if isinstance(value, str)]
         numbers, problems = self.job.domain.parse([text for _, text in texts])
         for index, problem in problems.items():
@@ -505,7 +506,7 @@ class Producer:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             raise ProducerError(
-                f"user {user!r}: got {value!r}; expected a text or a whole number"
+                f"user {user!r}: got {value!r}; expected text or an integer"
             ) from None
 
     def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
@@ -516,7 +517,7 @@ class Producer:
                 f"group: got {group}; expected 0 to {groups - 1}, because job {self.job.name} "
                 f"has {groups} groups"
                 if groups
-                else f"group is only for jobs that learn, and {self.job.name} does not: remove it"
+                else f"group: got {group}; job {self.job.name} is not a learning job: remove it"
             )
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
@@ -535,13 +536,13 @@ class Producer:
                     self._store.set_fact("group", group)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
-                f"{directory} belongs to another producer or deployment: give each producer of "
-                "each deployment its own directory"
+                f"{directory} belongs to another producer or deployment: use a directory of its "
+                "own for each producer and deployment"
             )
         elif group is not None and group != self._store.fact("group"):
             raise ProducerError(
-                f"producer {self.name} of job {self.job.name} started in another group than "
-                f"{group} and cannot change it: remove the group"
+                f"producer {self.name} of job {self.job.name} cannot change its group to {group} "
+                "after its start: remove the group"
             )
 
     def _restore(self) -> None:
@@ -616,7 +617,7 @@ class Producer:
         if self._times is not None and self._clock is not None:
             rejection = self._times.rejection(epoch, self._clock())
             if rejection is not None:
-                raise ProducerError(f"{rejection}: nothing was drawn. Report it then")
+                raise ProducerError(f"{rejection}: nothing was drawn. Report the epoch then")
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling
@@ -628,8 +629,8 @@ class Producer:
     def _send(self) -> Steps[None]:
         """Send the outbox, and delete acknowledged records.
 
-        The shuffler that decides windows gets its part only after the others have theirs. Every
-        producer it finds complete is therefore complete at all of them.
+        The shuffler that finalizes windows gets its records only after the other shufflers have
+        theirs. A producer that is complete there is therefore complete at all shufflers.
         """
         last: int | None = None
         unflushed = False
@@ -641,13 +642,13 @@ class Producer:
             yield Append(role, partition, value)
         if last is not None:
             ends: Ends | None = yield Flush()
-            # On a full disk the records stay, are sent once more, and are dropped as duplicates.
-            # The next epoch, which cannot be stored either, reports the error.
+            # On a full disk, the records stay, are sent again, and are dropped as duplicates. The
+            # error is reported at the next epoch, which cannot be stored either.
             with suppress(sqlite3.Error):
                 self._store.delete_sent(last, ends or {})
 
 
 def cryptographic_generators() -> Generators:
-    """Return one generator for all draws, keyed by the operating system."""
+    """Return a function that returns one generator for all draws, keyed by the operating system."""
     generator = cryptographic_generator()
     return lambda purpose, number: generator

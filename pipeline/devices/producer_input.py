@@ -1,15 +1,15 @@
 """Feed a producer from a change log, epoch by epoch, or from live rows.
 
-Both continue after the last epoch the producer has closed, so an interrupted run is repeated with
-the same arguments.
+Both continue after the last epoch that the producer has closed, so an interrupted run can be
+repeated with the same arguments.
 
 The users enrolled and present are public: they never depend on values, nor on when a row arrives.
 
-* A user list names the enrolled users.
+* With a user list, the enrolled users are those on the list.
 * Without one, they are all users with a row, including bad rows and rows outside the horizon, in
   the file that the producer starts with. All are enrolled before its first epoch.
 * Every enrolled user is present at every closed epoch, with its last value.
-* Rows of unknown users are not used; these users are counted as `unknown_users`.
+* Rows of unknown users are not used; `unknown_users` is the number of these users.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load_input(
     The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
     means all users with a row. `input_format` defaults to the format in the job.
 
-    Raises `InputError` as `load_value_log`, or if the job is recurring and `to_epoch` is missing.
+    Raises `InputError` as `load_value_log` does, and if a recurring job lacks `to_epoch`.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
@@ -87,7 +87,7 @@ def input_warnings(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrollment(log: ValueLog) -> str:
-    """Return a sentence on the enrolled users, for the operator."""
+    """Return the number of enrolled users and what is public about them, for the operator."""
     users = counted(len(log.users), "user")
     if log.on_user_list:
         return f"{users} on the user list, which is public"
@@ -97,7 +97,7 @@ def enrollment(log: ValueLog) -> str:
 def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    They depend on values, so `produce` does not print them. None of its visible output may.
+    They depend on values, so `produce` does not print them: its visible output must not.
     """
     if not isinstance(log, ChangeLog):
         return
@@ -135,10 +135,10 @@ def produce_change_log(
 ) -> int:
     """Close every open epoch of the log; all users are present at each.
 
-    In a learning job, each epoch waits for its model. The users of the log are enrolled. Once the
-    producer has closed an epoch only those of a user list are, because a later first row reveals
-    information about its value. At most `rate` epochs are closed per second, by a `clock` in
-    seconds of any origin.
+    In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
+    producer's first closed epoch, users are enrolled only from a user list, because a first row
+    that comes later reveals information about its value. At most `rate` epochs are closed per
+    second, by a `clock` in seconds since any moment.
 
     Returns:
         Number of users with rows who are not enrolled.
@@ -175,7 +175,7 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
     if missing:
         raise InputError(
             f"{name}: {len(missing):,} of the {len(producer.users):,} users enrolled with "
-            f"producer {producer.name} are missing, for example {missing[0]!r}: give the "
+            f"producer {producer.name} are missing, for example {missing[0]!r}: use the "
             "original input and user list (--users), or another --name"
         )
 
@@ -185,11 +185,12 @@ class LiveProducer:
 
     Users are enrolled before the first epoch is closed: by a user list, by rows without a value
     placed before epoch 1, or by calls of the producer. Every enrolled user is present at every
-    closed epoch, with its last value, or with its items of the epoch, which may be none. A file in
-    `folder`, next to the producer's state, keeps these values between runs; None saves nothing.
+    closed epoch, with its last value, or with its items of the epoch, possibly none. A file in
+    `folder`, next to the producer's state, stores the values between runs; None saves nothing.
 
     Raises:
-        InputError: If an enrolled user is not in a given user list, or if values never change.
+        InputError: If an enrolled user is not on the user list, or if the job's values never
+            change.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class LiveProducer:
         if producer.job.domain.columns is not None:
             raise InputError(
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
-                "change: give them with --input FILE"
+                "change: pass them with --input FILE"
             )
         reject_reader_of_topic(producer)
         self._producer = producer
@@ -230,7 +231,7 @@ class LiveProducer:
 
     @property
     def unknown_users(self) -> int:
-        """Number of users with a row who are not enrolled, since this was opened."""
+        """Number of users with a row who are not enrolled, in this run."""
         return len(self._unknown_users | self._unlisted())
 
     @property
@@ -311,7 +312,7 @@ class LiveProducer:
         self._enroll_listed()
         if not _has_started(self._producer):
             self._drop_unknown_users()
-        # Saved first, so that the next run knows the values an epoch was closed with.
+        # Saved first, so that the next run knows the values with which an epoch was closed.
         self.keep()
         self._producer.report_all(epoch, self._everybody())
         self._producer.close(epoch)
@@ -350,7 +351,7 @@ def produce_live(
 ) -> None:
     """Read rows until the input or the job ends.
 
-    `source` starts after the last epoch closed by the producer of `live`. `clock` returns the
+    `source` starts after the last epoch that the producer of `live` has closed. `clock` returns the
     current time with a zone. `notify` is called with a sentence on each of the first bad rows.
 
     Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.

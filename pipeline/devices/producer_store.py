@@ -2,8 +2,8 @@
 
 One durable transaction per epoch holds the devices' new state, the finished records and the last
 closed epoch, from which the input continues. Only committed records are ever sent, and they are
-kept until acknowledged. An epoch that was drawn is never drawn again, because that would spend the
-privacy budget twice.
+stored until acknowledged. An epoch that was drawn is never drawn again, because that would spend
+the privacy budget twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ProducerStore:
             path.touch(mode=0o600)
             if path.stat().st_mode & 0o077:
                 # Rejected, as ssh rejects such keys: the draws would undo the randomization.
-                why = f"other users can access what devices have drawn: 'chmod 600 {path}'"
+                why = f"other users have access to the devices' draws: 'chmod 600 {path}'"
                 raise PermissionError(errno.EPERM, why, str(path))
         self._connection = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None
@@ -67,7 +67,6 @@ class ProducerStore:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """Connection to the file, for other data of the same transactions."""
         return self._connection
 
     def close(self) -> None:
@@ -75,7 +74,7 @@ class ProducerStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context that is atomic, and durable once left without an exception."""
+        """Return the context manager of an atomic transaction, which is durable at its end."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -95,7 +94,7 @@ class ProducerStore:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """Return the offset below which a partition has the sent records; 0 before the first."""
+        """Return the offset below which a partition has all sent records; 0 before the first."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 
@@ -163,7 +162,7 @@ class ProducerStore:
     def delete_sent(self, position: int, ends: Ends) -> None:
         """Delete acknowledged records up to and including a position, and store their offsets.
 
-        This does not wait for the disk: after a power failure they may be sent once more.
+        This does not wait for the disk: after a power failure, records can be sent again.
         """
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:

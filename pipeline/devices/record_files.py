@@ -1,4 +1,4 @@
-"""Open files of records, plain or gzip; their first bytes, not their names, define the format."""
+"""Open files of records, plain or gzip, and detect their format."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MARKS = {
 class RecordFile:
     """Open file of records, in batches of any length.
 
-    `place` is the text before the number of a record, if that is not a line.
+    `place` is the text before the number of a record, if that number is not a line.
     """
 
     columns: Columns
@@ -89,8 +89,8 @@ def open_text(
     """Open a file as text, plain or gzip; errors until it is closed are raised as `InputError`.
 
     With `regular`, only a regular file is accepted; reading a pipe would block too early and could
-    not be repeated. A byte order mark takes precedence over the encoding of the form. Notices about
-    the encoding are appended to `said`.
+    not be repeated. A byte order mark takes precedence over the encoding in `input_format`.
+    Warnings about the encoding are appended to `said`.
     """
     with _open_packed(name, regular=regular) as binary:
         text, warnings = _as_text(binary, input_format)
@@ -121,7 +121,7 @@ def _open_packed(
     except UnicodeDecodeError as error:
         raise InputError(
             f"{name}: contains text that is not {error.encoding} ({error.reason}): download or "
-            "write it again, or give its --encoding"
+            "write it again, or set --encoding"
         ) from None
     except EndlessLineError as error:
         raise InputError(f"{name}: {error}") from None
@@ -138,7 +138,7 @@ def _reject_container(name: str, begin: bytes) -> None:
 def _as_text(
     binary: io.BufferedReader | gzip.GzipFile, input_format: InputFormat
 ) -> tuple[TextIO, list[str]]:
-    """Decode bytes by a byte order mark or the encoding of the form; also returns warnings."""
+    """Decode bytes by a byte order mark or the configured encoding; also return warnings."""
     marked, said = encoding_marked(binary.peek(4)[:4])
     encoding = marked or input_format.encoding or "utf-8"
     if encoding == "utf-8":

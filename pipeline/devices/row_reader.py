@@ -50,7 +50,7 @@ class RowReader:
 
     @property
     def named_zone(self) -> tzinfo:
-        """Zone of times without one: that of the format, or that of the calendar."""
+        """Zone of times without one: the zone of the format or of the calendar, or UTC."""
         there = None if self.calendar is None else self.calendar.zone
         return self.input_format.zone or there or UTC
 
@@ -58,9 +58,9 @@ class RowReader:
         return self._times.parse(texts)
 
     def values(self, texts: Sequence[str]) -> tuple[Sequence[str], dict[int, str], int]:
-        """Return the texts of values as the job's domain reads them.
+        """Convert texts of values for the job's domain.
 
-        Also returns problems by index, and the number of clamped numbers.
+        Returns the converted texts, problems by index, and the number of clamped numbers.
         """
         input_format = self.input_format
         problems: dict[int, str] = {}
@@ -72,13 +72,13 @@ class RowReader:
         return texts, problems, clamped
 
     def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
-        """Add the accepted texts for 1 and 0 to problems found by the job's domain."""
+        """Add the configured texts for 1 and 0 to problems found by the job's domain."""
         words = [*self.input_format.true, *self.input_format.false]
         if not words:
             return problems
         known = ", ".join(words[:_MOST_NAMED]) + (" ..." if len(words) > _MOST_NAMED else "")
         return {
-            index: f"{why}, nor one of the words defined by input: {known}"
+            index: f"{why}, nor one of the texts that 'input' defines: {known}"
             for index, why in problems.items()
         }
 
@@ -90,9 +90,7 @@ class RowReader:
             known[text] = self._meaning(text)
         meaning = known[text]
         if meaning is None:
-            problems[index] = (
-                f"value {shown(text)}: unexpected decimal point; the decimal sign is a comma"
-            )
+            problems[index] = f"value {shown(text)} has a decimal point; expected a decimal comma"
             return ""
         return meaning
 
@@ -115,7 +113,6 @@ class RowReader:
         return text if math.isnan(number_of(plain)) else plain
 
     def _clamped(self, texts: Sequence[str]) -> tuple[Sequence[str], int]:
-        """Clamp numbers outside the range of all values, and count them."""
         assert self.domain.ends is not None
         low, high = self.domain.ends
         numbers: NDArray[np.float64] = np.fromiter(map(number_of, texts), np.float64, len(texts))

@@ -1,7 +1,6 @@
 """Parse CSV records into typed rows, and report the bad ones.
 
-Files and live sources share the numbered records, the header, the summary of bad rows, and the
-fields, which are parsed in batches of columns.
+Files and live sources share this code. Fields are parsed by column, in batches of records.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ class Records:
     """Consecutive records.
 
     Attributes:
-        lines: int64, the first line of each record, or its number.
-        broken: Lines of CSV that follow and are not a record.
+        lines: First line of each record, or its number; int64.
+        broken: Lines after these records that are not valid CSV.
         bad: Other invalid records.
-        named: Users of invalid records, where they are readable.
+        named: Users of invalid records, if readable.
     """
 
     fields: list[list[str]]
@@ -65,7 +64,7 @@ class Records:
 
 
 def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") -> Iterator[Records]:
-    """Split lines with their ends into batches of CSV records; `before` lines came earlier."""
+    """Split lines, which include line ends, into batches of CSV records, after `before` lines."""
     held = BoundedLines(lines)
     reader = csv.reader(held, strict=True, delimiter=separator)
     line = before + 1
@@ -98,14 +97,14 @@ class Rows:
     """Good rows, in order of arrival.
 
     Attributes:
-        lines: int64, the first physical line of each row.
-        epochs: int32; at most 0 before the first epoch, 0 by arrival.
-        positions: int64, order of the rows of a user: the time in microseconds, or the epoch.
-        values: In the domain's dtype.
+        lines: First physical line of each row; int64.
+        epochs: Epoch of each row; int32, at most 0 before the first epoch, 0 if placed by arrival.
+        positions: Time in microseconds or epoch, which orders the rows of a user; int64.
+        values: Value of each row, in the domain's dtype.
         listed: Line and user of rows without a value placed before epoch 1, which list their user.
             They are also good rows if the domain has a meaning for an empty value.
         named: Users of bad rows.
-        counts: Counts of good rows that were not used as written.
+        counts: Numbers of good rows that were not used as written.
     """
 
     lines: NDArray[np.int64]
@@ -122,8 +121,8 @@ class Rows:
 class RowCounts:
     """Number of rows that were not used as written.
 
-    `zoneless` times have no zone. Of these, `unclear` ones are in an hour affected by a clock
-    change. `clamped` rows have a number outside the job's range.
+    `zoneless` counts times without a zone; `unclear`, those in an hour that a clock change repeats
+    or skips; `clamped`, numbers outside the job's range.
     """
 
     zoneless: int = 0
@@ -155,7 +154,7 @@ class RowCounts:
 def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[Rows, list[BadRow]]:
     """Return the good and the bad rows among records; empty lines are ignored.
 
-    `columns` are those of the header. `reader` needs a calendar if ``columns.placing`` is time.
+    `columns` are the header's. `reader` needs a calendar if ``columns.placing`` is time.
     """
     domain, calendar, separator = reader.domain, reader.calendar, reader.input_format.separator
     bad = [*records.bad, *([records.broken.as_row()] if records.broken else [])]
@@ -247,14 +246,13 @@ def _parse_epochs(texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, st
     for index, text in enumerate(texts):
         number = int(text) if _EPOCH.fullmatch(text) else _EPOCH_CAP + 1
         if abs(number) > _EPOCH_CAP:
-            problems[index] = f"epoch {shown(text)} is not a whole number below 2^31"
+            problems[index] = f"epoch {shown(text)} is not an integer below 2^31"
             number = 0
         numbers.append(number)
     return np.array(numbers, dtype=np.int64), problems
 
 
 def user_problems(users: list[str]) -> dict[int, str]:
-    """Return the problems of user names, by index."""
     text = "".join(users)
     if all(users) and "\0" not in text and is_text(text):
         return {}
@@ -272,10 +270,10 @@ def user_problems(users: list[str]) -> dict[int, str]:
 def stamped(
     rows: Rows, records: Sequence[LogRecord], calendar: EpochCalendar
 ) -> tuple[Rows, list[BadRow]]:
-    """Place rows by the timestamps of their records, and return rows without a valid one as bad.
+    """Place rows by the timestamps of their records; rows without a valid timestamp are bad.
 
-    Writers of a topic may choose timestamps: microseconds for milliseconds are after the year 9999.
-    Records older than Kafka's timestamps have -1. `lines` of the rows are offsets of `records`.
+    Writers of a topic can choose timestamps: microseconds, read as milliseconds, are after the year
+    9999. Records older than Kafka's timestamps have -1. `rows.lines` are offsets of `records`.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

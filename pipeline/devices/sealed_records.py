@@ -22,7 +22,7 @@ from dpstream.topics.shares import share_table, table_of
 
 @dataclass(frozen=True, slots=True)
 class SealedEpoch(DrawnEpoch):
-    """Every report in its own ciphertext, with cover traffic if their number is secret."""
+    """Epoch with every report in its own ciphertext; cover traffic hides a secret number."""
 
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
@@ -41,7 +41,7 @@ class SealedEpoch(DrawnEpoch):
 
 @dataclass(frozen=True, slots=True)
 class SharedEpoch(DrawnEpoch):
-    """Table of the count of each report, in two shares; its size is independent of the counts."""
+    """Epoch as a table of report counts in two shares, with a size independent of the counts."""
 
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator

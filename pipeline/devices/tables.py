@@ -25,10 +25,10 @@ class Table:
     """Rows as columns, with users as positions in the tuple of all users.
 
     Attributes:
-        positions: Positions in time, by the `placing` of the file.
-        epochs: Below 1 for rows before the first one.
-        values: In the domain's dtype.
-        lines: Lines of the file, counted from 1.
+        positions: Time or epoch of each row, by the `placing` of the file.
+        epochs: Epoch of each row, below 1 before the first epoch.
+        values: Value of each row, in the domain's dtype.
+        lines: Line of each row in the file, counted from 1.
     """
 
     users: NDArray[np.int32]
@@ -49,9 +49,9 @@ class InputTable:
     Attributes:
         users: Users of the user list, or all users with a row, at any position and with any value;
             sorted.
-        on_user_list: True if they are those of a user list.
+        on_user_list: True if `users` come from a user list.
         unknown_users: Number of other users with a row.
-        last_epoch: Horizon, or the last epoch of a row if none is given.
+        last_epoch: Horizon, or the last epoch of a row if there is no horizon.
         warnings: Sentences on unused parts of the file.
     """
 
@@ -70,8 +70,8 @@ class InputTable:
 
         Raises:
             BadRowsError: If there are bad rows and `skip` is false.
-            InputError: Without a user list, if some may belong to users without another row, or if
-                no row is usable.
+            InputError: Without a user list, if a bad row does not identify its user, or if no row
+                is usable.
         """
         if bad_rows.total and not skip:
             raise BadRowsError(bad_rows)
@@ -98,14 +98,14 @@ def read_table(
     to_last_row: bool,
     users: Collection[str] | None = None,
 ) -> InputTable:
-    """Read a file, plain or gzip, independent of its name.
+    """Read a file, plain or gzip, whatever its file name.
 
     Arguments are those of `load_change_log`. Raises `InputError` if the file cannot be read, lacks
     a header or, without a user list, has no row.
     """
     name = fspath(path)
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
-    # An empty batch fixes the type of every column even if there is no other.
+    # An empty batch determines the type of every column even if the file has no rows.
     nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
     counts = RowCounts()
@@ -163,10 +163,10 @@ def read_table(
 def _of_users(
     table: Table, users: tuple[str, ...], numbers: Mapping[str, int]
 ) -> tuple[Table, Table, int]:
-    """Split a table by known users, and return both parts and the number of other users.
+    """Return the rows of known users, the rows of other users, and the number of other users.
 
-    `users` are sorted; in their rows, users become positions in it. `numbers` has all users with a
-    row in ascending order from 0, and others' rows keep these numbers.
+    `users` are the known users, sorted; their rows then have positions in `users`. `numbers` maps
+    all users with a row to 0, 1, ... in order; the rows of other users keep these numbers.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
@@ -185,7 +185,7 @@ def _example(table: Table, users: Sequence[str], place: str) -> str:
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each entry starts a run of equal entries."""
+    """Return whether each element starts a run of equal elements, shape (elements,)."""
     starts = np.ones(len(column), dtype=bool)
     np.not_equal(column[1:], column[:-1], out=starts[1:])
     return starts

@@ -1,7 +1,7 @@
-"""Bind a producer to the topic it has started with, in its own file.
+"""Bind a producer to the topic that it started with, in the producer's own file.
 
-A producer with values of two inputs would report changes that never happened. Any input other than
-the first one is therefore rejected.
+A producer that mixed the values of two inputs would report changes that never happened. Any input
+other than the first is therefore rejected.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _PLACING: Final = "input_placing"
 def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
     """Bind a producer to a topic, or check that it is bound to it.
 
-    `topic` is a name, with that of its cluster if it is another one. `made` tells it from an
-    earlier topic of the same name; None if unknown. Raises `InputError` if the producer has started
-    with another input.
+    `topic` is the name of the topic, with the name of its cluster if that is not the job's. `made`
+    distinguishes it from an earlier topic of the same name; None if unknown. Raises `InputError` if
+    the producer has started with another input.
     """
     store = producer.store
     known, known_made = store.fact(_TOPIC), store.fact(_MADE)
     if known is None and producer.closed_epoch >= producer.first_epoch:
         raise InputError(
-            f"producer {producer.name} started with another input than a topic, so the current "
-            "values are unknown: give that input, or another --name"
+            f"producer {producer.name} started with an input that is not a topic, so the current "
+            "values are unknown: use that input, or another --name"
         )
     if known not in (None, topic):
         raise InputError(
-            f"producer {producer.name} started with topic {known!s} and stores its offsets: give "
+            f"producer {producer.name} started with topic {known!s} and stores its offsets: use "
             "that topic, or another --name"
         )
     if made is not None and known_made not in (None, made):
         raise InputError(
             f"topic {topic} was recreated since producer {producer.name} started with it, so "
-            "the stored offsets do not match: give another --name to start with the new topic"
+            "the stored offsets do not match: use another --name to start with the new topic"
         )
     store.set_fact(_TOPIC, topic)
     if made is not None:
@@ -51,20 +51,20 @@ def reject_reader_of_topic(producer: Producer) -> None:
     """Raise `InputError` if a producer has started with a topic."""
     if producer.store.fact(_TOPIC) is not None:
         raise InputError(
-            f"producer {producer.name} reads a topic: continue with --from-topic, or give "
+            f"producer {producer.name} reads a topic: continue with --from-topic, or use "
             "another --name"
         )
 
 
 def store_placing(producer: Producer, placing: Placing) -> None:
-    """Store the placing of events in the caller's transaction."""
+    """Store how events are placed in epochs, in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 
 def stored_placing(producer: Producer, input_format: InputFormat) -> Placing | None:
-    """Return the placing of a producer's events, or None before the first.
+    """Return how a producer's events are placed in epochs, or None before its first event.
 
-    Raises `InputError` if the form requires a different one.
+    Raises `InputError` if `input_format` requires another placing.
     """
     known = producer.store.fact(_PLACING)
     if known is None:
@@ -75,7 +75,7 @@ def stored_placing(producer: Producer, input_format: InputFormat) -> Placing | N
         begun = "the timestamps of their records" if placing is Placing.ARRIVAL else placing.value
         raise InputError(
             f"producer {producer.name} started with events placed by {begun}, but column "
-            f"{stated}={input_format.columns.name_of(stated)} contradicts this: remove it, or give "
+            f"{stated}={input_format.columns.name_of(stated)} contradicts this: remove it, or use "
             "another --name"
         )
     return placing

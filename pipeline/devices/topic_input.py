@@ -1,7 +1,7 @@
-"""JSON events of a topic as input: each counts once, wherever the producer is killed.
+"""JSON events of a topic as input: each counts once, even if the producer is killed.
 
-Sans I/O: `TopicInput` is given records and told when to close an epoch. The events read wait in the
-producer's own file (`input_store`), together with the read offsets. An epoch is drawn in the
+Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
+the producer's own file (`input_store`), together with the offsets. An epoch is drawn in the
 transaction that deletes its rows. Nothing is ever written to the cluster of the events: after a
 restart the offsets come from the file, not from a consumer group.
 
@@ -38,10 +38,10 @@ class EventLog(Protocol):
         """Return the offset of the first available event, by partition."""
 
     def ends(self) -> Mapping[int, int]:
-        """Return the offset of the next event to come, by partition."""
+        """Return the offset that the next new event will have, by partition."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """Read events from `start` on, before `stop`; at the topic's end, all up to `stop`."""
+        """Read events from `start` on, before `stop`; a slice at the log's end ends at `stop`."""
 
 
 @dataclass(slots=True)
@@ -59,15 +59,15 @@ class TopicInput:
     """Events that a producer has read from a topic.
 
     Args:
-        topic: Name of the topic, with that of its cluster if it is another one.
+        topic: Name of the topic, with the name of its cluster if that is not the job's.
         user_list: Users to enroll; if empty, users that are listed or have an event.
         everybody: Without a user list, True enrolls all users with an event before the first epoch
-            is closed. False enrolls those listed by an event without a value before epoch 1.
-        made: Identity that tells the topic from an earlier one of the same name.
+            is closed. False enrolls users listed by an event without a value before epoch 1.
+        made: Identity that distinguishes the topic from an earlier one of the same name.
 
     Raises:
-        InputError: If the producer has started with another input or placing, or if an enrolled
-            user is not on the user list. Also if values of the job never change.
+        InputError: If the producer has started with another input or placing, if an enrolled user
+            is not on the user list, or if the job's values never change.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TopicInput:
         domain = producer.job.domain
         if domain.columns is not None:
             raise InputError(
-                f"job {producer.job.name} is about {domain.about}, which do not change: give "
+                f"job {producer.job.name} is about {domain.about}, which do not change: pass "
                 "them with --input FILE"
             )
         if reader.input_format.format not in (None, "json"):
@@ -113,19 +113,19 @@ class TopicInput:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Next offset by partition; partitions that were never read are left out."""
+        """Next offset to read, by partition; partitions that were never read are missing."""
         return self._store.offsets()
 
     @property
     def unknown_users(self) -> int:
-        """Number of users who are not enrolled and had an event that an epoch skipped."""
+        """Number of users who are not enrolled and whose events were therefore skipped."""
         return len(self._unknown_users)
 
     def take(self, partition: int, events: LogSlice) -> None:
         """Store events and the next offset in one durable transaction.
 
-        Raises `InputError` if the first event lacks a key, and `sqlite3.Error` if they cannot be
-        stored; then none is stored.
+        Raises `InputError` if the first event lacks a key, and `sqlite3.Error` if storing fails; in
+        both cases, nothing is stored.
         """
         rows, bad = self._parsed(partition, events.records)
         begun = self._has_started
@@ -145,15 +145,15 @@ class TopicInput:
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
-        """Continue at an offset, because earlier events are gone from the topic."""
+        """Continue at an offset, because the topic no longer has earlier events."""
         with self._store.transaction():
             self._store.set_offset(partition, offset)
 
     def close(self, epoch: int) -> None:
-        """Draw an epoch from its stored events, and delete these in the same transaction.
+        """Draw an epoch from its stored events, and delete the events in the same transaction.
 
         Raises `InputError` if no user is enrolled, and `ProducerError` if the epoch cannot be drawn
-        or stored; then nothing has changed.
+        or stored; in both cases, nothing changes.
         """
         if not self._has_started:
             self._enroll()
@@ -169,7 +169,7 @@ class TopicInput:
         try:
             self._producer.close_together(epoch, keep)
         finally:
-            # The epoch may be drawn although it could not be sent; the file is authoritative.
+            # The epoch can be drawn without having been sent; the file is authoritative.
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
                 self._unknown_users |= fold.unknown_users
@@ -177,7 +177,7 @@ class TopicInput:
                 self._skip(fold.bad)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about events, since this was opened, that were not used as written."""
+        """Return sentences about events of this run that were not used as written."""
         collected = [
             f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
         ]
@@ -206,7 +206,7 @@ class TopicInput:
             raise InputError(
                 f"{len(missing):,} of the {len(self._producer.users):,} users enrolled with "
                 f"producer {self._producer.name} are not on the user list, for example "
-                f"{missing[0]!r}: give the original list (--users), or another --name"
+                f"{missing[0]!r}: use the original list (--users), or another --name"
             )
         self._producer.enroll(user_list)
 
@@ -247,8 +247,8 @@ class TopicInput:
     def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
         """Derive the keys from the first event that has them.
 
-        Events with an epoch or a time take precedence: a single one without must not cause all
-        others to be placed by their write times.
+        Events with an epoch or a time take precedence: a single event without either must not cause
+        all others to be placed by their timestamps.
         """
         rejection: InputError | None = None
         by_arrival: Keys | None = None
@@ -336,7 +336,7 @@ class TopicInput:
         assert isinstance(row.value, int)
         rule = self._reader.input_format.duplicates
         if rule is None and self._keys is not None and self._keys.placing is Placing.ARRIVAL:
-            # A broker may give all records of a batch one timestamp, but their order is known.
+            # A broker can set the same timestamp for all records of a batch; the last row counts.
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
         action = row_action(rule, newest, row.position, row.value)

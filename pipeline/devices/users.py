@@ -25,7 +25,8 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     Users are written as in the input, in quotes if they contain a comma. Empty lines and repeated
     users are harmless. The first line is a header if one of its fields is ``user``.
 
-    `InputError` if the list is empty, a line is no user, or the file irregular or unreadable.
+    Raises `InputError` if the list is empty or has a line that is not a user, and if the file is
+    not a regular file or cannot be read.
     """
     name = fspath(path)
     bad_rows = BadRows(name)
@@ -46,7 +47,7 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     if bad_rows.total:
         raise InputError(f"{name}: {counted(bad_rows.total, 'bad row')}; correct them\n{bad_rows}")
     if not users:
-        raise InputError(f"{name}: no users; write one user per line")
+        raise InputError(f"{name}: no users; expected one user per line")
     return tuple(sorted(users))
 
 

@@ -55,7 +55,7 @@ def test_record_length_is_capped() -> None:
     assert lines == [1, 2, 4]
     broken = [batch.broken for batch in batches if batch.broken]
     assert [each.as_row() for each in broken] == [
-        BadRow(3, f"broken CSV: more than {RECORD_CAP:,} characters", anonymous=True)
+        BadRow(3, f"broken CSV: a record has more than {RECORD_CAP:,} characters", anonymous=True)
     ]
 
 
@@ -64,19 +64,19 @@ def test_unclosed_quote_is_one_long_record() -> None:
     first = next(iter(read_records(io.StringIO(line))))
     assert first.broken is not None
     assert first.broken.first == 1
-    assert first.broken.reason == f"more than {RECORD_CAP:,} characters"
+    assert first.broken.reason == f"a record has more than {RECORD_CAP:,} characters"
 
 
-def test_lines_are_the_same_from_every_source() -> None:
+def test_bounded_lines_are_the_same_from_every_source() -> None:
     lines = ["a\n", "\n", "b,c"]
     assert list(BoundedLines(lines)) == list(BoundedLines(io.StringIO("".join(lines)))) == lines
-    assert list(BoundedLines([""])) == [""], "an empty line in memory is no end"
+    assert list(BoundedLines([""])) == [""], "an empty line does not end a list of lines"
 
 
-def test_endless_line_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.devices.bounded_lines.LINE_CAP", 1 << 22)
     lines = BoundedLines(text_of(b"\0", LINE_CAP))
-    with pytest.raises(EndlessLineError, match="a line of more than 4,194,304 characters"):
+    with pytest.raises(EndlessLineError, match="a line has more than 4,194,304 characters"):
         next(lines)
 
 
@@ -91,7 +91,7 @@ def rows_and(path: Path, long_line: Iterator[bytes]) -> Path:
 
 def test_huge_line_is_one_bad_row(tmp_path: Path) -> None:
     path = rows_and(tmp_path / "log.csv", (b"x" * MEBIBYTE for _ in range(64)))
-    with pytest.raises(BadRowsError, match=r"log\.csv:3: broken CSV: more than 1,048,576 char"):
+    with pytest.raises(BadRowsError, match=r"log\.csv:3: broken CSV: a record has more than 1,0"):
         load_change_log(path, last_epoch=4)
     log = load_change_log(path, last_epoch=4, skip_bad_rows=True, users=("ann", "bob"))
     assert log.users == ("ann", "bob")
@@ -135,13 +135,13 @@ def test_decompression_bomb_is_rejected_in_little_memory(tmp_path: Path, kind: s
     assert int(mebibytes) < 150
 
 
-def test_item_count_files_are_bounded(tmp_path: Path) -> None:
+def test_item_count_record_length_is_capped(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     for text, place in ((f"item,count\n{'x' * 2 * RECORD_CAP},1\n", 2), ("x" * 2 * RECORD_CAP, 1)):
         path.write_text(text)
-        with pytest.raises(InputError, match=rf"counts\.csv:{place}: more than"):
+        with pytest.raises(InputError, match=rf"counts\.csv:{place}: a record has more than"):
             counts_in(path)
     path.write_text("item,count\n" + "a,1\n" * 500_000)
     found = counts_in(path)
     assert found is not None
-    assert len(found) == 500_000, "a file may be long"
+    assert len(found) == 500_000, "a long file of short records is accepted"

@@ -69,8 +69,8 @@ def assert_log_is(log: ChangeLog, values: dict[str, list[int]]) -> None:
     assert log.values_at(0).tolist() == replayed.tolist()
     for epoch in range(1, LAST_EPOCH + 1):
         users, now = log.changes_at(epoch)
-        assert np.all(np.diff(users) > 0), "a user changes once in an epoch"
-        assert np.all(replayed[users] != now), "a change changes something"
+        assert np.all(np.diff(users) > 0), "a user changes at most once per epoch"
+        assert np.all(replayed[users] != now), "a change has a new value"
         replayed[users] = now
         changes[users] += 1
         assert replayed.tolist() == expected[:, epoch - 1].tolist()
@@ -151,7 +151,7 @@ def files(draw: st.DrawFn, rows: list[Row], write: Callable[..., str], column: s
 
 
 @given(st.data())
-def test_log_equals_naive_parser(
+def test_change_log_matches_a_naive_parser(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     rows, calendar, write, column = data.draw(logs(contradictions=True))
@@ -172,7 +172,7 @@ def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> Change
     return load_change_log(path, calendar=calendar, last_epoch=last_epoch)
 
 
-def test_rows_before_the_start_set_the_first_value(
+def test_rows_before_the_start_set_the_initial_value(
     tmp_path: Path,
 ) -> None:
     log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
@@ -200,6 +200,6 @@ def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> 
     )
 
 
-def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:
+def test_last_row_ends_the_log_without_a_horizon(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
     assert (log.last_epoch, log.ground_truth().tolist()) == (9, [0] + [1] * 8)

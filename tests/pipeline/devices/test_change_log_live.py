@@ -66,7 +66,7 @@ def test_closing_epoch_uses_the_rows_read_so_far(
         for event in events:
             match event:
                 case Change(epoch, user, value):
-                    assert epoch == len(closed) + first_epoch, "changes are of the running epoch"
+                    assert epoch == len(closed) + first_epoch, "changes belong to the running epoch"
                     values[user] = value
                 case CloseEpoch(epoch):
                     closed.append(epoch)
@@ -91,7 +91,7 @@ def test_closing_epoch_uses_the_rows_read_so_far(
 
 
 @given(arrivals(), st.data())
-def test_live_input_may_be_split_at_any_byte(
+def test_live_input_can_be_split_at_any_byte(
     rows: tuple[str, list[tuple[float, str, str, int]]], data: st.DataObject
 ) -> None:
     column, arriving = rows
@@ -142,7 +142,7 @@ def test_late_row_applies_from_the_current_epoch() -> None:
     source.receive(HEADER + b"ann,1,1\n", at(0))
     source.tick(at(2))
     assert source.receive(b"ann,2,0\n", at(2.5)) == [Change(3, "ann", 0)]
-    # ... unless a newer value is known.
+    # A late row has no effect if a newer value is known.
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
     assert source.warnings() == (
         "standard input: 2 rows for closed epochs: too late to change them",
@@ -154,7 +154,7 @@ def test_late_row_applies_from_the_current_epoch() -> None:
     ("rows", "line_number", "reason"),
     [
         (b"ann,1,2\n", 2, "value '2' is not 0 or 1"),
-        (b'"a\nb",1,1\n"c\nd",x,1\n', 4, "epoch 'x' is not a whole number"),
+        (b'"a\nb",1,1\n"c\nd",x,1\n', 4, "epoch 'x' is not an integer"),
         (b'"ann,1,1\n' + b"bob,1,1\n" * 20_000, 2, "field larger than field limit"),
         (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
     ],
@@ -174,7 +174,7 @@ def test_bad_live_row_is_skipped_with_its_line(rows: bytes, line_number: int, re
         (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
         (b'"user\n', "input:1: broken CSV"),
         (b"user,epoch,time,value\n", "has both epoch and time"),
-        (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
+        (b"x" * 2_000_000, "input:1: a line has more than 1,048,576 bytes"),
     ],
 )
 def test_unusable_live_input_is_rejected(data: bytes, message: str) -> None:
@@ -183,11 +183,11 @@ def test_unusable_live_input_is_rejected(data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b'"'])
-def test_overlong_line_is_truncated_in_memory(before: bytes) -> None:
+def test_overlong_live_line_is_not_buffered(before: bytes) -> None:
     source = LiveSource(MINUTES, 1)
     for data in (HEADER + b"ann,1,1\n" + before, b"x" * 600_000, b"x" * 600_000, b"x" * 600_000):
         source.receive(data, at(0))
     assert len(source._partial) < 1 << 20
-    assert str(source.bad_rows) == "standard input:3: a line of more than 1,048,576 bytes"
+    assert str(source.bad_rows) == "standard input:3: a line has more than 1,048,576 bytes"
     assert source.receive(b"x\nbob,1,1\nbob,1,x\n", at(0)) == [Change(1, "bob", 1)]
     assert [row.line for row in source.bad_rows.first] == [3, 5]

@@ -30,11 +30,11 @@ def load(
 
 BAD_ROWS = {
     "value": (b"user,epoch,value\nann,1,2\n", 2, "value '2' is not 0 or 1"),
-    "epoch": (b"user,epoch,value\nann,one,1\n", 2, "epoch 'one' is not a whole number below 2^31"),
-    "fraction": (b"user,epoch,value\nann,1.5,1\n", 2, "epoch '1.5' is not a whole number"),
-    "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not a whole number"),
-    "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not a whole"),
-    "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not a whole"),
+    "epoch": (b"user,epoch,value\nann,one,1\n", 2, "epoch 'one' is not an integer below 2^31"),
+    "fraction": (b"user,epoch,value\nann,1.5,1\n", 2, "epoch '1.5' is not an integer"),
+    "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not an integer"),
+    "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not an integer"),
+    "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not an int"),
     "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is invalid; expected ISO 8601"),
     "milliseconds": (b"user,time,value\nann,1700000000000,1\n", 2, "seconds, not milliseconds"),
     "no user": (b"user,epoch,value\n,1,1\n", 2, "the user is empty"),
@@ -45,7 +45,7 @@ BAD_ROWS = {
     "blank": (b"user,epoch,value\n \n", 2, "1 field; the header has 3"),
     "after a quote": (b'user,epoch,value\n"a"nn,1,1\n', 2, "broken CSV: ',' expected after '\"'"),
     "quote": (b'user,epoch,value\nbob,1,1\n"ann,1,1\n', 3, "broken CSV: unexpected end of data"),
-    "quote on and on": (
+    "quote that is never closed": (
         b'user,epoch,value\n"ann,1,1\n' + b"bob,1,1\n" * 20_000,
         2,
         "broken CSV: field larger than field limit (131072) (read until line 16386)",
@@ -104,7 +104,7 @@ def test_bad_row_is_rejected_with_its_line_or_skipped(
 def test_bad_rows_are_counted_and_the_first_ten_shown(
     tmp_path: Path,
 ) -> None:
-    # Contradictions are found last, and still reported at their place.
+    # Contradictions are found last, and still reported in the order of lines.
     rows = ["ann,1,0", "ann,1,1", *(["bob,1,x", "ann,1,1"] * 6)]
     with pytest.raises(BadRowsError, match="13 bad rows") as rejection:
         load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n")
@@ -127,8 +127,8 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     ),
     "only a BOM": (b"\xef\xbb\xbf", "empty file; the first line must contain"),
     "no header": (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
-    "both": (b"user,epoch,time,value\n", "the header has both epoch and time; rename"),
-    "twice": (b"user,epoch,value,User\n", "the header contains the column user twice"),
+    "epoch and time": (b"user,epoch,time,value\n", "the header has both epoch and time; rename"),
+    "duplicate column": (b"user,epoch,value,User\n", "the header has column user twice"),
     "UTF-16 without a mark": (
         "user,epoch,value\n".encode("utf-16-le"),
         "the first line is not UTF-8 text.*--encoding",
@@ -138,12 +138,14 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "too late": (b"user,epoch,value\nann,171,1\n", "no usable rows .*1 row after epoch 170"),
     "gzip cut": (PACKED[:-30], "damaged gzip file .*; download or pack it again"),
     "gzip changed": (PACKED[:40] + b"\xff" * 9 + PACKED[49:], "damaged gzip file"),
-    "gzip sum": (PACKED[:-8] + bytes(8), "damaged gzip file"),
+    "gzip checksum": (PACKED[:-8] + bytes(8), "damaged gzip file"),
 }
 
 
 @pytest.mark.parametrize(("data", "message"), UNUSABLE.values(), ids=UNUSABLE)
-def test_unusable_file_is_rejected_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+def test_unusable_file_is_rejected_with_a_one_line_error(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
     with pytest.raises(InputError, match=message) as rejection:
         load(tmp_path, data, skip=True)
     assert str(rejection.value).startswith(f"{tmp_path}/members.csv:")
@@ -157,7 +159,7 @@ def test_unreadable_file_is_rejected(tmp_path: Path) -> None:
         load_change_log(tmp_path)
 
 
-def test_times_need_a_calendar(tmp_path: Path) -> None:
+def test_rows_with_times_require_a_calendar(tmp_path: Path) -> None:
     path = tmp_path / "members.csv"
     path.write_text("user,time,value\nann,2024-01-01,1\n")
     with pytest.raises(InputError, match=r"must set epochs.start and epochs.length$"):

@@ -38,7 +38,7 @@ moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones
         ("1970-01-01T00:00:00.9999999", Fraction(999_999, 1_000_000)),
     ],
 )
-def test_iso_and_unix_times(text: str, seconds: int | Fraction) -> None:
+def test_iso_and_unix_times_are_parsed(text: str, seconds: int | Fraction) -> None:
     assert parse_time(text) == seconds * 1_000_000
 
 
@@ -66,7 +66,7 @@ durations = st.sampled_from(
 ) | st.builds(Duration, exact=st.timedeltas(timedelta(microseconds=1), timedelta(days=400)))
 
 
-def test_earliest_and_latest_times_have_epochs() -> None:
+def test_earliest_and_latest_times_are_assigned_to_epochs() -> None:
     ends = np.array([parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")])
     months = EpochCalendar(datetime(2024, 1, 31, tzinfo=UTC), parse_duration("P1M"))
     assert months.epochs_of(ends).tolist() == [-24_276, 95_712]
@@ -79,7 +79,7 @@ def test_date_without_hyphens_is_not_a_unix_time() -> None:
     assert found.problems[0].startswith(
         "time '20240501' is ambiguous: a date or unix seconds. Set the time format to %Y%m%d"
     )
-    # Nor may a number replace a date.
+    # A number is not a date either.
     numbers = "20241301", "20240532", "20240500", "2024050", "202405011", "1714564800", "-2024050"
     for text in numbers:
         assert TimeReader().parse([text]).problems == {}, text

@@ -1,7 +1,7 @@
-"""Test that value_stream draws its coin once and charges its budget once per epoch.
+"""Test that a value_stream device draws its randomness once and spends its budget once per epoch.
 
-This holds across crashes and disk failures. A second coin would reveal which devices are noise; a
-second letter would charge the budget twice.
+This holds across crashes and disk failures. Drawing again whether a device is input-independent
+would reveal which devices are; a second symbol would spend the budget twice.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_restart_does_not_redraw_randomness(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: int) -> None:
-    """The words drawn before the crash are sent, and the device state is as without a crash."""
+    """Messages drawn before the crash are sent, and the device state is as without a crash."""
     job, law = deployed(), law_of(deployed())
     logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
     for name, log in logs.items():
@@ -138,7 +138,7 @@ def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: i
                     producer.close(2)
     expected = on_disk(tmp_path / "undisturbed")
     assert_same(on_disk(tmp_path / "killed"), expected)
-    # u of the second epoch, computed from values alone.
+    # What devices report at the second epoch, computed only from values.
     first, second = VALUES[0], VALUES[1]
     followed = law.boost * first * law.decay + law.boost * (second - first)
     spent = np.square(first - 0.5 + law.boost * first) + np.square(second - 0.5 + followed)
@@ -157,10 +157,10 @@ def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: i
     assert sent(logs["killed"]) == sent(logs["undisturbed"])
 
 
-def test_recurring_device_resets_at_the_first_epoch_of_a_horizon() -> None:
-    """A new coin and a new budget; a value of 1 held throughout is a boosted change.
+def test_recurring_device_draws_again_at_the_start_of_a_horizon() -> None:
+    """Devices get new randomness and a new budget; an unchanged value of 1 counts as a change.
 
-    After the first epoch the state equals that of a device enrolled for it.
+    After the first epoch, the state is that of devices enrolled for the new horizon.
     """
     job, log = deployed(), MemoryLog()
     law, values = law_of(job), VALUES[HORIZON]
@@ -168,7 +168,7 @@ def test_recurring_device_resets_at_the_first_epoch_of_a_horizon() -> None:
         producer.enroll(USERS)
         before = producer._randomizer.state_arrays()["noise"].copy()
         for epoch in range(1, HORIZON + 1):
-            # Values that use up all changes, and end unchanged.
+            # Values that use up all changes, and finally equal `values`.
             close(producer, epoch, values if (HORIZON - epoch) % 2 == 0 else 1 - values)
         assert producer.exhausted > 0
         close(producer, HORIZON + 1, values)

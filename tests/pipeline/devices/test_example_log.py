@@ -59,7 +59,7 @@ def test_user_list_defines_the_users(tmp_path: Path) -> None:
         ("a,0,3,0", "class '3' is invalid; expected a whole number from 0 to"),
         ("a,8,1,0", "a feature is out of range; expected -7.999 to 7.999"),
         (",0,1,0", "the user is empty"),
-        ("z,0,1,0", "duplicate example of user 'z'"),
+        ("z,0,1,0", "second row of user 'z'; expected one"),
     ],
 )
 def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str) -> None:
@@ -75,7 +75,7 @@ def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str)
     ("text", "message"),
     [
         ("user,x,one\na,1,1\n", "it contains class 0 times"),
-        ("user,class,x\n", "1 columns other than user and class; expected features: 2"),
+        ("user,class,x\n", "got 1 columns other than user and class; expected 2, one per feature"),
         (HEADER, "no usable rows"),
     ],
 )
@@ -98,7 +98,7 @@ def test_accuracy_on_the_test_set_is_published(
     packed = job.parameters.test_set
     assert unpacked_examples(packed, 2, 3).tolist() == [[1, 2048, 4096], [3, -2048, 4096]]
     without = deployed(tmp_path, None)
-    assert without.fingerprint == job.fingerprint, "reports mean the same"
+    assert without.fingerprint == job.fingerprint, "reports have the same meaning"
     rows = "".join(f"u{user},{1 - user % 2},{user % 2 * 2},1\n" for user in range(60))
     log = load(tmp_path, HEADER + rows, last_epoch=2)
     for tested, measure in ((job, "accuracy on the test set, %"), (without, "gradient, % of clip")):
@@ -113,7 +113,7 @@ def test_accuracy_on_the_test_set_is_published(
     ("text", "message"),
     [
         (None, "cannot read the test set"),
-        ("x,one\n1,1\n", "1: expected column names class and 2 features, each once"),
+        ("x,one\n1,1\n", "1: expected the column class and 2 features, each once"),
         ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is invalid; expected a whole number"),
     ],
 )
@@ -130,6 +130,6 @@ def test_live_examples_are_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,
-        pytest.raises(InputError, match="about examples, which do not change: give them with"),
+        pytest.raises(InputError, match="about examples, which do not change: pass them with"),
     ):
         LiveProducer(producer, None)

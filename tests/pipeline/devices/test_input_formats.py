@@ -1,4 +1,4 @@
-"""Test input formats: columns, delimiters, encodings, times, words and duplicates."""
+"""Test input formats: columns, separators, encodings, times, texts for 0 and 1, duplicates."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ weiß;31.03.2024 02:30;1.234,5;
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252"]
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_german_export_is_read_in_every_encoding(
+def test_german_export_is_read_in_every_encoding(
     tmp_path: Path, encoding: str, packed: bool
 ) -> None:
     data = GERMAN.encode(encoding)
@@ -117,7 +117,7 @@ def test_undecodable_bytes_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|", ":", " "])
-def test_separators(tmp_path: Path, separator: str) -> None:
+def test_configured_separator_splits_rows(tmp_path: Path, separator: str) -> None:
     rows = [["user", "epoch", "value"], [f"a{separator},b", "2", "1"]]
     text = io.StringIO()
     csv.writer(text, delimiter=separator).writerows(rows)
@@ -134,11 +134,11 @@ def test_separators(tmp_path: Path, separator: str) -> None:
             "student_id,enrolled_at,state",
             {},
             r"got 'student_id,enrolled_at,state'; expected .* Columns found: 'student_id', "
-            r"'enrolled_at', 'state'. To map them, give --column user=student_id "
+            r"'enrolled_at', 'state'. To map them, use --column user=student_id "
             r"--column value=state --column time=enrolled_at, or set input: "
             r"\{columns:",
         ),
-        ("user;epoch;value", {}, "Is ';' the separator\\? Give --separator ';'"),
+        ("user;epoch;value", {}, "Is ';' the separator\\? Use --separator ';'"),
         (
             "user,epoch,value",
             {"columns": {"user": "who"}},
@@ -164,7 +164,9 @@ def test_missing_column_lists_the_columns_found(
         ("%b %d %Y %z", [f"{day} 2024 +0000" for day in ("Mar 30", "Mar 31", "Apr 1", "Apr 2")]),
     ],
 )
-def test_time_formats(tmp_path: Path, time_format: str | None, texts: list[str]) -> None:
+def test_configured_time_format_is_read(
+    tmp_path: Path, time_format: str | None, texts: list[str]
+) -> None:
     rows = "".join(f"u{at},{text},1\n" for at, text in enumerate(texts))
     keys: dict[str, Any] = {} if time_format is None else {"time_format": time_format}
     log = load(tmp_path, "user,time,value\n" + rows, **keys)
@@ -191,17 +193,17 @@ def test_time_in_another_format_is_a_bad_row(
         load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
 
 
-def test_labels_for_1_and_0(tmp_path: Path) -> None:
+def test_configured_texts_mean_1_and_0(tmp_path: Path) -> None:
     words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
     text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
     log = load(tmp_path, text, true=["ja", "yes", True], false=["nein", "off", 0])
     assert [values[0] for values in held(log).values()] == [1, 1, 0, 1, 0, 1, 0]
     with pytest.raises(BadRowsError, match="value 'Ja' is not 0 or 1"):
         load(tmp_path, text)
-    told = "value 'Ja' is not 0 or 1, nor one of the words defined by input: no, yes"
+    told = "value 'Ja' is not 0 or 1, nor one of the texts that 'input' defines: no, yes"
     with pytest.raises(BadRowsError, match=told):
         load(tmp_path, text, true=["no"], false=["yes"])
-    # The format's words for 1 and 0 override the default ones.
+    # Configured texts for 1 and 0 override the default ones.
     log = load(tmp_path, "user,epoch,value\nann,1,1\nbob,1,2\n", true=[2], false=[1])
     assert held(log) == {"ann": [0] * 4, "bob": [1] * 4}
 
@@ -210,14 +212,16 @@ def test_labels_for_1_and_0(tmp_path: Path) -> None:
     ("decimal", "text", "bucket"),
     [(",", "12,5", 13), (",", " -0,5", 1), (",", "1.234,5", 1235), (".", "1,234.5", 1235)],
 )
-def test_decimal_sign(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
+def test_configured_decimal_separator_is_read(
+    tmp_path: Path, decimal: str, text: str, bucket: int
+) -> None:
     domain = NumericDomain(-1, 1999, 2000)
     log = load(tmp_path, f'user,epoch,value\nann,1,"{text}"\n', domain=domain, decimal=decimal)
     assert held(log) == {"ann": [bucket + 1 if bucket > 1 else 1] * 4}
 
 
 @pytest.mark.parametrize("text", ["1.5", "1.23", "12.34,5", "1,2,3", "1,234.5"])
-def test_number_with_another_decimal_sign_is_a_bad_row(tmp_path: Path, text: str) -> None:
+def test_number_with_another_decimal_separator_is_a_bad_row(tmp_path: Path, text: str) -> None:
     rows = f'user,epoch,value\nann,1,"{text}"\n'
     with pytest.raises(BadRowsError, match="1 bad row"):
         load(tmp_path, rows, domain=NumericDomain(0, 2000, 20), decimal=",")
@@ -296,7 +300,7 @@ def test_duplicates_are_resolved_by_the_rule(
         ("smallest", [1, 2]),
     ],
 )
-def test_rule_selects_items_beyond_the_limit(
+def test_duplicates_rule_selects_items_beyond_the_limit(
     tmp_path: Path, rule: str | None, items: list[int]
 ) -> None:
     path = tmp_path / "rows"
@@ -332,7 +336,7 @@ def test_live_rows_follow_the_input_format(size: int, encoding: str) -> None:
     assert any("UTF-16" in warning for warning in source.warnings()) == (encoding == "utf-16")
 
 
-def test_live_json_names_keys_missing_in_its_first_object() -> None:
+def test_error_names_keys_missing_in_the_first_live_object() -> None:
     source = LiveSource(DAYS, 1, input_format=format_of(format="json"))
     assert source.receive(b"none\n", DAYS.start) == []
     with pytest.raises(InputError, match=r"standard input:2: .*value"):

@@ -1,4 +1,4 @@
-"""Test counts of items as a hint of their skew."""
+"""Test files of item counts, from which `plan` predicts errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.devices.item_shares import counts_in
 from dpstream.pipeline.devices.rows import InputError
 
 
-def test_counts_are_read_for_every_domain(tmp_path: Path) -> None:
+def test_item_counts_are_read_plain_or_gzipped(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     text = ' Item,COUNT\n"milk, fresh",30\nbread,12.5\n\nrare,0\n'
     for data in (text.encode(), gzip.compress(text.encode())):
@@ -21,7 +21,7 @@ def test_counts_are_read_for_every_domain(tmp_path: Path) -> None:
         assert found.tolist() == [30, 12.5]
 
 
-def test_input_file_is_not_a_count_file(tmp_path: Path) -> None:
+def test_input_file_is_not_read_as_item_counts(tmp_path: Path) -> None:
     path = tmp_path / "input.csv"
     path.write_text("user,epoch,value\nann,1,a\n")
     assert counts_in(path) is None
@@ -37,7 +37,9 @@ def test_input_file_is_not_a_count_file(tmp_path: Path) -> None:
         ("a,0\n", ": no item has a count above 0"),
     ],
 )
-def test_wrong_counts_are_rejected_with_their_line(tmp_path: Path, rows: str, message: str) -> None:
+def test_invalid_item_counts_are_rejected_with_their_line(
+    tmp_path: Path, rows: str, message: str
+) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(f"item,count\n{rows}")
     with pytest.raises(InputError) as caught:

@@ -85,7 +85,7 @@ def test_sets_of_an_epoch_survive_a_restart(job: DeployedJob, tmp_path: Path) ->
         (4.1, b""),
     ]
     for minutes, data in script:
-        # Every piece of input has a run of its own.
+        # Every piece of input is read in a run of its own.
         producer = Recorded(job, tmp_path, name="gateway", transport=MemoryDriver(MemoryLog()))
         producer.sets = sets
         with producer:

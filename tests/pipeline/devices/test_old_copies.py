@@ -41,7 +41,7 @@ def report(producer: Producer, epoch: int) -> None:
 def test_old_copy_of_device_state_is_rejected(
     cluster: MemoryCluster, job: DeployedJob, tmp_path: Path, decided: bool
 ) -> None:
-    """Detected from the reports, or from the manifest if those are already deleted."""
+    """The copy is detected from the reports, or from the manifest if reports are deleted."""
     state, copy = tmp_path / "state", tmp_path / "copy"
     whole = cast(Cluster, cluster)
     with open_producer(whole, job, state, name="north") as producer:
@@ -49,7 +49,7 @@ def test_old_copy_of_device_state_is_rejected(
         report(producer, 1)
     shutil.copytree(state, copy)
     with open_producer(whole, job, copy, name="north") as producer:
-        assert producer.closed_epoch == 1, "a copy of the latest state is as good as it"
+        assert producer.closed_epoch == 1, "a copy of the latest state is accepted"
     with open_producer(whole, job, state, name="north") as producer:
         report(producer, 2)
     if decided:

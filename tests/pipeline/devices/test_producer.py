@@ -47,7 +47,7 @@ def words(log: MemoryLog) -> Iterator[list[int]]:
             yield decode_batch(value).words.values[:, 0].tolist()
 
 
-def test_producer_registers_once_and_first(
+def test_producer_registers_once_before_reporting(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_producer_registers_once_and_first(
     assert (registration.name, registration.first_epoch) == ("gateway", 1)
 
 
-def test_device_reports_when_its_order_is_due(job: DeployedJob, log: MemoryLog) -> None:
+def test_device_reports_at_multiples_of_its_interval(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["thermostat"])
         for epoch in range(1, 9):
@@ -98,7 +98,7 @@ def test_restart_does_not_change_reports(job: DeployedJob, tmp_path: Path) -> No
 
 
 def test_drawn_epoch_is_not_redrawn(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
-    """It was drawn, Kafka was unavailable, and the next run's input differs."""
+    """The epoch was drawn while Kafka was unavailable, and the next run's input differs."""
     users = [f"user {number}" for number in range(500)]
     producer = open_producer(job, tmp_path / "state", log)
     producer.enroll(users)
@@ -119,7 +119,7 @@ def test_drawn_epoch_is_not_redrawn(job: DeployedJob, log: MemoryLog, tmp_path: 
         with pytest.raises(ProducerError, match="epoch 1 is closed"):
             producer.close(1)
     with open_producer(job, tmp_path / "state", log, seed=100):
-        assert list(words(log)) == [sent], "what was acknowledged is not sent again"
+        assert list(words(log)) == [sent], "acknowledged records are not sent again"
 
 
 def test_full_disk_prevents_drawing(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_skipped_epochs_are_not_sent(job: DeployedJob, log: MemoryLog) -> None:
     assert epochs == [5]
 
 
-def test_unnamed_users_are_absent(job: DeployedJob, log: MemoryLog) -> None:
+def test_users_without_a_reported_value_are_absent(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["a", "b", "a"])
         producer.report(1, {"b": 1})
@@ -260,7 +260,7 @@ def test_full_disk_does_not_lose_values(
     monkeypatch: pytest.MonkeyPatch,
     action: Callable[[Producer], None],
 ) -> None:
-    """They were accepted before, and disk space is freed later."""
+    """The values were accepted before the disk was full, and space is freed later."""
 
     with open_producer(job, tmp_path / "state", log) as producer:
         producer.enroll(["a", "b", "c"])
@@ -284,7 +284,7 @@ def test_full_disk_does_not_lose_values(
 def test_values_of_a_closed_epoch_do_not_carry_over(
     job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C when everything is stored, before the first send."""
+    """Ctrl-C after everything is stored, before the first send."""
     with open_producer(job, tmp_path / "state", log) as producer:
         producer.enroll(["a", "b"])
         producer.report(1, {"a": 1})

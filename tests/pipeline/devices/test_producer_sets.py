@@ -43,7 +43,7 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
     [
         (["tea", "milk", "rye"], "user 'bob': got 3 items; job baskets allows 2"),
         (["te"], "user 'bob': value 'te' is not in the domain"),
-        ([1.5], "user 'bob': got 1.5; expected a text or a whole number"),
+        ([1.5], "user 'bob': got 1.5; expected text or an integer"),
     ],
 )
 def test_invalid_set_is_rejected_without_side_effects(
@@ -54,7 +54,7 @@ def test_invalid_set_is_rejected_without_side_effects(
     assert not producer._values.any()
 
 
-def test_messages_contain_only_sorted_cells(producer: Producer, log: MemoryLog) -> None:
+def test_messages_of_a_set_are_sorted_cells(producer: Producer, log: MemoryLog) -> None:
     cells = 4
     for epoch in (1, 2, 3):
         producer.report(epoch, {"ann": ["oil", "tea"], "bob": "rye"})

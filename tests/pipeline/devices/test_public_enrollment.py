@@ -1,8 +1,8 @@
-"""Test that enrollment and presence are equal on neighboring inputs.
+"""Test that enrollment and presence are the same for neighboring inputs.
 
-Every input path is given a reference input and neighbors of it, in which the rows of one user, zed,
-differ: other values, none, bad ones, at other epochs, more or fewer. The public facts of an epoch,
-its population and contributors, must be the same, and so must exit codes and messages.
+Every input path gets a reference input and its neighbors, in which the rows of one user, zed,
+differ: other values, bad values, no rows, other epochs, more or fewer rows. The public facts of an
+epoch, its population and contributors, must be the same, and so must exit codes and messages.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def values_of(kind: str) -> list[str]:
 class Public:
     """Public population and contributors by epoch, and the reported number of unknown users.
 
-    Record sizes depend on public randomness, and are compared only if it is equal.
+    Record sizes depend on public randomness, and are compared only if that is the same.
     """
 
     epochs: dict[int, tuple[int, int]]
@@ -198,7 +198,7 @@ def from_file(
     return Public(epochs_in(log), unknown_users, sizes_in(log))
 
 
-# The exact counts of first rows that were once published.
+# Numbers of users whose first row arrives at an epoch: they must not become public.
 
 
 def first_ones() -> list[tuple[float, str]]:
@@ -209,7 +209,7 @@ def first_ones() -> list[tuple[float, str]]:
     ]
 
 
-def test_first_live_rows_are_not_counted_in_public() -> None:
+def test_first_live_rows_do_not_change_the_population() -> None:
     job, log = job_of("future_rand"), MemoryLog()
     with pytest.raises(
         InputError, match=r"no users are enrolled. .* with --users FILE, .*'alice,0,'"
@@ -282,14 +282,14 @@ def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Pat
 
 
 @every_job
-def test_rows_without_value_before_epoch_1_are_a_user_list(kind: str) -> None:
+def test_rows_without_value_before_epoch_1_list_users(kind: str) -> None:
     value = values_of(kind)[1]
     listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
     for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
         assert live(job_of(kind), [listed, *more]).populations == [3] * EPOCHS
 
 
-def test_user_list_rows_may_have_times_before_the_start() -> None:
+def test_rows_that_list_users_can_have_times_before_the_start() -> None:
     rows = "ann,2023-12-31,\nbob,2023-12-31T23:59:59,\nann,2024-01-01T00:00:01,1\n"
     seen = live(job_of("future_rand"), [(0.1, rows)], header="user,time,value\n")
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
@@ -309,7 +309,7 @@ def test_unknown_user_is_counted_once_and_not_enrolled(kind: str) -> None:
     value = values_of(kind)[1]
     rows = [(0.5, f"eve,1,{value}\n"), (1.5, f"eve,2,{value}\nmallory,2,{value}\neve,1,\n")]
     seen = live(job, others(kind) + rows, user_list=USER_LIST, until=2 * EPOCHS)
-    # Nor in the next horizon: which users have rows by then may depend on their values.
+    # Nor in the next horizon: which users have rows by then can depend on their values.
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
@@ -380,7 +380,7 @@ def test_public_output_ignores_the_file_with_a_user_list(
 
 
 @pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
-def test_file_without_usable_rows_has_no_changes_with_a_user_list(
+def test_file_without_usable_rows_has_no_changes_if_users_are_listed(
     tmp_path: Path, text: str
 ) -> None:
     seen = from_file(job_of("future_rand"), text, tmp_path, user_list=USER_LIST)
@@ -388,7 +388,7 @@ def test_file_without_usable_rows_has_no_changes_with_a_user_list(
     assert seen.unknown_users == text.startswith("eve")
 
 
-def test_skipped_rows_with_unreadable_user_need_a_user_list(tmp_path: Path) -> None:
+def test_skipped_rows_with_unreadable_users_require_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
     with pytest.raises(InputError, match=r"2 bad rows with an unreadable user: .* --users FILE"):
@@ -430,7 +430,7 @@ def test_user_added_to_a_longer_file_is_unknown(kind: str, tmp_path: Path) -> No
     assert [unknown_users for _, unknown_users in seen] == [0, 1, 2]
 
 
-def test_last_row_does_not_bound_a_recurring_job(tmp_path: Path) -> None:
+def test_recurring_job_requires_a_last_epoch(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
     with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)
@@ -439,7 +439,7 @@ def test_last_row_does_not_bound_a_recurring_job(tmp_path: Path) -> None:
         assert seen.epochs == dict.fromkeys(range(1, 7), (2, 2))
 
 
-# Programs.
+# Programs that use a producer.
 
 
 @every_job
@@ -464,7 +464,7 @@ def test_enrollment_within_a_horizon_reveals_time_but_no_value(
 
 @pytest.mark.parametrize(
     "kind", sorted(JOBS.keys() - {"predicates"})
-)  # which any text may match or not
+)  # in which no text is unusable
 def test_unusable_value_does_not_change_presence(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
@@ -511,7 +511,7 @@ def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]
 
 
 @every_job
-def test_command_output_is_equal_for_neighboring_inputs(
+def test_command_output_is_the_same_for_neighboring_inputs(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, kind: str
 ) -> None:
     path, user_list = tmp_path / "rows.csv", tmp_path / "user list"

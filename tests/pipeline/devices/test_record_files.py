@@ -115,7 +115,7 @@ rows_of_all: st.SearchStrategy[list[Row]] = st.lists(
 
 
 @given(rows_of_all, st.booleans(), st.booleans())
-def test_rows_are_equal_in_every_format(
+def test_every_format_yields_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], packed: bool, large: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -150,15 +150,15 @@ def test_json_is_detected_by_content_suffix_or_format_key(
     [
         (
             '{"user": "ann", "epoch": 1, "value": [1]}',
-            "'value' is not a single value: '{\"user\"",
+            "'value' is a list or an object; expected a single value: '{\"user\"",
             "ann",
         ),
         ('{"user": "ann", "epoch": 1}', "missing key 'value'", "ann"),
         ('{"user": "\\ud800", "epoch": 1, "value": 1}', "is not valid UTF-8", ""),
-        ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is not a single value", None),
-        ('{"user": "ann", "epoch": 1, "value": 1', "no JSON: Expecting ',' delimiter", None),
+        ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is a list or an object", None),
+        ('{"user": "ann", "epoch": 1, "value": 1', "not JSON: Expecting ',' delimiter", None),
         ('["ann", 1, 1]', "got '[\"ann\", 1, 1]'; expected a JSON object", None),
-        ("[" * 10_000, "no JSON", None),
+        ("[" * 10_000, "not JSON", None),
     ],
 )
 def test_bad_json_line_is_reported_or_skipped(
@@ -175,14 +175,16 @@ def test_bad_json_line_is_reported_or_skipped(
     log = load(tmp_path, data, skip=True, users=["ann", "bob"])
     assert log.ground_truth().tolist() == [1] * EPOCHS
     if named:
-        assert load(tmp_path, data, skip=True).users == ("ann", "bob"), "there is such a user"
+        assert load(tmp_path, data, skip=True).users == ("ann", "bob"), (
+            "the user of a bad row is enrolled"
+        )
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b'[{"user": "ann"}]', "got a JSON array; expected one object per line"),
-        (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: no JSON"),
+        (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: not JSON"),
         (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Test a topic of events: each counts once wherever the producer is killed, as with a file."""
+"""Test a topic of events: each counts once, as in a file, even if the producer is killed."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def time_of(day: float) -> str:
 EVENTS: list[Event | bytes] = [
     {"user": "ann", "time": time_of(0.1), "value": 1},
     {"user": "bob", "time": time_of(2.5), "value": 1},
-    {"user": "ann", "time": time_of(0.05), "value": 0},  # older than one read before
+    {"user": "ann", "time": time_of(0.05), "value": 0},  # older than ann's first event
     b"no JSON",
     {"user": "cid", "time": time_of(-3), "value": 1},
     {"user": "cid", "time": time_of(1.5), "value": 0},
@@ -259,12 +259,12 @@ def run_to(
         return Done.of(source)
 
 
-def test_events_equal_the_same_rows_in_a_file(tmp_path: Path) -> None:
+def test_events_yield_the_same_reports_as_rows_of_a_file(tmp_path: Path) -> None:
     noted: Noted = {}
     source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
     assert noted == from_file(tmp_path, EVENTS, USER_LIST)
     assert source.unknown_users == 1
-    assert not any("kept" in warning for warning in source.warnings), "rows that are drawn are gone"
+    assert not any(": stored" in each for each in source.warnings), "drawn rows are deleted"
     assert (source.bad_rows.total, source.bad_rows.first[0].line) == (1, 1)
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
@@ -387,7 +387,7 @@ def test_invalid_timestamp_is_a_bad_event(stamp: int, length: str) -> None:
     with opened(None, MemoryLog(), noted, job=job) as producer:
         source = TopicInput(producer, reader_of(job), "events", everybody=True)
         produce_to(source, producer, Events([records]), 1)
-    # Enrollment is independent of it.
+    # The invalid timestamp does not affect enrollment.
     assert noted == {1: {"ann": 0, "bob": 1}}
     (bad,) = source.bad_rows.first
     assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
@@ -433,8 +433,8 @@ def test_topic_without_enrolled_users_is_rejected(tmp_path: Path) -> None:
         run_to(tmp_path, events, MemoryLog(), {}, user_list=(), everybody=False)
 
 
-def test_events_before_the_end_are_read_after_it() -> None:
-    """An event written while the clock is read is present when the epoch was over."""
+def test_events_written_before_an_epoch_ends_are_read_after_it() -> None:
+    """An event that is written while the clock is read belongs to the epoch that has ended."""
     job = deployed(JOB)
     calendar = job.epochs.calendar
     assert calendar is not None
@@ -472,15 +472,15 @@ def test_events_deleted_before_reading_are_reported(tmp_path: Path) -> None:
 
 def test_recreated_topic_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1)
-    with pytest.raises(InputError, match="ends at offset 1, but 5 were read: the topic was"):
+    with pytest.raises(InputError, match="ends at offset 1, but was read up to 5: the topic"):
         run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
 
 
-def test_recreated_longer_topic_is_rejected(tmp_path: Path) -> None:
+def test_recreated_topic_with_more_events_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
     with pytest.raises(InputError, match="was recreated since producer gateway started"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
-    # An unknown topic id, now or when the producer started, proves nothing.
+    # If the topic id is unknown, now or at the producer's start, nothing is detected.
     for made in (None, "one"):
         run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, made=made)
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, to=1)
@@ -506,7 +506,7 @@ def test_producer_rejects_another_input(tmp_path: Path) -> None:
     path.write_text("user,epoch,value\nann,1,1\n")
     with opened(tmp_path / "file", MemoryLog(), {}) as producer:
         produce_change_log(producer, load_change_log(path, last_epoch=1))
-        with pytest.raises(InputError, match="started with another input than a topic"):
+        with pytest.raises(InputError, match="started with an input that is not a topic"):
             TopicInput(producer, reader_of(producer.job), "events")
 
 

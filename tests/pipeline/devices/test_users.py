@@ -1,4 +1,4 @@
-"""Test rosters: one user a line, or a CSV column; invalid users are reported with their line."""
+"""Test user lists: one user per line, or a CSV column; errors have the line of invalid users."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:
         "Name, User ,since\nAnn,ann,2024\nZoe,zoe,2023\n",
     ],
 )
-def test_user_list_is_lines_or_a_column(tmp_path: Path, text: str) -> None:
+def test_user_list_can_be_lines_or_a_csv_column(tmp_path: Path, text: str) -> None:
     for data in (text.encode(), gzip.compress(text.encode())):
         assert users_of(tmp_path, data) == ("ann", "zoe")
 
 
-def test_users_are_written_as_in_the_input(tmp_path: Path) -> None:
+def test_user_list_accepts_quoted_users_and_spaces(tmp_path: Path) -> None:
     assert users_of(tmp_path, '"last, first"\n"two\nlines"\n é \n') == (
         " é ",
         "last, first",
@@ -48,7 +48,7 @@ def test_user_list_accepts_braces_and_brackets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("", "no users; write one user per line"),
+        ("", "no users; expected one user per line"),
         (
             "ann\nbob,bill\n",
             ":2: 2 fields; expected one user per line, quoted if it contains a comma, or",
@@ -72,7 +72,7 @@ def test_invalid_user_list_is_rejected(tmp_path: Path, data: bytes | str, messag
 
 @pytest.mark.parametrize("what", ["fifo", "/dev/zero", "folder", "NUL"])
 def test_user_list_must_be_a_regular_file(tmp_path: Path, what: str) -> None:
-    """A pipe would block, and a device would be read until memory is exhausted."""
+    """A pipe would block, and a device file would be read until memory is exhausted."""
     path = {"/dev/zero": Path("/dev/zero"), "NUL": tmp_path / "a\0b"}.get(what, tmp_path / what)
     if what == "fifo":
         os.mkfifo(path)
@@ -84,7 +84,7 @@ def test_user_list_must_be_a_regular_file(tmp_path: Path, what: str) -> None:
 
 def test_overlong_user_list_line_is_not_buffered(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"user list:2: broken CSV: more than 1,048,576 characters"
+        InputError, match=r"user list:2: broken CSV: a record has more than 1,048,576 characters"
     ):
         users_of(tmp_path, gzip.compress(b"ann\n" + bytes(1 << 26) + b"\nbob\n", 1))
 
