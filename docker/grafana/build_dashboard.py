@@ -256,7 +256,7 @@ PANELS = (
             ),
         ),
         "cps",
-        "Device requests per second, by reason; without a job if the request names no known one.",
+        "Device requests per second, by reason; without a job if it is unknown.",
         width=8,
     ),
     Panel(
@@ -266,7 +266,7 @@ PANELS = (
             ("1 - dpstream_collector_ready", "{{instance}}: not ready"),
         ),
         "short",
-        "At each collector, and whether it accepts reports.",
+        "Waiting requests at each collector, and whether it accepts reports.",
         width=8,
     ),
     Panel(

@@ -61,7 +61,7 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Update the clock from the write time of a record that was sent at `sent` (`begin`)."""
+        """Update the clock from a record's write time; `sent` is what `begin` returned."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 
@@ -81,9 +81,9 @@ class BrokerClock:
         return datetime.fromtimestamp(self.milliseconds() / 1000, UTC)
 
     def ahead(self) -> float | None:
-        """Return by how many seconds this machine's clock is ahead of the broker's, or more.
+        """Return the minimum offset in seconds of this machine's clock from the broker's.
 
-        Negative if it is behind; None while the broker's clock is unknown.
+        Positive if it is ahead, negative if behind; None while the broker's clock is unknown.
         """
         now, reading = self.now(), self._reading
         if now is None or reading is None:

@@ -33,7 +33,7 @@ class Property:
 def parse_properties(text: str) -> dict[str, Property]:
     r"""Return the settings of a .properties file by key; the last duplicate wins.
 
-    Raises `ValueError` naming the line of a malformed ``\u`` escape.
+    Raises `ValueError` with the line of a malformed ``\u`` escape.
 
     >>> parse_properties("# where\nbootstrap.servers = a:9092,\\\n    b:9092\n")
     {'bootstrap.servers': Property(value='a:9092,b:9092', line=2)}

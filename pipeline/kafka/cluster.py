@@ -89,7 +89,7 @@ _SLICE_BYTES = 1 << 21
 _NOTICE_AFTER = 5.0
 _GIVE_UP_AFTER = 600.0
 _RETRY_SECONDS = 0.2
-# Error codes of a topic that does not or cannot exist.
+# Error codes for a missing topic, and for an invalid topic name.
 _ABSENT = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
@@ -162,7 +162,7 @@ class Cluster:
         return set(self.admin.list_topics())
 
     def exists(self, topic: str) -> bool:
-        """Return whether a topic exists; raise AccessError if this login must not see it."""
+        """Return whether a topic exists; raise AccessError if it is hidden from this login."""
         # Describe only this topic: listing all takes long with hundreds of jobs.
         (found,) = self.admin.describe_topics([topic])
         self._check_visible(found)
@@ -217,7 +217,7 @@ class Cluster:
             ) from error
         except TopicSpreadError as error:
             raise ClusterError(
-                f"the topics were created, but after {_SPREADING_SECONDS:g} s {error}. Check "
+                f"the topics were created, but after {_SPREADING_SECONDS:g} s, {error}. Check "
                 "that all brokers are up, then run the same command again"
             ) from None
 
@@ -342,8 +342,8 @@ class Cluster:
         """Return approximate write times of records without reading them.
 
         `offsets` maps each partition to the offset of one record. The result maps partitions to
-        milliseconds since 1970; partitions without the record are omitted. `now` is the current
-        time of the broker's clock, which must also date the topic: see `topic_spread.record_ages`.
+        milliseconds since 1970; partitions without the record are omitted. `now` is the broker's
+        current time. The topic must use the broker's clock. See `topic_spread.record_ages`.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))
@@ -587,7 +587,7 @@ class KafkaTransport:
         return carry_out(steps, self.carry_out)
 
     def carry_out(self, action: Action) -> object:
-        """Carry out an action; only `Flush` waits for acknowledgements, unless too many are due."""
+        """Carry out an action; only `Flush` waits for acknowledgements, unless many are pending."""
         match action:
             case EndOffsets():
                 return self.persistently(lambda: ends_of(action, self._ends))
@@ -599,7 +599,7 @@ class KafkaTransport:
                 self._settle(0)
                 return dict(self._written)
             case _:
-                raise TypeError(f"a producer cannot carry out {type(action).__name__}")
+                raise TypeError(f"not an action of a producer: {type(action).__name__}")
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:

@@ -166,7 +166,7 @@ def find_cluster(
         properties = read_client_properties(kafka_config)
         if not named and not properties.bootstrap_servers:
             raise ConnectionSettingsError(
-                f"{kafka_config}: bootstrap.servers is missing; add it, or give --bootstrap-servers"
+                f"{kafka_config}: bootstrap.servers is missing; add it, or use --bootstrap-servers"
             )
         return Connection(
             bootstrap_servers=named or properties.bootstrap_servers,
@@ -178,14 +178,14 @@ def find_cluster(
         )
     if named:
         return Connection(named)
-    # Import on demand: not needed if the user names a cluster.
+    # Import on demand: not needed if the user selects a cluster.
     from dpstream.pipeline.kafka.local_kafka import LocalKafka
 
     broker = LocalKafka(kafka_folder())
     status = broker.start(on_progress=on_progress) if start_if_missing else broker.status()
     if not status.running or status.bootstrap_servers is None:
         raise NoClusterError(
-            "no local Kafka is running: start it with 'dpstream kafka start', or give a "
-            "cluster with --bootstrap-servers"
+            "no local Kafka is running: start it with 'dpstream kafka start', or select "
+            "a cluster with --bootstrap-servers"
         )
     return Connection((status.bootstrap_servers,))

@@ -70,9 +70,9 @@ def check_unchanged(running: DeployedJob, job: Job) -> None:
     changes = describe_difference(running, job)
     if changes and _fingerprint(job) != running.fingerprint:
         raise DeploymentError(
-            f"the job file differs from the deployed job {job.name}, so its fingerprint "
-            f"differs ({'; '.join(changes)}): to use the deployed job, give the name "
-            f"{job.name} instead of the file; otherwise deploy the file under another name"
+            f"the fingerprints of the job file and of the deployed job {job.name} differ "
+            f"({'; '.join(changes)}): to use the deployed job, pass its name instead of the "
+            "file; otherwise, deploy the file under another name"
         )
 
 
@@ -99,6 +99,6 @@ def check_has_producers(job: Job) -> None:
     if job.devices is not None:
         raise NoProducersError(
             f"devices of job {job.name} report by themselves, without producers. 'dpstream "
-            "collect' receives their reports, 'dpstream status' shows the collectors, "
-            "'dpstream simulate' tries the job on a file"
+            "collect' receives their reports, 'dpstream status' shows the collectors, and "
+            "'dpstream simulate' tests the job on a file"
         )

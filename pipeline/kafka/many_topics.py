@@ -1,4 +1,4 @@
-"""A cluster for polling hundreds of jobs at once.
+"""A cluster client for polling hundreds of jobs at once.
 
 Polled separately, each job takes about thirty small requests. `ManyTopics.look` instead fetches
 everything for all jobs in a few requests: partitions, start and end offsets, committed offsets, and
@@ -83,7 +83,7 @@ class ManyTopics(Cluster):
         }
         flat = [each for partitions in wanted.values() for each in partitions]
         self._see_settings(wanted)
-        # Keep this order: records that a stage has finished may be deleted meanwhile.
+        # Keep this order: records that a stage has finished might be deleted meanwhile.
         starts = self._consumer.beginning_offsets(flat)
         found = self.admin.list_group_offsets(
             {group: wanted[topic] for group, topic in groups.items() if topic in wanted}
@@ -134,7 +134,7 @@ class ManyTopics(Cluster):
                 if records and records[-1].offset + 1 >= seen.ends[each.topic][0]:
                     left.discard(each)
             if not polled:
-                # The last offset may not be a record. Query the position only then: the client
+                # The last offset might not be a record. Query the position only then: the client
                 # checks all partitions to return one.
                 left = {
                     each

@@ -112,7 +112,7 @@ class MemoryLog:
         """
         stored = self._partitions[role, partition]
         if start < stored.base:
-            raise DeletedError(f"{role} {partition}: {start} is deleted; starts at {stored.base}")
+            raise DeletedError(f"offset {start} of {role} {partition} is below {stored.base}")
         taken: list[LogRecord] = []
         size = 0
         for index in range(start - stored.base, min(stop, stored.end) - stored.base):

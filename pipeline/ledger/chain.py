@@ -24,10 +24,10 @@ class ChainProblem(Enum):
 
     CUT = "records before it no longer exist"
     UNREADABLE = "this version cannot read the entry"
-    UNCHAINED = "no earlier record has the hash that it names as its predecessor"
+    UNCHAINED = "no earlier record has the hash in its 'previous'"
     FORKED = "it follows an invalid record"
     DOUBLED = "it duplicates an earlier record"
-    KEYED = "it has a key; entries have none"
+    KEYED = "it has a key; expected no key"
 
     @property
     def loses(self) -> bool:

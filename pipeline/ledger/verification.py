@@ -85,8 +85,8 @@ def _settings(settings: TopicSettings | None) -> Iterator[Inconsistency]:
         has, needs = settings.configs.get(key), expected.configs[key]
         if has is not None and has != needs:
             yield Inconsistency(
-                f"topic {LEDGER_TOPIC} has {key} {has}, which allows Kafka to delete or rewrite "
-                f"it. Set it to {needs}"
+                f"topic {LEDGER_TOPIC} has {key}={has}, which allows Kafka to delete or rewrite "
+                f"records; expected {needs}"
             )
 
 
@@ -120,13 +120,13 @@ def _receipts(state: Spending) -> Iterator[Inconsistency]:
         if stands is None:
             yield Inconsistency(
                 f"{kept} at this offset, but it is invalid or no longer exists: the ledger was "
-                "truncated, or changed at or before it",
+                "truncated, or changed at or before this offset",
                 receipt.offset,
                 receipt.at,
             )
         elif stands not in (-1, receipt.offset):
             yield Inconsistency(
-                f"{kept} at offset {receipt.offset}, but it is here: the topic was rewritten",
+                f"{kept} at offset {receipt.offset}, not at this offset: the topic was rewritten",
                 stands,
                 receipt.at,
             )

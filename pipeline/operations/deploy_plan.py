@@ -71,7 +71,7 @@ class DeployPlan:
             unchanged job is `running` itself.
         accounts: Charges to the population, for epsilon and for delta.
         declared: Budgets that this plan declares: the operator's and the job file's.
-        before: Budget that limits the population now, by "epsilon" and "delta".
+        before: Budgets that limit the population before this plan, by "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
     """
 

@@ -81,7 +81,7 @@ class DrainProgress:
         windows: The oldest open windows, with the producers that they wait for.
         undecided: Unfinalized epochs before a finalized epoch.
         unpublished: Finalized epochs that are not published.
-        idle: Stages without a live worker.
+        idle: Stages without a worker that is up.
     """
 
     unfinished: int

@@ -52,7 +52,7 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 class Parts:
     """Records of parallel shufflers, by drawing and by epoch.
 
-    They are in the shuffler's topic or about to be requeued.
+    They are in a shuffler's topic, or about to be requeued there.
     """
 
     def __init__(self, job: DeployedJob) -> None:

@@ -160,7 +160,7 @@ def _of_producer(job: Job) -> Iterator[Privilege]:
     yield _reads_jobs()
     yield from grants.on(Operation.WRITE, "sends reports", *job.route.reports)
     yield from grants.on(Operation.WRITE, "registers and deregisters", Role.PRODUCERS)
-    yield from grants.on(Operation.READ, "checks that its registration counts", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "checks that its registration is valid", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "checks that its state is not an old copy", Role.MANIFESTS)
     yield from grants.on(Operation.READ, "reads the model to compute gradients", Role.MODEL)
 
@@ -206,7 +206,7 @@ def _of_recorder(job: Job) -> Iterator[Privilege]:
 def _of_operator(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     for operation, why in (
-        (Operation.CREATE, "creates the topic of jobs, once"),
+        (Operation.CREATE, "creates the jobs topic, once"),
         (Operation.READ, "reads deployments and charges"),
         (Operation.WRITE, "deploys, charges, pauses and undeploys"),
         (Operation.ALTER_CONFIGS, "sets the topic to the broker's clock"),
@@ -242,7 +242,7 @@ def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
     """Yield an operator's privileges that concern producers and their reports."""
     grants = _Grants(job)
     if job.shuffle.instances > 1:
-        why = "dead-letters --redrive checks that each instance has its share"
+        why = "dead-letters --redrive checks that each shuffler has its part"
         yield from grants.on(Operation.READ, why, *job.route.reports)
     elif job.epochs.renew:
         yield from grants.on(Operation.READ, "deploy finds started horizons", Role.REPORTS)

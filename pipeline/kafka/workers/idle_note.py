@@ -61,8 +61,8 @@ class Quiet:
     def lasts(self, now: float, done: int, *, idle: bool) -> bool:
         """Return whether there has been no work for long enough; `now` in seconds.
 
-        `done` counts the records read and written since the start, including while restoring: a
-        worker might consume what woke it then. `idle` is True if there is no work now.
+        `done` counts records read and written since the start, including while restoring, when a
+        worker might consume the record that woke it. `idle` is True if there is no work now.
         """
         if not idle or done != self._done:
             self._since = None
@@ -105,7 +105,7 @@ class IdleNote:
 
     @classmethod
     def read(cls, folder: Path) -> IdleNote | None:
-        """Return the note in a worker's folder, or None if there is no readable one."""
+        """Return the note in a worker's folder, or None if there is no readable note."""
         try:
             return _notes().validate_json(read_whole_file(folder / NOTE))
         except (OSError, ValueError):

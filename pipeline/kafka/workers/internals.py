@@ -105,7 +105,7 @@ class ClientThread(AIOKafkaConsumerThread):
     def generation(self) -> int:
         """The client's current group generation, which has no public name in aiokafka.
 
-        aiokafka commits under its current generation, which need not be that of the committed work.
+        aiokafka commits under its current generation, even if the work is of an earlier one.
         """
         generation: int = self.client._coordinator.generation
         return generation

@@ -130,7 +130,7 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect; raise `KafkaConnectionError` if no broker answers. Can be repeated."""
+        """Connect; raise `KafkaConnectionError` if no broker answers. Can be called again."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)
@@ -152,7 +152,7 @@ class KafkaLog:
     async def partition_counts(self, roles: Collection[Role]) -> dict[Role, int]:
         """Return the number of partitions of the job's topics; 0 for a missing topic.
 
-        A cluster logs requests for topics that are hidden from the login.
+        Do not request topics that are hidden from the login: the cluster logs such requests.
         """
         found = await self._admin.partition_counts([self._topic(role) for role in roles])
         return {role: found.get(self._topic(role), 0) for role in roles}

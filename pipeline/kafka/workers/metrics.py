@@ -169,7 +169,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     else:
         yield counter("records_read", "Records read from the stage's topic.", snapshot.records)
         if snapshot.stage != "publish":
-            yield counter("reports", "Reports in the records read.", counts.get("reports", 0))
+            yield counter("reports", "Reports in records read.", counts.get("reports", 0))
         if snapshot.stage == "shuffle":
             yield counter(
                 "late_reports",

@@ -90,7 +90,7 @@ class WindowCounters:
 
 
 class Observer:
-    """Source of metrics; `snapshot` is replaced atomically, so that any thread may read it.
+    """Source of metrics; `snapshot` is replaced atomically, so that any thread can read it.
 
     `blank` is the snapshot before the first observation. The stage updates `windows`, and
     `estimates` returns the latest published estimates.

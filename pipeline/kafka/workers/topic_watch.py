@@ -53,7 +53,7 @@ class GroupWatch:
             )
 
 
-# Consecutive failed checks until an error: a broker that has just started might know less.
+# Failed checks in a row before an error: a broker that has just started might lag behind.
 _LOOKS = 3
 
 

@@ -105,7 +105,7 @@ def run_worker(
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
-        # They log a hundred lines a second during an outage; the worker logs one.
+        # These libraries log a hundred lines a second during an outage; the worker logs one.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     close_silent_connections()
     process = _Process(
@@ -365,7 +365,7 @@ class _Process:
                 }
         except (KafkaError, TimeoutError):
             return None
-        # Process everything up to these ends.
+        # Process all records up to these end offsets.
         await self.execution.tick()
         for partition, end in ends[role].items():
             committed = await self.execution.membership.committed(partition)
@@ -374,7 +374,7 @@ class _Process:
         seconds = self.stage.idle_seconds()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
-        # Order by partition, not by answer.
+        # Order the offsets by partition.
         end_offsets = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
         return IdleCondition(end_offsets, seconds)
 
@@ -427,7 +427,7 @@ class _Process:
             async with asyncio.timeout(self.timings.probe):
                 settings = await self.log.settings(self.topics.used)
         except (KafkaError, TimeoutError):
-            # This worker may lack access; status reports it too.
+            # This worker might lack access; `dpstream status` also reports it.
             return ()
         return tuple(name for name, configs in settings.items() if wrong_clock(configs))
 
@@ -453,7 +453,7 @@ class _Process:
         before, records = time.monotonic() - self.timings.status, 0
         while True:
             if self.stopping:
-                # No heartbeat may follow the final one.
+                # No heartbeat must follow the final one.
                 return
             now = time.monotonic()
             words = heartbeat(
@@ -471,7 +471,7 @@ class _Process:
     def _check_clock(self) -> None:
         problem = self.clock.problem()
         if problem is not None and not self.clock_is_off:
-            self.lines.warning(f"{problem}: set it; this worker does not depend on it")
+            self.lines.warning(f"{problem}: correct it; this worker does not depend on it")
         if problem is None and self.clock_is_off:
             self.lines.info("this machine's clock is correct again")
         self.clock_is_off = problem is not None

@@ -1,4 +1,4 @@
-"""The status of a job at work."""
+"""Data classes for the status of a job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerStatus:
         records_per_second: Rate of records read from the stage's topic; None if hidden.
         reports_per_second: None for stages without reports, and after a single heartbeat.
         windows: The oldest open windows.
-        late_reports: Number of reports after their epoch was finalized, since the worker started.
+        late_reports: Reports received after their epoch was finalized, since the worker started.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
             behind; None if unknown.
         ahead: Producers that send epochs ahead of time, with the number of epochs.
@@ -145,7 +145,7 @@ class JobStatus:
 
     Attributes:
         deployment: Deployment ID in hexadecimal.
-        deployed_at: Milliseconds since 1970.
+        deployed_at: Time of deployment, milliseconds since 1970.
         last_epoch: Last epoch of the job; None if unlimited.
         stages: Stages in the order of the data flow.
         dead_letters: Number of rejected records neither requeued nor discarded, by reason.

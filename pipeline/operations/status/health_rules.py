@@ -196,7 +196,7 @@ def _clock_issues(status: JobStatus) -> Iterator[str]:
     """Yield issues with inaccurate clocks, on which no guarantee relies."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
-            f"This machine's clock is {off_by(status.clock_ahead)} the broker's: set it. Ages "
+            f"This machine's clock is {off_by(status.clock_ahead)} the broker's: correct it. Ages "
             "shown here use the broker's clock"
         )
     for stage in status.stages:
@@ -205,7 +205,7 @@ def _clock_issues(status: JobStatus) -> Iterator[str]:
             if worker.up and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
                 yield (
                     f"The clock of worker {worker.worker} of stage {stage.stage} is "
-                    f"{off_by(ahead)} the broker's: set it"
+                    f"{off_by(ahead)} the broker's: correct it"
                 )
 
 
@@ -239,7 +239,7 @@ def _topic_issues(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     elif topic.unexpected_records:
         yield (
             f"Another program writes to partitions of {topic.name} that were added after "
-            f"deployment with {topic.deployed}; these records are not read. Epoch e belongs in "
+            f"deployment with {topic.deployed} partitions; they are not read. Epoch e belongs in "
             f"partition e mod {topic.deployed}"
         )
 

@@ -106,7 +106,7 @@ class Lags:
         owned = range(min(partitions, len(job.start_offsets[role])))
         if not owned:
             return StageLag()
-        # Keep this order: records that a stage has finished may be deleted meanwhile.
+        # Keep this order: records that a stage has finished might be deleted meanwhile.
         firsts = cluster.start_offsets(topic)
         committed = cluster.committed(group_name(job, stage), topic)
         ends = cluster.end_offsets(topic)

@@ -58,7 +58,7 @@ WORKER_MODULES = (
     "faust.tables.manager",
     "faust.tables.sets",
     "faust.topics",
-    # A worker needs one of these modules, which depends on the job.
+    # A worker needs one of these modules, depending on its job.
     *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
 # Seconds until the reason why a worker cannot be started is logged again.
@@ -271,7 +271,7 @@ class _Supervisor:
             self._schedule.ended(job, now)
             if now >= worker.warned_at + _SAY_AGAIN_SECONDS:
                 worker.warned_at = now
-                self._lines.warning(job, f"no worker: {error}")
+                self._lines.warning(job, f"cannot start a worker: {error}")
         else:
             worker.warned_at = float("-inf")
             self._lines.info(job, f"starting a worker, process {process.pid}")

@@ -92,7 +92,7 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
     if not view.broker_answers:
         return Health(False, "the broker is unreachable")
     waiting = [each for each in view.workers if each.port is None and each.idle_metrics is None]
-    faults = [f"job {worker.job} is not running" for worker in waiting]
+    faults = [f"the worker of job {worker.job} is not running" for worker in waiting]
     faults += _faults(view.workers, "/readyz", ask)
     return Health(not faults, "; ".join(faults) or f"ready, workers: {_counted(view)}")
 
@@ -102,7 +102,7 @@ def _faults(
 ) -> Iterator[str]:
     for job, answer in _ask_all(workers, path, ask):
         if answer is None and job not in excused:
-            yield f"job {job} does not answer"
+            yield f"the worker of job {job} does not answer"
         elif answer is not None and answer[0] != 200:
             yield f"job {job}: {answer[1].strip()}"
 

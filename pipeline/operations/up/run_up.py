@@ -58,12 +58,12 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 def _only_run(name: str) -> FolderLock:
     """Exclude other runs, which would use the same folders for workers.
 
-    A finished run whose page stays open is not excluded.
+    A finished run whose page stays open does not exclude others.
     """
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
     except FolderInUse as error:
-        raise FolderInUse(f"{error} (DPSTREAM_HOME=FOLDER does)") from None
+        raise FolderInUse(f"{error} (by DPSTREAM_HOME=FOLDER)") from None
 
 
 def address_of(port: int, jobs: Iterable[str]) -> str:
@@ -167,7 +167,7 @@ class _Run:
         for warning in connection.warnings:
             self._screen.print_message(warning)
         if not self._settings.agreed:
-            self._activity = "checking what is deployed"
+            self._activity = "checking the deployed jobs"
             self._show()
             with Cluster(connection) as cluster:
                 check_losses(cluster, [each.job for each in self._given])

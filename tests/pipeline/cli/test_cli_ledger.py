@@ -242,7 +242,7 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
         (lambda log: [*log, log[1]], "offset 3: it duplicates an earlier record (at offset 1)"),
         (
             lambda log: [log[0], b"x", *log[1:]],
-            ("at offset 1, but it is here: the topic was rewritten"),
+            ("at offset 1, not at this offset: the topic was rewritten"),
         ),
     ],
     ids=["first-removed", "last-removed", "edited", "duplicated", "inserted"],
@@ -345,7 +345,7 @@ def test_verify_detects_retention_and_compaction(
     cluster.settings[LEDGER_TOPIC] = replace(found, configs={**found.configs, key: value})
     result = dpstream("ledger", "--verify")
     assert result.code == 1
-    assert f"topic dpstream.ledger has {key} {value}" in result.output
+    assert f"topic dpstream.ledger has {key}={value}" in result.output
 
 
 def test_deleted_ledger_records_block_deploy_until_accepted(

@@ -102,12 +102,12 @@ def test_supervisor_is_healthy_while_polling_with_healthy_workers() -> None:
 def test_starting_worker_is_healthy_but_not_ready() -> None:
     assert liveness(VIEW, 100.5, asking(GOOD, None)).good
     later = replace(VIEW, at=200.0)
-    assert liveness(later, 200.0, asking(GOOD, None)).line == "job b does not answer"
+    assert liveness(later, 200.0, asking(GOOD, None)).line == "the worker of job b does not answer"
     waiting = replace(VIEW, workers=(VIEW.workers[0], Watched("b", None, since=50.0)))
     healthy = liveness(waiting, 100.5, asking(GOOD))
     assert (healthy.good, healthy.line) == (True, "alive, workers: 1, 1 waiting for restart")
-    assert readiness(VIEW, 100.5, asking(GOOD, None)).line == "job b does not answer"
-    assert readiness(waiting, 100.5, asking(GOOD)).line == "job b is not running"
+    assert readiness(VIEW, 100.5, asking(GOOD, None)).line == "the worker of job b does not answer"
+    assert readiness(waiting, 100.5, asking(GOOD)).line == "the worker of job b is not running"
 
 
 def test_supervisor_without_jobs_or_broker_is_not_ready() -> None:
