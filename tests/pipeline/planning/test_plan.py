@@ -207,7 +207,7 @@ def test_change_histogram_is_read_from_csv(tmp_path: Path, header: str) -> None:
         ("changes,users\n1,5\n1,6\n", ":3: duplicate row for 1 changes; expected one row"),
         (
             "changes,users\n9,5\n",
-            (":2: 9 changes do not fit in 8 epochs; expected at most one per epoch"),
+            (":2: 9 changes do not fit in 8 epochs; expected at most one change per epoch"),
         ),
         (
             "changes,share\n1,0.5\n",
