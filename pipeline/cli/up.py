@@ -126,7 +126,7 @@ def up(
 ) -> None:
     """Run a whole job on this machine; compare its estimates with the ground truth.
 
-    Runs it from its deployment to its last estimate. Starts the local broker, a worker for each
+    Runs the job from deployment to its last estimate. Starts the local broker, a worker for each
     stage and a producer, and stops them all. A deployed job of the same name is replaced, and its
     users are charged again: asks first. The ground truth is taken from the input and sent nowhere.
     """

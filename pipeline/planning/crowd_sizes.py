@@ -1,4 +1,4 @@
-"""Cost of deletions to crowds of different sizes, predicted before any data."""
+"""Effect of message deletion on crowds of different sizes, predicted before any data."""
 
 from __future__ import annotations
 

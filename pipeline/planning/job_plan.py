@@ -125,7 +125,7 @@ class Plan:
             cells.
         noise_error: Mean absolute error with noise only.
         gradient_error: For a learning protocol, the root mean squared length of the noise in a
-            step's gradient, in percent of the longest gradient that counts in full; None for
+            step's gradient, in percent of the longest gradient that is not clipped; None for
             others. The following errors are then in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
@@ -137,16 +137,16 @@ class Plan:
         bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports
             include their ciphertexts and the cover traffic that hides the number of reports; with
             shares, it is for one producer for all users.
-        messages_per_user: As limited by `parameters.messages_per_user`, per `messages_unit`.
+        messages_per_user: Messages per `messages_unit`, limited by `parameters.messages_per_user`.
         messages_unit: "epoch" if epochs are independent, otherwise "horizon".
-        users_needed: For target errors; at least the minimum of a window. Empty for learning
-            protocols.
+        users_needed: Users needed for target errors, at least the minimum of a window. Empty for
+            learning protocols.
         most_users: Maximum number of users within a target error that grows with them; at least the
             minimum of a window.
         assumption: Text on the maximum changes per user that intervals assume, and on when a
             typical user reaches it; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        poisoning_bound: `poisoning_bound`, if requested and devices report for themselves.
+        poisoning_bound: Bound of `poisoning.py`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
         warnings: Obstacles to running and publishing this job, or others with the same users.
     """
@@ -204,13 +204,13 @@ def plan(
     """Calibrate a job and predict its guarantee and accuracy.
 
     Args:
-        job: Any job.
+        job: Job to plan.
         users: Number of users, all of whom report at every epoch.
-        error: Target RMSE: below 1 a share of the users, otherwise a number of them.
+        error: Target RMSE: below 1, a share of the users, otherwise a number of users.
         changes: Shares of users with 0, 1, ... changes in a horizon.
         held: Shares of users with each item, for protocols that count in cells.
-        compared: Whether to compare other protocols and fewer honest users.
-        side_by_side: Whether to detail other protocols, which times their devices.
+        compared: Whether to predict other protocols, and the loss with fewer honest users.
+        side_by_side: Whether to compare other protocols in detail, which measures CPU time.
         trust: Trust for a recommendation; None for no recommendation.
         colluding: Share of the present users that collude, at least 0 and below 1; see `outlook`.
         dropout: Share of the users absent at an epoch, at least 0 and below 1.
