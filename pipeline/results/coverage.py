@@ -73,7 +73,8 @@ class CoveredEpochs:
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
     """Return the coverage of up to five periods of equal length, in order.
 
-    `epochs` has an epoch and whether each interval covers; of one or several runs, in any order.
+    `epochs` yields an epoch and whether each of its intervals covers, in any order; epochs of
+    several runs can be mixed.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.covered) for part in parts]
