@@ -81,8 +81,8 @@ class IntakeCapacity:
 class IntakeCounters:
     """Counters of a job's reports since the collector started.
 
-    `received` counts reports that passed the intake rules, `acknowledged` reports stored in Kafka,
-    `rejected` requests by reason, and `epochs` acknowledged reports by open epoch.
+    `received` counts reports that passed the intake rules, `acknowledged` those stored in Kafka.
+    `rejected` counts rejected requests by reason, `epochs` acknowledged reports by open epoch.
     """
 
     received: int = 0

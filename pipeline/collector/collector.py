@@ -94,10 +94,10 @@ class CollectorSettings:
     """Address, jobs and client limits of a collector.
 
     Attributes:
-        port: Port; 0 for any free one.
+        port: TCP port; 0 for any free port.
         jobs: Names of its jobs; empty for all jobs with a ``devices`` section.
         key_file: File of the collectors' shared key; None for each job's default file.
-        tls: None for plain HTTP.
+        tls: TLS context; None for plain HTTP.
         access: Allowed origins and proxies.
         rate: Maximum requests per second from one address; None for no limit.
         monitor: Address that serves metrics; None for no metrics.

@@ -17,8 +17,8 @@ _PREFIX = "dpstream_collector_"
 class JobCounts:
     """Counters of a job since the collector started.
 
-    `received` counts reports in examined bodies, `acknowledged` reports in Kafka, `records` records
-    written to Kafka, and `rejected` requests by reason.
+    `received` counts reports in examined bodies, `acknowledged` those stored in Kafka. `records`
+    counts records written to Kafka, and `rejected` rejected requests by reason.
     """
 
     received: int
@@ -29,7 +29,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class CollectorSnapshot:
-    """State of a collector at a moment; `rejected` counts requests without a job, by reason."""
+    """State of a collector; `rejected` counts rejected requests without a job, by reason."""
 
     ready: bool = False
     kafka_answers: bool = False

@@ -1,8 +1,8 @@
 """A collector's HTTP/1.1 connection: httptools parses, and all buffers are bounded.
 
-Input is read in small slices, and not while the client leaves answers unreceived. A connection's
-memory therefore does not grow with its requests. Answers are sent in the order of their requests,
-even if they are ready in another order.
+Input is read in small slices, and reading pauses while the client does not receive answers. A
+connection's memory therefore does not grow with its requests. Answers are sent in the order of
+their requests, even if they are ready in another order.
 """
 
 from __future__ import annotations

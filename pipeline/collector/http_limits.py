@@ -62,9 +62,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits for clients.
-
-    All values are maxima.
+    """Maxima of what clients can use.
 
     Attributes:
         connections: Open connections, including unfinished TLS handshakes.

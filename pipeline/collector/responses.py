@@ -48,7 +48,7 @@ class RequestProblem(Enum):
     )
     NO_TOKEN = ("token", 401, "this job accepts reports only with a bearer token")
     TOKEN = ("token", 401, "the token is invalid or expired: get a new one")
-    ORIGIN = ("origin", 403, "pages of this origin may not report here")
+    ORIGIN = ("origin", 403, "pages of this origin are not allowed to report here")
     NO_JOB = ("unknown-job", 404, "no job of this name collects reports of devices")
     NOT_FOUND = ("not-found", 404, "not found: see /v1/openapi.json")
     METHOD = ("method", 405, "method not allowed")

@@ -104,7 +104,7 @@ class Service:
     rejected: Callable[[str], None] = lambda reason: None
 
     def look(self, request: HttpRequest) -> HttpResponse | None:
-        """Return a rejection before the body arrives, or None."""
+        """Return a rejection that does not wait for the body, or None."""
         if self.stopping and request.method == "POST":
             return self._rejected(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
@@ -119,7 +119,7 @@ class Service:
         origins = self.access.origins
         if origin is None or not origins:
             return ()
-        # Pages send no credentials stored by a browser, so it is safe to allow all origins.
+        # Pages send no credentials stored by a browser, so all origins can be allowed.
         varies = () if "*" in origins else (("Vary", "Origin"),)
         if not self.access.allows(origin):
             return varies

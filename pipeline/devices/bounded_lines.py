@@ -29,7 +29,7 @@ class BoundedLines:
     Attributes:
         taken: Number of whole lines read.
         record: Characters of the current record; readers reset it to 0 after each record.
-        batch: Characters since it was last reset to 0.
+        batch: Characters since a reader last reset this attribute to 0.
     """
 
     def __init__(self, lines: Iterable[str] | TextIO) -> None:

@@ -54,12 +54,12 @@ class ChangeLog:
     unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return views of the indices of users who change in an epoch, ascending, and values."""
+        """Return the indices of users who change in an epoch, ascending, and their values."""
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
     def values_at(self, epoch: int) -> NDArray[Any]:
-        """Return the values of all users at the end of an epoch, shape (users,); 0 is the start."""
+        """Return the value of every user at the end of an epoch; at 0, the initial values."""
         values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
         stop = np.searchsorted(self.epochs, epoch, side="right")
         # In reverse order, a user's first change is the latest one.
@@ -163,7 +163,7 @@ def load_change_log(
 
 
 def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadRows]:
-    """Return the first row of each user and position, and `read.bad_rows` with the contradictions.
+    """Return the first row of each user and position, and all bad rows with contradictions.
 
     The table must be sorted by user, position and line.
     """

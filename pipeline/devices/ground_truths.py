@@ -17,7 +17,7 @@ class GroundTruths(ABC):
 
     @abstractmethod
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """Return the true counts of what an epoch's estimates estimate: int64, shape (estimates,).
+        """Return the true value of every estimate of an epoch: int64, shape (estimates,).
 
         None if the input lacks the estimated quantity, such as the accuracy of a learned model.
         """

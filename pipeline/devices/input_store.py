@@ -93,7 +93,7 @@ class InputStore:
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Add users who have an event; `listed` if it lists them without a value."""
+        """Add users who have an event; `listed` if it has no value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",

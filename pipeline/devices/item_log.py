@@ -1,7 +1,7 @@
 """Item logs: the items of each user at each epoch.
 
 A file has one row per item, in any order: ``user,epoch,value`` or ``user,time,value``. Epochs are
-independent: a user has exactly the items of the rows of that epoch. All users are present at every
+independent: a user has exactly the items of its rows in an epoch. All users are present at every
 epoch, with or without items. A row without a value only lists its user.
 """
 

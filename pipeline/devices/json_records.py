@@ -104,7 +104,7 @@ class Keys:
     def fields(self, record: dict[str, Any]) -> list[str]:
         """Return a record's user, position (empty for arrival), value and any crowd as texts.
 
-        Raises `ValueError` if one is missing or is not a single value.
+        Raises `ValueError` if a field is missing or is not a single value.
         """
         user = _text(record, self.user)
         position = _text(record, self.position) if self.position else ""

@@ -84,7 +84,7 @@ class LiveSource:
     Args:
         first_epoch: First epoch to close; epochs that have already ended are closed at once.
         last_epoch: Epoch after which the source is finished.
-        lateness: Time an epoch waits for its rows after its end by the clock.
+        lateness: Time that an epoch stays open for its rows after its end by the clock.
         hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
         input_format: Format of the rows; without one, JSON if the first line is an object.
 

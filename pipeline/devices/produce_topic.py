@@ -74,7 +74,7 @@ def produce_to(
     """Read the current events of a topic, and close every open epoch up to `last_epoch`.
 
     The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second, by a
-    `clock` in seconds since any moment. `on_epoch` is called with every closed epoch. Raises
+    `clock` like `time.monotonic`. `on_epoch` is called with every closed epoch. Raises
     `InputError`; see `read_on` and `TopicInput.close`.
     """
     if producer.closed_epoch >= last_epoch:
@@ -101,8 +101,8 @@ def produce_as_they_come(
 ) -> None:
     """Read events as they arrive, and close epochs by the clock, until the job ends.
 
-    An epoch that has ended is closed once all events that the topic had at some time after this end
-    are read. `clock` returns the current time with a zone; other arguments and errors are those of
+    An epoch is closed once it has ended and all events that were then in the topic are read.
+    `clock` returns the current time with a zone; other arguments and errors are those of
     `produce_to`.
     """
     last_epoch = producer.job.last_epoch

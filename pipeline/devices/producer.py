@@ -49,7 +49,7 @@ STATE_FILE = "producer.sqlite3"
 """File in the state directory with the devices' random draws and all other saved state."""
 
 Value: TypeAlias = int | str
-"""One value of a user: its number in the job's domain, or its text."""
+"""One value of a user: its integer in the job's domain, or its text."""
 
 
 class ProducerError(DpstreamError):
@@ -191,7 +191,7 @@ class Producer:
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped a change in this horizon: they had used `max_changes`."""
+        """Number of devices that dropped a change in this horizon, with an exhausted budget."""
         return self._randomizer.exhausted
 
     def enroll(self, users: Sequence[str]) -> None:
@@ -222,9 +222,9 @@ class Producer:
         across epochs.
 
         For a device whose value is not 0 this is a change. A guarantee for values that never
-        change, such as that of memoized_response, then no longer holds for it; that for its whole
-        stream does. The last horizon of a device is public, and must not depend on its value.
-        Raises `ProducerError` if a user is not enrolled.
+        change, such as that of memoized_response, then no longer holds for it; the guarantee for
+        its whole stream does. The last horizon of a device is public, and must not depend on its
+        value. Raises `ProducerError` if a user is not enrolled.
         """
         positions = self._positions_of(users)
         with self._storing(), self._store.transaction():
@@ -352,7 +352,7 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Add an epoch's records to the outbox, last those for the finalizing shuffler."""
+        """Add an epoch's records to the outbox; those for the finalizing shuffler come last."""
         drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
@@ -433,7 +433,7 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Set leaving devices to the initial value, and make as many absent as of the others."""
+        """Set leaving devices to the initial value, absent at the rate of the other devices."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)
@@ -649,6 +649,6 @@ class Producer:
 
 
 def cryptographic_generators() -> Generators:
-    """Return a function that returns one generator for all draws, keyed by the operating system."""
+    """Return `Generators` with a single generator, keyed by the operating system."""
     generator = cryptographic_generator()
     return lambda purpose, number: generator

@@ -97,7 +97,7 @@ def enrollment(log: ValueLog) -> str:
 def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    They depend on values, so `produce` does not print them: its visible output must not.
+    They depend on values, as the visible output of `produce` must not: it does not print them.
     """
     if not isinstance(log, ChangeLog):
         return
@@ -138,7 +138,7 @@ def produce_change_log(
     In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
     producer's first closed epoch, users are enrolled only from a user list, because a first row
     that comes later reveals information about its value. At most `rate` epochs are closed per
-    second, by a `clock` in seconds since any moment.
+    second, by a `clock` like `time.monotonic`.
 
     Returns:
         Number of users with rows who are not enrolled.

@@ -19,7 +19,7 @@ _PLACING: Final = "input_placing"
 
 
 def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
-    """Bind a producer to a topic, or check that it is bound to it.
+    """Bind a producer to a topic, or check that it is bound to this topic already.
 
     `topic` is the name of the topic, with the name of its cluster if that is not the job's. `made`
     distinguishes it from an earlier topic of the same name; None if unknown. Raises `InputError` if

@@ -1,9 +1,9 @@
 """Budget declarations of populations, and the declaration that is binding.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
-declared binds every later deployment, whatever that one's job file declares or omits, even after
-the declaring job is undeployed. Only an operator who names the population and the new budget can
-change it.
+declared binds every later deployment, whatever the later job file declares or omits, even after the
+declaring job is undeployed. Only an operator who names the population and the new budget can change
+it.
 
 Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` are never
 deleted.

@@ -2,7 +2,7 @@
 
 - Every deployment charges the privacy loss of its guarantee to its users, once and permanently: a
   deployment that was replaced has still seen their data.
-- Charges are summed (basic composition) over all jobs and protocols. An operator may select a
+- Charges are summed (basic composition) over all jobs and protocols. An operator can select a
   privacy filter instead, which is also valid for jobs chosen by the results of earlier ones
   (`dpstream.randomizers.accounting.charges`).
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
@@ -306,7 +306,7 @@ def _accounts_under(
 
 
 def total_of(charges: Iterable[Charge], quantity: str) -> Fraction | None:
-    """Return the exact sum of "epsilon" or "delta" over all horizons; None if unlimited."""
+    """Return the exact sum of charged epsilons or deltas; None if a charge is unlimited."""
     total = Fraction()
     for charge in charges:
         if charge.horizons is None:

@@ -43,7 +43,7 @@ class Central(Section):
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values of a job file with the local epsilon that a central guarantee allows.
 
-    An existing ``parameters.epsilon`` stays; `JobError` if it exceeds the allowed maximum.
+    An existing ``parameters.epsilon`` stays. Raises `JobError` if it exceeds the allowed maximum.
     """
     entry, stated = _entry(values), _stated(values)
     parameters, shuffle = values.get("parameters"), values.get("shuffle")

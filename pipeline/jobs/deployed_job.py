@@ -103,7 +103,7 @@ class DeployedJob(Job):
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
         noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none or
             it is not created yet.
-        collector_key: SHA-256 of the key shared by the collectors; None without one.
+        collector_key: SHA-256 of the key shared by the collectors; None without collectors.
         replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
 
@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to an observer of some of a device's reports; None for one report."""
+        """Return the loss to observers of only some reports of a device; None for one report."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -302,7 +302,7 @@ class DeployedJob(Job):
 
     def to_bytes(self) -> bytes:
         """Return canonical JSON: identical jobs have identical bytes."""
-        # Written only if present.
+        # Keys that are written only if set.
         optional = ("replay_of", "collector_key", "signed_description", "topic_ids")
         left_out = self._absent | {name for name in optional if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))

@@ -19,7 +19,7 @@ from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microsecon
 LAST_MOMENT = 253_402_300_799_999
 """Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Tolerated clock difference in seconds; larger ones are reported, and an epoch is early."""
+"""Tolerated clock difference in seconds; beyond it, clocks are reported and epochs are early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 

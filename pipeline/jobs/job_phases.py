@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
     @property
     def works(self) -> bool:
-        """True if workers are needed."""
+
         return self in (Phase.RUNNING, Phase.DRAINING)
 
 

@@ -49,8 +49,6 @@ class Budget(Section):
 
 
 class Crowds(Section):
-    """Crowds: groups of users by a public column, estimated separately."""
-
     by: str = Field(
         pattern=r"^\s*\S.{0,99}$",
         description="the name of a column of the input, which is public, such as app_version",

@@ -1,4 +1,4 @@
-"""Jobs and phases listed in ``dpstream.jobs``, all that running and reading jobs requires.
+"""Jobs and phases in ``dpstream.jobs``, which suffice to run and read jobs.
 
 The topic is compacted; the last record of a key counts. Records are applied one by one, in the
 order of the topic. `jobs_topic` also reads charges.

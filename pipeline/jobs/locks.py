@@ -12,7 +12,7 @@ from dpstream.topics.sealing import Lock, sealing_context
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """Keys and contexts of the parties that open ciphertexts.
+    """Locks of the parties that open ciphertexts: a public key and its context each.
 
     `deployment` is that of the windows: for a replay, the original's.
     """

@@ -52,7 +52,7 @@ def dotted(path: Path) -> str:
 
 
 def read_marked_yaml(text: str) -> MarkedYaml:
-    r"""Read a mapping.
+    r"""Read a YAML mapping with the lines of its keys.
 
     Raises:
         YamlError: If the text is not a YAML mapping, or if a key is not text, is repeated or has

@@ -33,7 +33,7 @@ class ModelLog:
         self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._registry.apply)
 
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
-        """Return the model that devices start from at an epoch, or None if not published yet.
+        """Return the model that devices use at an epoch, or None if it is not published yet.
 
         It is float64, shape (numbers,), and 0 at the first epoch of a horizon. It is also 0 at the
         first epoch for which a producer has registered, since no earlier model is ever published.

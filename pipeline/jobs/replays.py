@@ -1,4 +1,4 @@
-"""Job of a replay: the original's reports under a name of its own."""
+"""Job of a replay, which aggregates the original job's reports again under its own name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The route of a job's reports: its stages, and the topics that devices and stages write.
 
-A plain job has one shuffler between reports and aggregator. Shufflers may be chained, each reading
+A plain job has one shuffler between reports and aggregator. Shufflers can be chained, each reading
 what the one before it wrote, or parallel, each reading a part of what every device sends.
 """
 

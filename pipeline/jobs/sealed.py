@@ -17,7 +17,7 @@ other instance can open what a producer sends to one of them::
     shuffle: {minimum: 100000, instances: 2}
     sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
 
-If reports are counts of a table's cells, two parties may aggregate a share each instead. Neither of
+If reports are counts of a table's cells, two parties can aggregate a share each instead. Neither of
 them learns more than the sum::
 
     sealed: {shares: [a.pub, b.pub]}
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dpstream.pipeline.jobs.job_files import Job
 
 SEALING_KEY_BYTES: Final = 32
-"""Bytes of a public key for sealed reports."""
+"""Length of a public key for sealed reports, in bytes."""
 
 PublicKey = Annotated[
     str,
@@ -64,7 +64,7 @@ REPLACING = (
     "reports of one device published alone: these then have only the guarantee of unshuffled "
     "reports"
 )
-"""Limit of a sealed job whose parties add nothing: a stage can replace what it cannot read."""
+"""Limit of a guarantee if no party adds devices: a stage can replace reports it cannot read."""
 
 
 def _added(devices: int, *, shared: bool) -> str:

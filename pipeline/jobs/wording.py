@@ -42,7 +42,7 @@ class Wording(Section):
 
     Attributes:
         title: Counted quantity, such as "Students enrolled".
-        description: One or two sentences about it.
+        description: One or two sentences about the quantity.
         unit: Name of the users, in the plural, such as "students".
         labels: Display texts of items or values, by name in the input.
     """
