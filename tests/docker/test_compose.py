@@ -46,7 +46,7 @@ def test_file_follows_the_compose_specification() -> None:
     validator = drafts(specification)
     assert [error.message for error in validator.iter_errors(COMPOSE)] == []
     wrong = COMPOSE | {"services": SERVICES | {"page": SERVICES["page"] | {"comand": "serve"}}}
-    assert not validator.is_valid(wrong), "the schema rejects what it does not know"
+    assert not validator.is_valid(wrong), "the schema rejects unknown keys"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -64,7 +64,7 @@ def outlast_retention(scenario: ChaosScenario, broker: OneBroker) -> None:
         member.held = not member.is_producer
     fleet.wait_until(
         lambda: all(each.closed >= LEAD for each in fleet.producers.values()),
-        "producers are as far ahead as they go",
+        "producers are ahead by the maximum",
     )
     wait_for_retention(broker.servers)
     fleet.members["shuffle-1"].held = False
@@ -100,7 +100,7 @@ def test_reports_count_once_when_processes_fail(
             }
         )
         account = scenario.account()
-    assert account.rejected > 0, "the impostor's"
+    assert account.rejected > 0, "the impostor's records are rejected"
 
 
 @pytest.mark.verify

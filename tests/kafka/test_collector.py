@@ -59,7 +59,7 @@ def deployed(servers: str, name: str, start: datetime, length: str, late: str) -
 def collector(start: Start, job: str, *options: str) -> tuple["subprocess.Popen[str]", int]:
     process = start("collect", "--job", job, "--bind", "127.0.0.1:0", *options)
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], TIMEOUT)[0], "the collector says nothing"
+    assert select.select([process.stdout], [], [], TIMEOUT)[0], "the collector prints nothing"
     return process, int(process.stdout.readline().rpartition(":")[2])
 
 

@@ -124,7 +124,7 @@ def attempts_at_the_end(cluster: Cluster, job: DeployedJob) -> Attempts:
     deadline = time.monotonic() + TIMEOUT
     try:
         while not any(complete for _, complete in attempts(cluster, job)[2]):
-            assert time.monotonic() < deadline, "the worker does not finish"
+            assert time.monotonic() < deadline, "the worker does not exit"
             time.sleep(0.2)
     finally:
         worker.kill()

@@ -78,7 +78,7 @@ def test_deleted_reports_leave_every_file_of_the_broker(
         letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", rejected)
         value, headers = letter.to_record()
         cluster.producer.send(letters, value, headers=headers).get(TIMEOUT)
-        assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
+        assert any(reports in path for path in holding(eager, report)), "the report is on the disk"
         assert any(letters in path for path in holding(eager, rejected))
 
         (servers,) = cluster.connection.bootstrap_servers
@@ -86,7 +86,7 @@ def test_deleted_reports_leave_every_file_of_the_broker(
         worker = start_command(*command, servers=servers, home=tmp_path / "home")
         try:
             end = cluster.end_offsets(reports)
-            wait_until(lambda: cluster.start_offsets(reports) == end, "its window is finished")
+            wait_until(lambda: cluster.start_offsets(reports) == end, "the window is finished")
             # The next record rolls the segment.
             north.close(2)
             wait_until(lambda: not holding(eager, report), "the report is gone from every file")

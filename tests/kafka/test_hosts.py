@@ -258,7 +258,7 @@ def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
                 others = GATEWAYS.keys() - ends
                 wanted = max(map(fleet.closed, others)) + HELD
                 fleet.wait_until(
-                    partial(fleet.all_closed, others, wanted), f"others close epoch {wanted}"
+                    partial(fleet.all_closed, others, wanted), f"all others close epoch {wanted}"
                 )
             else:
                 fleet.run_for(HELD)
@@ -286,7 +286,7 @@ def drop_packets(fleet: Fleet, host: str, share: float) -> None:
 
 def wait_for_replicas(fleet: Fleet) -> None:
     """Wait until all replicas are in sync, so that another broker can be lost."""
-    fleet.wait_until(fleet.brokers.are_in_sync, "all brokers have everything")
+    fleet.wait_until(fleet.brokers.are_in_sync, "all replicas are in sync")
 
 
 @pytest.mark.verify
@@ -387,7 +387,7 @@ def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, lis
     finally:
         over.set()
         if not fleet.failed:
-            fleet.wait_until(lambda: not sender.is_alive(), "devices have reported")
+            fleet.wait_until(lambda: not sender.is_alive(), "all devices have reported")
         sender.join()
     assert devices.acknowledged == set(itertools.product(range(1, begun[0] + 1), range(PHONES)))
 
@@ -442,7 +442,7 @@ def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
     for epoch in epochs:
         counts = cells.CellsAggregator.from_bytes(law, found[epoch]).counts
         of_epoch = counts[job.epochs.local(epoch)]
-        assert counts.sum() == of_epoch.sum(), f"epoch {epoch} counts for another"
+        assert counts.sum() == of_epoch.sum(), f"epoch {epoch} is counted in another epoch"
         lost += int((of_epoch == 0).sum())
         doubled += int((of_epoch[of_epoch > 1] - 1).sum())
         record = fleet.cells.published[epoch]

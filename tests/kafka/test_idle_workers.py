@@ -156,15 +156,15 @@ def test_idle_workers_exit_and_restart_without_loss(
     for first, last in ((1, 4), (5, 5), (6, EPOCHS)):
         operator.produce(job, first, last)
         operator.expect_published(job, last)
-        wait_until(lambda: operator.all_idle(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers are idle")
         for name in (job.name, silent.name):
             status = json.loads(dpstream("status", name, "--json").output)
             assert status["issues"] == []
             heard = [worker for stage in status["stages"] for worker in stage["workers"]]
             assert [worker["idle"] for worker in heard] == [True] * len(STAGES)
     for supervisor in operator.supervisors:
-        assert len(supervisor.pids(job.name)) >= 3, "it was woken every time"
-        assert supervisor.pids(silent.name) == [], "nothing ever came"
+        assert len(supervisor.pids(job.name)) >= 3, "the worker was woken every time"
+        assert supervisor.pids(silent.name) == [], "no record ever arrived"
     everything = json.loads(dpstream("status", "--json").output)
     (listed,) = (each for each in everything if each["job"] == job.name)
     alone = json.loads(dpstream("status", job.name, "--json").output)
@@ -184,17 +184,17 @@ def test_crashing_hanging_or_hostile_jobs_do_not_affect_other_jobs(operator: Ope
     for size in (0, 1, 100, 200_000) * 25:
         operator.cluster.append(hostile, secrets.token_bytes(size))
     operator.cluster.append(jobs["hanging"].topic(Role.REPORTS), b"wakes it")
-    wait_until(lambda: not shuffle.is_idle(jobs["hanging"].name), "it is awake")
+    wait_until(lambda: not shuffle.is_idle(jobs["hanging"].name), "the worker is awake")
     stopped = shuffle.pids(jobs["hanging"].name)[-1]
     os.kill(stopped, signal.SIGSTOP)
     for _ in range(3):
         before = len(shuffle.pids(jobs["crashing"].name))
         operator.cluster.append(jobs["crashing"].topic(Role.REPORTS), b"wakes it")
-        wait_until(lambda: not shuffle.is_idle(jobs["crashing"].name), "it is awake")
+        wait_until(lambda: not shuffle.is_idle(jobs["crashing"].name), "the worker is awake")
         os.kill(shuffle.pids(jobs["crashing"].name)[-1], signal.SIGKILL)
         wait_until(
             lambda before=before: len(shuffle.pids(jobs["crashing"].name)) > before,  # type: ignore[misc]
-            "it is started again",
+            "the worker is restarted",
         )
     for epoch in range(2, 5):
         operator.produce(jobs["sound"], epoch, epoch)
@@ -205,7 +205,7 @@ def test_crashing_hanging_or_hostile_jobs_do_not_affect_other_jobs(operator: Ope
 
     wait_until(
         lambda: "worker was killed by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
-        "what hangs is ended",
+        "the hung worker is killed",
         timeout=HUNG_SECONDS + TIMEOUT,
     )
     for job in jobs.values():
@@ -220,14 +220,14 @@ def test_second_supervisor_takes_over_idle_jobs(operator: Operator, tmp_path: Pa
     operator.supervisors = [*first, *second]
     operator.produce(job, 1, 4)
     operator.expect_published(job, 4)
-    wait_until(lambda: operator.all_idle(job), "all workers of both rest")
+    wait_until(lambda: operator.all_idle(job), "all workers of both supervisors are idle")
 
     for supervisor in first:
         supervisor.lose()
     operator.produce(job, 5, 6)
     operator.expect_published(job, 6)
     operator.supervisors = second
-    wait_until(lambda: operator.all_idle(job), "the workers that are left rest")
+    wait_until(lambda: operator.all_idle(job), "the remaining workers are idle")
 
     # The machine is back, with outdated idle notes.
     again = operator.supervise(homes[0])
@@ -236,7 +236,7 @@ def test_second_supervisor_takes_over_idle_jobs(operator: Operator, tmp_path: Pa
     operator.supervisors = again
     operator.produce(job, 7, EPOCHS)
     operator.expect_published(job, EPOCHS)
-    wait_until(lambda: operator.all_idle(job), "all workers rest")
+    wait_until(lambda: operator.all_idle(job), "all workers are idle")
 
 
 def test_idle_jobs_wake_after_a_broker_outage(
@@ -251,7 +251,7 @@ def test_idle_jobs_wake_after_a_broker_outage(
         job = operator.deploy("away")
         operator.produce(job, 1, 4)
         operator.expect_published(job, 4)
-        wait_until(lambda: operator.all_idle(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers are idle")
         started = {each.stage: each.pids(job.name) for each in operator.supervisors}
 
         pid = broker.status().pid
@@ -268,7 +268,7 @@ def test_idle_jobs_wake_after_a_broker_outage(
         )
         operator.produce(job, 5, EPOCHS)
         operator.expect_published(job, EPOCHS)
-        wait_until(lambda: operator.all_idle(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers are idle")
     finally:
         operator.close()
         broker.stop(grace=0.0)
@@ -309,7 +309,7 @@ def test_idle_workers_need_only_the_rights_of_their_stage(
                                 producer.report_all(epoch, values)
                                 producer.close(epoch)
                     secured.written(Role.ESTIMATES, last)
-                wait_until(lambda: all(each.is_idle(name) for each in supervisors), "all rest")
+                wait_until(lambda: all(each.is_idle(name) for each in supervisors), "all idle")
 
                 def reported() -> list[bool]:
                     line = secured.as_role("operator", "status", name, "--json")
@@ -317,7 +317,7 @@ def test_idle_workers_need_only_the_rights_of_their_stage(
                     heard = [worker for stage in status["stages"] for worker in stage["workers"]]
                     return [worker["idle"] for worker in heard]
 
-                wait_until(lambda: reported() == [True] * len(STAGES), "all say so")
+                wait_until(lambda: reported() == [True] * len(STAGES), "all workers report it")
         finally:
             for supervisor in supervisors:
                 supervisor.lose()

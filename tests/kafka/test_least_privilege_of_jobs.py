@@ -199,7 +199,7 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
         assert read_spending(page).charges
 
 
-def test_acl_states_the_remedy_without_an_authorizer(
+def test_acl_command_explains_a_missing_authorizer(
     bootstrap_servers: str, job_name: str, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"

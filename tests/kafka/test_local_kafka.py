@@ -124,7 +124,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert own.status() == KafkaStatus(False, None, None, own.directory, own.log_path)
     assert own.logs() == []
     assert not own.stop()
-    assert not own.directory.parent.exists(), "asking leaves no trace"
+    assert not own.directory.parent.exists(), "a status query creates nothing"
 
     steps: list[str] = []
     started = own.start(on_progress=steps.append)
@@ -132,7 +132,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert started == own.status()
     assert steps[-1] == "starting Apache Kafka"
     assert own.directory.stat().st_mode & 0o077 == 0, "only its owner has access"
-    assert "-XX:TieredStopAtLevel=1" in psutil.Process(started.pid).cmdline(), "it is brief"
+    assert "-XX:TieredStopAtLevel=1" in psutil.Process(started.pid).cmdline()
 
     # A second start, even concurrent or by another object, finds the running broker.
     assert LocalKafka(own.directory).start() == started
@@ -149,7 +149,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert any("Kafka Server started" in line for line in own.logs(10_000))
     assert own.stop()
     assert not own.status().running
-    assert own.status().bootstrap_servers == started.bootstrap_servers, "kept for the next start"
+    assert own.status().bootstrap_servers == started.bootstrap_servers, "stable address"
     assert not own.stop()
 
 
@@ -169,7 +169,7 @@ def test_concurrent_starts_share_one_private_broker(
         seeker.join()
     servers = own.status().bootstrap_servers
     assert [connection.bootstrap_servers for connection in found] == [(servers,)] * 2
-    assert find_cluster().bootstrap_servers == (servers,), "and now it is there for everybody"
+    assert find_cluster().bootstrap_servers == (servers,), "found without another start"
 
     assert servers != broker.status().bootstrap_servers
     create_topic(found[0], job_name)
@@ -187,7 +187,7 @@ def test_recycled_pid_is_not_mistaken_for_the_broker(own: LocalKafka) -> None:
         (own.directory / "pid").write_text(f"{stranger.pid}\n")
         assert not own.status().running
         assert not own.stop()
-        assert stranger.poll() is None, "it lives"
+        assert stranger.poll() is None, "the unrelated process still runs"
         stranger.communicate(b"\n")
     assert stranger.returncode == 0
 

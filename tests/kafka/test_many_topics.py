@@ -57,7 +57,7 @@ def test_latest_records_of_many_topics_are_read(
     # The commit marker is written shortly after the acknowledgement.
     deadline = time.monotonic() + TIMEOUT
     while cluster.end_offsets(unfinished) == [1]:
-        assert time.monotonic() < deadline, "no marker of the end of a transaction was written"
+        assert time.monotonic() < deadline, "no commit marker was written"
     assert [each.offset for each in cluster.read(unfinished)] == [0]
     assert cluster.end_offsets(unfinished) == [2]
     at_most = max(AT_MOST, others)
@@ -71,7 +71,7 @@ def test_latest_records_of_many_topics_are_read(
             expected = list(cluster.read(topic, start=start, stop=stop))
             cluster.append(topic, b"later", key=b"key")
             assert list(many.read(topic, start=start, stop=stop)) == expected
-            assert many.end_offsets(topic) == [stop], "as of the moment of the look"
+            assert many.end_offsets(topic) == [stop], "as of the prefetch"
     assert len(expected) == 1
 
 

@@ -20,7 +20,7 @@ def recreate(echo: Echo, role: Role, partitions: int) -> None:
     admin.delete_topics([topic])
     deadline = time.monotonic() + 30.0
     while topic in admin.list_topics():
-        assert time.monotonic() < deadline, "the topic is still there"
+        assert time.monotonic() < deadline, "the topic still exists"
     admin.create_topics([NewTopic(topic, partitions, 1)])
     admin.close()
 
@@ -51,7 +51,7 @@ def delete(echo: Echo, role: Role) -> None:
             "ends at offset 0, but 10 was reached before: the topic was deleted",
         ),
     ],
-    ids=["reports deleted", "shuffled deleted", "fewer partitions", "made again"],
+    ids=["reports deleted", "shuffled deleted", "fewer partitions", "recreated"],
 )
 def test_worker_exits_when_its_topic_is_deleted(
     echo: Echo, harm: Callable[[Echo], None], said: str
@@ -73,7 +73,7 @@ def test_worker_exits_when_its_topic_was_recreated(echo: Echo, cluster: Cluster)
     ids = cluster.topic_identities([echo.topic(Role.REPORTS), echo.topic(Role.SHUFFLED)])
     echo.topic_ids = {role: ids[echo.topic(role)] for role in (Role.REPORTS, Role.SHUFFLED)}
     worker = echo.start("only")
-    echo.wait_until(lambda: worker.said("partitions: 0, 1, 2") == 1, "it has all partitions")
+    echo.wait_until(lambda: worker.said("partitions: 0, 1, 2") == 1, "the worker has partitions")
     worker.signal(signal.SIGSTOP)
     recreate(echo, Role.SHUFFLED, PARTITIONS)
     worker.signal(signal.SIGCONT)
@@ -114,17 +114,17 @@ def test_added_partitions_are_ignored(echo: Echo) -> None:
     admin = echo.admin
     admin.create_partitions({echo.topic(Role.REPORTS): PARTITIONS + 2})
     admin.close()
-    echo.wait_until(lambda: worker.said("has 5 partitions") == 1, "the worker says so")
+    echo.wait_until(lambda: worker.said("has 5 partitions") == 1, "the worker reports it")
     stray = KafkaProducer(**echo.connection.kafka_python())
     stray.send(echo.topic(Role.REPORTS), b"stray", partition=PARTITIONS).get(30)
     stray.close()
 
     # The new partitions are also assigned to a second worker, without and with the first.
     second = echo.start("second")
-    echo.wait_until(lambda: second.said("partitions:") > 0, "the second is given partitions")
+    echo.wait_until(lambda: second.said("partitions:") > 0, "the second worker gets partitions")
     worker.signal(signal.SIGTERM)
     assert worker.exit_code() == 0
-    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "it has all, and no others")
+    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "it has deployed partitions")
     echo.produce(50)
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
     echo.expect_each_once(100)
@@ -134,7 +134,7 @@ def test_added_partitions_are_ignored(echo: Echo) -> None:
 
 def test_stopped_worker_is_reported_as_stopped(echo: Echo) -> None:
     worker = echo.start("only")
-    echo.wait_until(lambda: bool(echo.read(Role.STATUS, 0)), "the worker speaks")
+    echo.wait_until(lambda: bool(echo.read(Role.STATUS, 0)), "the worker logs a line")
     worker.signal(signal.SIGTERM)
     assert worker.exit_code() == 0
     last = json.loads(echo.read(Role.STATUS, 0)[-1])

@@ -131,7 +131,7 @@ def test_redrive_counts_reports_of_a_producer_registered_late(
         line for line in well.output.splitlines() if "issue:" in line
     )
     listed = dpstream("dead-letters", job.name, "--json").json
-    assert listed == [], "what was requeued is nowhere but among the reports"
+    assert listed == [], "requeued records are only in the reports"
 
     worker.terminate()
     assert worker.wait(TIMEOUT) == 0

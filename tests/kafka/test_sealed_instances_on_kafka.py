@@ -88,13 +88,13 @@ def test_compromised_shuffler_decrypts_no_report(
             if chunk.instance == instance
             for row in chunk.words.values
         }
-        assert passed == drawn[role], "it passes on what was drawn for it, and nothing else"
+        assert passed == drawn[role], "the shuffler forwards only its own messages"
     ciphertexts = set.union(*drawn.values())
     assert reports_in_ciphertexts(job, tmp_path, "first", ciphertexts) is None
     assert reports_in_ciphertexts(job, tmp_path, "second", ciphertexts) is None
     reports = reports_in_ciphertexts(job, tmp_path, "aggregator", ciphertexts)
     assert reports is not None
-    assert reports < len(ciphertexts), "cover traffic is among them"
+    assert reports < len(ciphertexts), "some of them are cover traffic"
     # Two reports of each device keep its bits more often than not.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)
@@ -121,7 +121,7 @@ def opened_by_instances(
         assert {kind_of(value) for value in batches} == {RecordType.SEALED_BATCH}
         sizes = [len(value) for value in batches]
         quarter = len(sizes) // (2 * EPOCHS)
-        assert sizes == sizes[:quarter] * 2 * EPOCHS, "records tell no sizes"
+        assert sizes == sizes[:quarter] * 2 * EPOCHS, "record sizes reveal nothing"
         for other in set(PARTIES.values()) - {party}:
             keys = KeyRing.of_folder(folder / other)
             admission = producer_admission(job, keys, role)
@@ -135,7 +135,7 @@ def opened_by_instances(
         drawn[role] = found
     first, second = drawn.values()
     assert not first & second
-    assert len(first) == len(second), "each is filled up to the same room"
+    assert len(first) == len(second), "all are padded to the same size"
     return drawn
 
 

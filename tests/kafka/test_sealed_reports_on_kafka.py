@@ -80,7 +80,7 @@ def test_no_single_party_reads_a_sealed_report(
         for sealed in batches
         for row in batch_rows(job, sealed, keys["stage-a"])
     }
-    assert inside == hop, "the first stage passes on what it found in the batches"
+    assert inside == hop, "the first stage forwards the contents of the batches"
     for party, key in keys.items():
         assert party == "stage-a" or not any(opens(job, sealed, key) for sealed in batches)
         assert count_opened(job, "stage 2", hop, key) == (len(hop) if party == "stage-b" else 0)
@@ -110,7 +110,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> li
             producer.close(epoch)
     topic = job.topic(Role.REPORTS)
     records = [record.value for record in cluster.read(topic) if record.offset >= before]
-    assert records, "no stage has deleted them yet"
+    assert records, "no stage has deleted the records yet"
     return records
 
 

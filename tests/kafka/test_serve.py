@@ -124,7 +124,7 @@ async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Un
 
     async def until(**values: object) -> None:
         while not any(values.items() <= body.items() for body in received):
-            assert not reading.done(), f"the viewer was left alone with {received}"
+            assert not reading.done(), f"reading ended after {received}"
             await asyncio.sleep(0.01)
 
     reading = asyncio.create_task(read())

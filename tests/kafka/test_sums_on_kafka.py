@@ -113,7 +113,7 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
     # The messages of the first epoch are known up to the rounding of each message.
     exact = STEPS * (ones * (0.5 + law.boost) - (USERS - ones) * 0.5)
     assert abs(written[1][0] - SUM_ZERO - noise - exact) <= USERS
-    assert law.deviation > USERS, "noise is more than rounding"
+    assert law.deviation > USERS, "noise exceeds rounding"
 
 
 def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
@@ -127,7 +127,7 @@ def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
                 found[latest.epoch] = replace(latest, deployment=bytes(16)).to_bytes()
         if len(found) == EPOCHS:
             return found
-        assert time.monotonic() < deadline, "the workers do not finish"
+        assert time.monotonic() < deadline, "the workers do not exit"
         time.sleep(0.2)
 
 

@@ -203,7 +203,7 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
     operator.cluster.append(JOBS_TOPIC, changed.to_bytes(), key=one.name.encode())
     wait_until(
         lambda: len(operator.children(one).items() - restarted.items()) == len(STAGES),
-        "workers with the new record have taken the places of those before",
+        "workers with the new record have replaced the earlier ones",
     )
     labels = {"dpstream_job": one.name}
     assert supervisors["shuffle"].total("dpstream_worker_restarts_total", **labels) == 1
@@ -212,10 +212,10 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
     wait_until(lambda: not operator.children(one), "a paused job has no workers")
     set_phase(operator.cluster, one, Phase.DRAINING, 2)
     wait_until(
-        lambda: operator.children(one).keys() == set(STAGES), "a draining job has them again"
+        lambda: operator.children(one).keys() == set(STAGES), "a draining job has workers again"
     )
     undeploy(operator.cluster, one.name)
-    wait_until(lambda: not operator.children(one), "an undeployed job has none")
+    wait_until(lambda: not operator.children(one), "an undeployed job has no workers")
     assert operator.children(two) == before[two.name]
 
     processes = [psutil.Process(pid) for pid in operator.children(two).values()]
@@ -254,7 +254,7 @@ def test_failing_job_does_not_affect_other_jobs(operator: Operator, job_name: st
     rejected = "the worker exited with code 2 ("
     wait_until(
         lambda: any(line.startswith(rejected) for line in shuffle.lines(deployed.name)),
-        "the key of another job is rejected, and said to be",
+        "the rejection of another job's key is logged",
     )
     elsewhere.replace(place)
     operator.wait_until_ready(shuffle)

@@ -90,7 +90,7 @@ def test_every_cell_count_is_one_when_a_broker_is_killed(
         finally:
             processes.stop()
         led_by = brokers.leaders(topics)
-        assert busiest not in led_by.values(), "it stays dead"
+        assert busiest not in led_by.values(), "the broker stays down"
         expect_every_cell_once(cluster, deployed, published)
 
 

@@ -221,7 +221,7 @@ def test_wrong_clocks_are_reported_and_ages_stay_correct(
     worker = start_with_clock(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
     gateways = Gateways(cluster, job, tmp_path)
     gateways.close(1)
-    wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
+    wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is finalized")
     off_by = abs(manifests(cluster, job)[1].timestamp - time.time_ns() // 1_000_000)
     assert off_by < TIMEOUT * 1000, "a window is dated by the broker's clock"
     (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)

@@ -163,7 +163,7 @@ def test_recreated_topic_is_rejected_by_all_workers(
     admin.delete_topics([job.topic(role)])
     deadline = time.monotonic() + 30.0
     while job.topic(role) in admin.list_topics():
-        assert time.monotonic() < deadline, "the topic is still there"
+        assert time.monotonic() < deadline, "the topic still exists"
     cluster.create_topics([job.topic_settings()[role]])
     found = f"topic {job.topic(role)} was deleted and recreated"
     assert found in rejection_of_worker(cluster, job, stage, tmp_path)

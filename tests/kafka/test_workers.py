@@ -23,17 +23,17 @@ def test_records_are_copied_once_across_kills_and_rebalances(echo: Echo) -> None
 
     first = echo.start("first", work=0.002)
     echo.wait_until(
-        lambda: first.said("partitions: 0, 1, 2") == 1, "the first worker has everything"
+        lambda: first.said("partitions: 0, 1, 2") == 1, "the first worker has all partitions"
     )
     echo.produce(portion)
     second = echo.start("second", work=0.002)
-    echo.wait_until(lambda: second.said("partitions:") > 0, "the second worker has its share")
+    echo.wait_until(lambda: second.said("partitions:") > 0, "the second worker has partitions")
     echo.produce(portion)
     first.signal(signal.SIGKILL)
-    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "the second takes over")
-    echo.wait_until(lambda: "second" in authors(), "the second has copied what it was given")
+    echo.wait_until(lambda: second.said("partitions: 0, 1, 2") == 1, "the second worker takes over")
+    echo.wait_until(lambda: "second" in authors(), "the second worker has copied its records")
     first = echo.start("first", work=0.002)
-    echo.wait_until(lambda: first.said("partitions:") > 0, "the first is back")
+    echo.wait_until(lambda: first.said("partitions:") > 0, "the first worker is back")
     echo.produce(portion)
     second.signal(signal.SIGKILL)
     second = echo.start("second", work=0.002)
@@ -56,9 +56,9 @@ def test_sigterm_stops_a_busy_worker_at_once(echo: Echo) -> None:
     assert worker.lines[-1].endswith("stopped")
 
     again = echo.start("only")
-    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor resumes")
+    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "the successor resumes")
     echo.expect_each_once(300)
-    echo.wait_until(lambda: status(echo)["lag"] == 0, "the successor says so")
+    echo.wait_until(lambda: status(echo)["lag"] == 0, "the successor reports it")
     heartbeat = status(echo)
     assert heartbeat["stage"] == "echo"
     assert heartbeat["worker"] == "only"
@@ -82,13 +82,13 @@ def test_worker_logs_an_outage_once_and_resumes(echo: Echo, broker: LocalKafka) 
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     late = echo.start("late")
-    echo.wait_until(lambda: busy.said("unreachable") == 1, "the busy worker notices")
-    echo.wait_until(lambda: late.said("unreachable") == 1, "the late worker notices")
+    echo.wait_until(lambda: busy.said("unreachable") == 1, "the busy worker notices the outage")
+    echo.wait_until(lambda: late.said("unreachable") == 1, "the late worker notices the outage")
     broker.start()
     echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
     echo.expect_each_once(count)
-    echo.wait_until(lambda: busy.said("broker is back") == 1, "the busy worker says so")
-    echo.wait_until(lambda: late.said("broker is back") == 1, "the late worker says so")
+    echo.wait_until(lambda: busy.said("broker is back") == 1, "the busy worker reports it")
+    echo.wait_until(lambda: late.said("broker is back") == 1, "the late worker reports it")
     for worker in (busy, late):
         assert worker.said("unreachable") == 1
         worker.signal(signal.SIGTERM)
@@ -192,14 +192,14 @@ def test_worker_rejoins_when_no_member_has_partitions(echo: Echo) -> None:
     """Under the same instance ID, Kafka would return its earlier assignment."""
     echo.produce(10)
     worker = echo.start("only", script="unassigned_worker.py")
-    echo.wait_until(lambda: worker.said("partitions: none") == 1, "the group gives it nothing")
+    echo.wait_until(lambda: worker.said("partitions: none") == 1, "the group assigns no partitions")
     identity = echo.folder / "only" / "identity"
     before = identity.read_text()
     assert worker.exit_code() == 1
     assert "no worker has had partitions 0, 1, 2 for more than a session" in worker.lines[-1]
 
     again = echo.start("only")
-    echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "it has all of them")
+    echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "the worker has all partitions")
     assert identity.read_text() != before
     echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
     echo.expect_each_once(10)

@@ -76,7 +76,7 @@ def _mirror() -> str:
         kind, _, address = line.partition(" ")
         if kind == "Packages" and address.rstrip("/").endswith("/debian"):
             return address
-    raise EndToEndError("apt knows no mirror of Debian: /etc/apt/sources.list names none")
+    raise EndToEndError("/etc/apt/sources.list has no Debian mirror")
 
 
 def _build_kafka(podman: Podman, folder: Path, name: str) -> None:

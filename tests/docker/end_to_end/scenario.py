@@ -111,11 +111,11 @@ def _see_metrics(print_message: PrintMessage) -> None:
         return sorted(each["labels"]["instance"] for each in targets if each["health"] == "up")
 
     # One worker of each stage, two collectors, and Prometheus itself.
-    _wait_until(lambda: len(up()) == len(STAGES) + 3, "not every target of Prometheus is up")
+    _wait_until(lambda: len(up()) == len(STAGES) + 3, "some targets of Prometheus are not up")
     print_message(f"Prometheus' targets that are up: {', '.join(up())}")
     _wait_until(
         lambda: bool(_query(f'dpstream_estimate{{dpstream_job="{DEVICES_JOB}"}}')),
-        "Prometheus knows no estimate",
+        "Prometheus has no estimate",
     )
     firing = _query('ALERTS{alertstate="firing", severity="critical"}')
     if firing:
@@ -129,7 +129,7 @@ def _lose_a_broker(podman: Podman, print_message: PrintMessage) -> None:
     podman.run("kill", "--signal", "KILL", broker)
     _goes_on(before + 2, "with one broker killed")
     if podman.inspect(broker)["State"]["Running"]:
-        raise EndToEndError("the broker that was killed runs")
+        raise EndToEndError("the killed broker is running")
     print_message(
         f"kafka-2 killed and gone: {DEVICES_JOB} went on from epoch {before} to {before + 2}"
     )
@@ -145,7 +145,7 @@ def _kill_a_worker(podman: Podman, print_message: PrintMessage) -> None:
     os.kill(int(state["State"]["Pid"]), signal.SIGKILL)
     _wait_until(
         lambda: podman.inspect(worker)["RestartCount"] > state["RestartCount"],
-        "the container of the shuffle stage was not started again",
+        "the container of the shuffle stage was not restarted",
     )
     _see_health(podman, "shuffle")
     _goes_on(before + 2, "with its shuffle worker killed")

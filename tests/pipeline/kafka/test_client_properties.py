@@ -69,7 +69,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 class TestPlaintext:
-    def test_servers_alone_suffice(self, file: Path) -> None:
+    def test_file_with_only_servers_is_valid(self, file: Path) -> None:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"
@@ -112,7 +112,7 @@ class TestPlaintext:
             file, "security.protocol=TLS"
         )
 
-    def test_missing_file_is_named(self, tmp_path: Path) -> None:
+    def test_missing_file_error_names_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(
             ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
         ):
@@ -186,7 +186,7 @@ class TestSasl:
             f"sasl.jaas.config={jaas}",
         )
         assert problem in message
-        assert "tipp" not in message, "a secret is never repeated"
+        assert "tipp" not in message, "messages never contain secrets"
 
     def test_password_is_not_shown(self) -> None:
         assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
@@ -202,7 +202,7 @@ class TestSasl:
         )
         file.chmod(0o644)
         assert read(file, *lines).warnings[0].endswith(f"chmod 600 {file}'")
-        assert read(file, "bootstrap.servers=a:1").warnings == (), "no secret, no notice"
+        assert read(file, "bootstrap.servers=a:1").warnings == (), "no secrets"
 
 
 class TestTls:

@@ -132,7 +132,7 @@ def test_interrupted_fetch_resumes(
     # A kill leaves half a download behind.
     (tmp_path / "jars" / "staging").mkdir()
     (tmp_path / "jars" / "staging" / "one-1.0.jar").write_bytes(b"half")
-    assert list((tmp_path / "jars").glob("*.jar")), "fetched files are kept"
+    assert list((tmp_path / "jars").glob("*.jar")), "fetched files are stored"
     assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
     assert repository.requests == Counter(CONTENTS.keys())
 

@@ -148,7 +148,7 @@ def test_start_detects_the_same_old_copies_as_reading_all_manifests(
     for epoch, *inside in decisions:
         whole.apply(LogRecord(0, decide(cluster, epoch, *inside, first_epoch=first)))
         known += 1
-    assert len(list(whole.decided.below(LAST + 1))) == known, "all count"
+    assert len(list(whole.decided.below(LAST + 1))) == known, "all manifests are valid"
     for index, folder in enumerate((north, south)):
         assert folder.is_old_copy(closed) == (whole.last_in(index) > closed)
         # Records that an earlier start has read and accepted add no information.
@@ -165,7 +165,7 @@ def test_next_start_reads_later_manifests() -> None:
     assert not north.is_old_copy(1)
     decide(cluster, 3, True, True)
     assert north.is_old_copy(1)
-    assert north.is_old_copy(2), "what was rejected is not taken for read"
+    assert north.is_old_copy(2), "a rejected start does not store its position"
     assert not north.is_old_copy(3)
 
 

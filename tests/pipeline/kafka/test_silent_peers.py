@@ -16,7 +16,7 @@ from dpstream.pipeline.kafka.silent_peers import (
     socket_options,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests socket options of Linux")
 
 
 def test_stalled_sockets_and_connection_attempts_time_out() -> None:

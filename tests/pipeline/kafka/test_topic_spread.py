@@ -91,7 +91,7 @@ class Brokers:
     def describe_configs(self, resources: Any, config_filter: str) -> dict[str, Any]:
         if self.config_errors:
             self.config_errors -= 1
-            raise UnknownTopicOrPartitionError("not here")
+            raise UnknownTopicOrPartitionError("missing topic")
         return {"topic": {WANTED.name: {"cleanup.policy": {"value": "delete"}}}}
 
     def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:

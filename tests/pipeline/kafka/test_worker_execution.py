@@ -256,7 +256,7 @@ async def test_rejected_commit_ends_the_assignment_before_deletions() -> None:
     assert world.failures == []
 
 
-async def test_pause_checks_the_assignment_before_the_next_record() -> None:
+async def test_assignment_is_checked_after_a_pause() -> None:
     world = World()
     await world.own(0)
     world.execution.beat()

@@ -149,7 +149,7 @@ def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
     snapshot = Watched(local_job(), tmp_path).snapshot("shuffle")
     counts = cast(Mapping[str, int], snapshot.heartbeat["counts"])
     name = "dpstream_contradicting_reports_total"
-    assert name not in values_of(metric_families(snapshot)), "producers send none"
+    assert name not in values_of(metric_families(snapshot)), "not a job of devices"
     beat = {**snapshot.heartbeat, "counts": {**counts, "contradicting_reports": 3}}
     assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
 
@@ -268,7 +268,7 @@ def test_quiet_stream_is_healthy_but_a_hung_agent_is_not() -> None:
     assert not liveness(hung).good
     assert liveness(hung).line.startswith("partition 2 has records that were not read for 60 s")
     assert readiness(hung) == liveness(hung)
-    assert hung.fault() is None, "reported before the watchdog ends the process"
+    assert hung.fault() is None, "unhealthy before the watchdog ends the process"
     assert liveness(watchdog_after(HUNG, 50)).good
 
 

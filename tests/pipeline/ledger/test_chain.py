@@ -142,7 +142,7 @@ def test_interleaved_writers_leave_one_chain(
             chain = chain_of(log)
             assert acknowledged <= set(charged(chain)), "an acknowledged charge is never lost"
     chain = chain_of(log)
-    assert sorted(charged(chain)) == sorted(acknowledged), "each exactly once"
+    assert sorted(charged(chain)) == sorted(acknowledged), "each charge exactly once"
     assert chain.oddities == [], "honest writers cause no problems"
 
 
@@ -230,7 +230,7 @@ def test_insertion_is_detected(place: int) -> None:
     if place < 4:
         assert ChainProblem.FORKED in problems(chain)
         assert chain.damage
-    assert not chain.has(hash_of(records[-1])), "receipts and the saved head reveal it"
+    assert not chain.has(hash_of(records[-1])), "receipts and the saved head reveal the insertion"
     unchained = draft(9).under("b" * 64, nonce="x", software="1")
     chain = chain_of([*records[:place], unchained, *records[place:]])
     assert problems(chain) == [ChainProblem.UNCHAINED]

@@ -155,7 +155,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(messages) == 1
 
 
-def test_children_keep_running_and_start_without_a_killed_forker(
+def test_children_run_and_start_after_the_forker_is_killed(
     tmp_path: Path,
 ) -> None:
     with (

@@ -138,7 +138,7 @@ def test_changed_end_offset_wakes_a_job_once(
     for _ in range(3):
         watch.look(cast(Cluster, broker))
     assert woken == []
-    assert len(broker.reported) == 1, "it is said once a minute"
+    assert len(broker.reported) == 1, "the heartbeat is sent once a minute"
     broker.topics |= change
     for _ in range(2):
         watch.look(cast(Cluster, broker))
@@ -151,7 +151,7 @@ def test_expired_timer_wakes_a_job_unless_it_was_removed() -> None:
     watch.add(idle(seconds=-1.0), reported=True)
     watch.look(cast(Cluster, broker))
     assert woken == [JOB.name]
-    assert broker.reported == [], "its worker has just said it"
+    assert broker.reported == [], "its worker has just reported it"
     watch.add(idle(seconds=-1.0), reported=True)
     watch.keep(())
     watch.look(cast(Cluster, broker))

@@ -65,9 +65,9 @@ def test_late_registration_is_counted_after_redrive(
     assert scenario.world.integers() == undisturbed.world.integers()
 
     again = scenario.redrive()
-    assert (again.requeued, again.kept) == ({}, {}), "what was requeued is deleted"
+    assert (again.requeued, again.kept) == ({}, {}), "requeued letters are deleted"
     assert all(map(Redriven.from_bytes, scenario.world.log.values(Role.DEAD_LETTERS))), (
-        "markers alone"
+        "only markers remain"
     )
     assert scenario.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()

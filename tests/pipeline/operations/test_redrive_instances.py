@@ -80,9 +80,9 @@ def test_late_registration_is_counted_with_parts_of_all_shufflers(
     scenario.settle()
     whole(scenario, 1, 2)
     assert scenario.world.integers() == undisturbed.world.integers()
-    assert scenario.redrive().requeued == {}, "what was requeued is deleted"
+    assert scenario.redrive().requeued == {}, "requeued letters are deleted"
     assert all(map(Redriven.from_bytes, scenario.world.log.values(Role.DEAD_LETTERS))), (
-        "markers alone"
+        "only markers remain"
     )
     undisturbed.world.shut()
 

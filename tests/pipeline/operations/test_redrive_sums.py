@@ -56,7 +56,7 @@ def summed(folder: Path) -> LateRegistrationScenario:
     scenario = LateRegistrationScenario(SUMMED, folder, noise_key=KEY)
     law = scenario.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
-    assert law.boost > 0, "words are rounded at random"
+    assert law.boost > 0, "messages are rounded at random"
     return scenario
 
 
@@ -68,7 +68,7 @@ def released(scenario: LateRegistrationScenario) -> dict[int, int]:
             assert (chunk.index, chunk.total, chunk.words.counts) == (0, 1, None)
             ((word,),) = chunk.words.values.tolist()
             words[chunk.epoch].add(word)
-    assert {len(written) for written in words.values()} <= {1}, "two sums of an epoch"
+    assert {len(written) for written in words.values()} <= {1}, "an epoch has two sums"
     return {epoch: word for epoch, (word,) in words.items()}
 
 

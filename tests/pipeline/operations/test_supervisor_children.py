@@ -113,7 +113,7 @@ def test_exit_reason_comes_from_the_worker(workers: Workers, heard: Heard) -> No
     wait_for_the_end(worker)
     assert worker.port == listening.getsockname()[1]
     assert worker.ended() == (2, "the reason")
-    assert worker.ended() is None, "reported once"
+    assert worker.ended() is None, "the exit is reported once"
     assert worker.port is None
 
 

@@ -79,7 +79,7 @@ class Machine:
             self.history.setdefault(step.job, []).append((self.now, step))
             match step:
                 case Start(job, version):
-                    assert job not in self.running, "one worker of a job at a time"
+                    assert job not in self.running, "a job has at most one worker at a time"
                     self.running[job] = version
                 case Terminate(job) if job in self.stubborn:
                     assert job in self.running

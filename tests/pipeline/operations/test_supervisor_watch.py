@@ -64,7 +64,7 @@ def test_scrape_combines_all_workers() -> None:
     }
     assert restarts == {"a": 0, "b": 3}
     every = [(s.name, frozenset(s.labels.items())) for f in families.values() for s in f.samples]
-    assert len(every) == len(set(every)), "no series twice"
+    assert len(every) == len(set(every)), "no duplicate series"
 
 
 def test_scrape_omits_an_unresponsive_worker() -> None:
