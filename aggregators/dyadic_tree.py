@@ -61,7 +61,7 @@ class DyadicTree:
 
     @property
     def first_epoch(self) -> int:
-        """The first epoch with counts, or horizon + 1 if there is none."""
+        """The first epoch with counts, or horizon + 1 for an empty tree."""
         return min(self._nodes_due, default=self.horizon + 1)
 
     def add(self, epoch: int, counts: NDArray[np.int64]) -> None:

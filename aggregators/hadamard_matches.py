@@ -102,7 +102,7 @@ def matches_by_equations(
 
 
 def kernels(tuples: NDArray[np.unsignedinteger], bits: int) -> NDArray[np.uint32]:
-    """For each tuple, compute a basis of the rows whose sets contain it.
+    """Compute, for each tuple, a basis of the rows whose sets contain it.
 
     The initial basis has the unit vectors. A column halves the span if the basis has vectors r with
     an odd popcount(r & column): one of them is added to the rest and removed. `tuples` have

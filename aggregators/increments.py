@@ -58,7 +58,7 @@ class Increment:
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:
-    """Add the increments of neighboring intervals, each of `counts` values; 0 if there are none."""
+    """Add the increments of neighboring intervals, each of `counts` values; 0 without intervals."""
     return Increment(
         value=sum((part.value for part in parts), np.zeros(counts)),
         prior_variance=math.fsum(part.prior_variance for part in parts),

@@ -100,7 +100,7 @@ class PrefixCombiner:
         """Return the half-width of the 95 % interval around `total`.
 
         Each interval without reports widens it by 1.96 times the root mean square of the estimates
-        for other intervals of its length, or by 1.96 times the population if there are none.
+        for other intervals of its length, or by 1.96 times the population without such.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)

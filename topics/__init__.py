@@ -22,11 +22,11 @@ for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` ... for
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
 little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.
-Batches and chunks carry reports as opaque words (`dpstream.topics.messages`). Models have a binary
-format of their own. A dead letter is the rejected record, with Kafka headers that state the reason.
+Batches and chunks carry reports as opaque integers (`dpstream.topics.messages`). Models have their
+own binary format. A dead letter is the rejected record, with Kafka headers that state the reason.
 The other records are JSON. `dpstream.topics.names` has names and settings of the topics.
 
-Fingerprints, deployments and other identities have 16 bytes. Except for dead letters, every record
+Fingerprints, deployments and other identities are 16 bytes. Except for dead letters, every record
 of this package is versioned. Records are validated on creation and reading. A record that violates
 its format raises `CodecError`, which describes the violation; `envelopes`, sent over HTTP, raise
 `EnvelopeError`. Readers never guess, and never allocate more than a small multiple of the largest
@@ -43,8 +43,8 @@ record allowed. A batch, for instance:
 >>> decode_batch(record).words.values.tolist()
 [[3], [1], [3]]
 
-If a job waits for many producers, a manifest may contain only the differences from an earlier one
+If a job waits for many producers, a manifest can contain only the differences from an earlier one
 (`dpstream.topics.short_manifests`).
 
-The package knows no protocol, and imports none of the other packages.
+The package is independent of protocols and imports no other package of dpstream.
 """

@@ -31,12 +31,12 @@ DRAWING_BYTES = 8
 
 
 def batch_id(drawing: bytes, index: int) -> bytes:
-    """Return the ID of a batch: 8 random bytes of the drawing, then the index, from 0.
+    """Return the ID of a batch: 8 random bytes that identify the draw, then the index, from 0.
 
-    Every drawing of an epoch's reports has new random bytes. Two producers with copies of one
-    directory both draw an epoch. Their batches must never be combined, nor with the other's
-    punctuation. Otherwise some devices would be counted twice, others not at all, and the device
-    counts would belong to the other drawing.
+    Each draw of an epoch's reports gets new random bytes. Two producers with copies of a directory
+    both draw the reports of an epoch. A window must not combine batches of two draws, or batches of
+    one and the punctuation of the other: some devices would be counted twice, others not at all,
+    and the device counts would belong to the other draw.
 
     >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
     True
@@ -50,16 +50,16 @@ def drawing_of(batch: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some of the reports of one producer for one epoch.
+    """Some of a producer's reports for one epoch.
 
     Attributes:
         fingerprint: 16 bytes; covers the job settings that change the meaning of a report.
         deployment: 16 bytes; the deployment the reports were made for.
         batch: 16 bytes, see `batch_id`; a batch that is sent again has the same ID and is dropped.
         enrollment: 16 bytes; the producer's enrollment ID.
-        epoch: At least 1.
+        epoch: Epoch of the reports, at least 1.
         words: The reports.
-        size: Fixed size that hides the number of reports; None: their actual size.
+        size: Fixed size that hides the number of reports; None for the actual size.
     """
 
     fingerprint: bytes
@@ -81,7 +81,7 @@ class Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """Encode a batch; against `OversizedError`, use `split_messages` and `split_fixed`."""
+    """Encode a batch; `split_messages` and `split_fixed` prevent an `OversizedError`."""
     if batch.size is None:
         fields, payload = pack_messages(batch.words)
     else:
@@ -100,7 +100,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes) -> Batch:
-    """Decode a batch; its words are read-only views of `data`."""
+    """Decode a batch; its messages are read-only views of `data`."""
     fingerprint, deployment, batch, enrollment, epoch, encoding, *fields = _BATCH.open(data)
     size: FixedSize | None = None
     if encoding < PLAIN_ENCODINGS:
@@ -118,11 +118,11 @@ class Punctuation:
 
     Attributes:
         enrollment: 16 bytes; the producer's enrollment ID.
-        epoch: At least 1.
+        epoch: Epoch of the batches, at least 1.
         batches: Number of batches sent for the epoch, at most 2^32 - 1.
-        contributors: Devices present, whether or not a report was due.
-        population: Devices enrolled with the producer, at least as many as contributors.
-        drawing: 8 bytes; the drawing it belongs to, see `batch_id`.
+        contributors: Number of devices present, whether or not a report was due.
+        population: Number of devices enrolled with the producer, at least `contributors`.
+        drawing: 8 bytes that identify the draw; see `batch_id`.
     """
 
     fingerprint: bytes

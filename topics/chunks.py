@@ -17,23 +17,23 @@ from dpstream.topics.frames import (
 from dpstream.topics.messages import MESSAGES_FIELDS, Messages, pack_messages, unpack_messages
 
 _CHUNK = Frame(RecordType.CHUNK, f"QQ16sII{MESSAGES_FIELDS}")
-# Format for shufflers after the first one.
+# Format of parallel shufflers after the first one.
 _OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{MESSAGES_FIELDS}", version=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of a released window.
+    """Some of the reports of a released window.
 
     Attributes:
-        epoch: At least 1.
-        manifest_offset: Position in the manifest log of the window's finalization.
-        attempt: 16 bytes, new for every writing of a window; chunks of two attempts never mix.
-        index: Of the chunk, from 0.
-        total: Chunks of the attempt, 1 to 2^32 - 1; an empty window has one, empty.
+        epoch: Epoch of the window, at least 1.
+        manifest_offset: Offset, in the manifest log, of the manifest that released the window.
+        attempt: 16 bytes, new each time a window is written; chunks of two attempts never mix.
+        index: Index of the chunk, from 0.
+        total: Number of chunks in the attempt, 1 to 2^32 - 1; an empty window has one empty chunk.
         words: The reports.
-        instance: Parallel shuffler that wrote it, from 1; a window consists of the attempts of all
-            of them.
+        instance: Parallel shuffler that wrote the chunk, from 1; a window consists of an attempt of
+            each parallel shuffler.
     """
 
     fingerprint: bytes
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """Encode a chunk; against `OversizedError`, use `split_messages`."""
+    """Encode a chunk; `split_messages` prevents an `OversizedError`."""
     fields, payload = pack_messages(chunk.words)
     said = (
         chunk.fingerprint,
@@ -75,7 +75,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
 
 
 def decode_chunk(data: bytes) -> Chunk:
-    """Decode a chunk; its words are read-only views of `data`."""
+    """Decode a chunk; its messages are read-only views of `data`."""
     second = kind_of(data) is RecordType.CHUNK and version_of(data) == _OF_AN_INSTANCE.version
     frame = _OF_AN_INSTANCE if second else _CHUNK
     fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *words = frame.open(
@@ -83,7 +83,7 @@ def decode_chunk(data: bytes) -> Chunk:
     )
     instance = words.pop(0) if second else 1
     if second and instance == 1:
-        raise CodecError("a chunk of the first shuffler has the format of the others")
+        raise CodecError("chunk of version 2 is from shuffler 1; expected shuffler 2 or higher")
     return Chunk(
         fingerprint,
         deployment,

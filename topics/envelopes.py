@@ -1,6 +1,6 @@
 """Envelopes: device reports of one epoch, sent to a collector over HTTP.
 
-A body is a header and then any number of envelopes, all of them of one size, little-endian:
+A body is a header and at least one envelope, all of one size. Integers are little-endian:
 
 ======  =====  ========================================================================
 offset  bytes  header
@@ -12,7 +12,7 @@ offset  bytes  header
 8       16     deployment
 24      16     fingerprint
 40      8      epoch, from 1
-48      8      ID of the key that contents are sealed to, see `sealing`; zeros: not sealed
+48      8      ID of the key that contents are sealed to, see `sealing`; zeros if not sealed
 ======  =====  ========================================================================
 
 ======  =====  ========================================================================
@@ -20,14 +20,14 @@ offset  bytes  envelope
 ======  =====  ========================================================================
 0       16     device: random, drawn when it joins a deployment, then constant
 16      16     report: random, drawn with the report, constant in retries
-32      1      1 until a first envelope of the horizon was acknowledged, then 0
+32      1      1 until the first envelope of the horizon is acknowledged, then 0
 33      ...    content
 ======  =====  ========================================================================
 
 The length of a content is independent of the device's values. A content (`ContentFormat`) has the
-number of its messages (2 bytes), then as many slots for messages as any report of the job needs.
-Unused slots are zero. A sealed content is a ciphertext of that (`dpstream.topics.sealing`), bound
-to deployment, job, epoch and report.
+number of its messages (2 bytes), then slots for as many messages as any report of the job needs.
+Unused slots are zero. A sealed content is the ciphertext of such a content
+(`dpstream.topics.sealing`), bound to deployment, job, epoch and report.
 
 This module needs only NumPy, because devices use it too.
 """
@@ -49,7 +49,7 @@ KEY_ID_BYTES: Final = 8
 ENVELOPE_OVERHEAD: Final = 2 * IDENTITY_BYTES + 1
 ENVELOPE_MAX: Final = 0xFFFF
 BODY_MAX: Final = 256 * 1024
-"""Maximum bytes of a body; longer ones are neither written nor read."""
+"""Maximum size of a body, in bytes; larger bodies are neither written nor read."""
 
 _HEADER = struct.Struct("<4sBBH16s16sQ8s")
 HEADER_BYTES: Final = _HEADER.size
@@ -65,12 +65,12 @@ class EnvelopeError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelopes:
-    """The envelopes of a body.
+    """The envelopes of a request body.
 
     Attributes:
-        epoch: At least 1.
+        epoch: Epoch of the reports, at least 1.
         key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
-        rows: uint8, shape (envelopes, bytes of one), at least one envelope.
+        rows: uint8, shape (envelopes, bytes per envelope), at least one envelope.
     """
 
     deployment: bytes
@@ -100,13 +100,13 @@ class Envelopes:
 
     @property
     def contents(self) -> NDArray[np.uint8]:
-        """Sealed or plain contents, shape (envelopes, bytes of a content)."""
+        """Sealed or plain contents, shape (envelopes, bytes per content)."""
         return self.rows[:, ENVELOPE_OVERHEAD:]
 
 
 def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
-        raise EnvelopeError(f"ids of device and report must have {IDENTITY_BYTES} bytes")
+        raise EnvelopeError(f"IDs of device and report must have {IDENTITY_BYTES} bytes each")
     envelope = b"".join((device, report, b"\1" if enrolls else b"\0", content))
     if len(envelope) > ENVELOPE_MAX:
         raise EnvelopeError(
@@ -118,7 +118,7 @@ def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes)
 def encode_body(
     deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, envelopes: list[bytes]
 ) -> bytes:
-    """Encode a request body of at least one envelope, all of them of one size."""
+    """Encode a request body of at least one envelope; all envelopes have the same size."""
     size = len(envelopes[0]) if envelopes else 0
     if not envelopes or any(len(envelope) != size for envelope in envelopes):
         raise EnvelopeError("a body requires at least one envelope, all of the same size")
@@ -135,7 +135,7 @@ def decode_body(data: bytes) -> Envelopes:
     """Decode a body; arrays are read-only views of it.
 
     Raises:
-        EnvelopeError: If the body is invalid. The message contains nothing of its contents.
+        EnvelopeError: If the body is invalid. The message reveals none of its contents.
     """
     if len(data) > BODY_MAX:
         raise EnvelopeError(f"body of {len(data)} bytes exceeds the maximum, {BODY_MAX}")
@@ -145,22 +145,22 @@ def decode_body(data: bytes) -> Envelopes:
         )
     magic, version, sealed, size, deployment, fingerprint, epoch, key = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise EnvelopeError(f"body does not begin with {MAGIC!r}")
+        raise EnvelopeError(f"body does not start with {MAGIC!r}")
     if version != VERSION:
         raise EnvelopeError(f"body has version {version}; expected {VERSION}")
     if sealed > 1 or (not sealed and key != _NO_KEY):
-        raise EnvelopeError("body has an invalid sealed flag")
+        raise EnvelopeError(f"sealed flag is {sealed}; expected 1, or 0 without a key ID")
     if not 1 <= epoch <= _EPOCH_MAX:
-        raise EnvelopeError("epochs are numbered from 1")
+        raise EnvelopeError(f"epoch is {epoch}; expected 1 to {_EPOCH_MAX}")
     count, rest = divmod(len(data) - HEADER_BYTES, size) if size else (0, 1)
     if rest or not count or size <= ENVELOPE_OVERHEAD:
         raise EnvelopeError(
-            f"body of {len(data)} bytes: expected envelopes of {size} bytes after {HEADER_BYTES} "
-            "bytes"
+            f"body has {len(data)} bytes; expected a {HEADER_BYTES}-byte header, then envelopes "
+            f"of {size} bytes"
         )
     rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(count, size)
     if rows[:, _ENROLLS_OFFSET].max() > 1:
-        raise EnvelopeError("envelope has an invalid enrollment flag")
+        raise EnvelopeError("an enrollment flag is out of range; expected 0 or 1")
     return Envelopes(deployment, fingerprint, epoch, key if sealed else None, rows)
 
 
@@ -170,8 +170,8 @@ class ContentFormat:
 
     Attributes:
         slots: Maximum number of messages of a device at an epoch.
-        width: Words of a message, as in `dpstream.topics.message_formats.MessageFormat`.
-        word_bytes: 1, 2, 4 or 8.
+        width: Integers per message, as in `dpstream.topics.message_formats.MessageFormat`.
+        word_bytes: Bytes per integer: 1, 2, 4 or 8.
     """
 
     slots: int
@@ -180,7 +180,7 @@ class ContentFormat:
 
     @property
     def size(self) -> int:
-        """Bytes of a content that is not sealed."""
+        """Size of an unsealed content, in bytes."""
         return _COUNT_TYPE.itemsize + self.slots * self.width * self.word_bytes
 
     @property
@@ -188,10 +188,10 @@ class ContentFormat:
         return np.dtype(f"<u{self.word_bytes}")
 
     def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
-        """Pack messages, shape (n, width), in canonical order, to a content."""
+        """Pack messages, shape (n, width), into a content, in canonical order."""
         if words.dtype != self.dtype or words.ndim != 2 or words.shape[1] != self.width:
             raise EnvelopeError(
-                f"messages have an invalid shape {words.shape} or dtype {words.dtype}"
+                f"messages are {words.dtype} {words.shape}; expected {self.dtype} (n, {self.width})"
             )
         if len(words) > self.slots:
             raise EnvelopeError(f"{len(words)} messages exceed the {self.slots} slots of a content")
@@ -202,12 +202,12 @@ class ContentFormat:
     def unpack(
         self, contents: NDArray[np.uint8]
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint16], NDArray[np.bool_]]:
-        """Unpack the messages of many contents, shape (n, `size`).
+        """Unpack messages from contents, shape (n, `size`).
 
         Returns:
-            Slots, shape (n, slots, width); the number of used ones, shape (n,); and the mask of
-            well-formed contents, shape (n,). These have at most as many messages as slots, and
-            unused slots are zero.
+            Slots, shape (n, slots, width); the number of used slots, shape (n,); and the mask of
+            well-formed contents, shape (n,), with at most as many messages as slots, and zeros in
+            unused slots.
         """
         if contents.ndim != 2 or contents.shape[1] != self.size:
             raise EnvelopeError(

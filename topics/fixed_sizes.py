@@ -1,12 +1,12 @@
-"""Encode reports in batches whose number and sizes do not depend on them.
+"""Encode reports in batches whose number and sizes are independent of the reports.
 
 If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
 producer always sends enough bytes for the maximum number, in one of two encodings in addition to
 those of `dpstream.topics.messages`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
-* table: the first word of the table (u8), then the multiplicity of that and each following word,
-  all in integers of the same size, zeros included.
+* table: the first message of the table (uint64), then the counts of this and all later messages,
+  zeros included, as integers of the same size.
 
 The encoding, the number of batches and their lengths depend only on the format of the reports and
 their maximum number.
@@ -40,12 +40,12 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class CountTable:
-    """Counts of consecutive single words.
+    """Counts of consecutive messages of width 1.
 
     Attributes:
-        first: The first of the words.
-        cells: Number of words, at least 1.
-        count_bytes: Bytes of each count, 1, 2 or 4.
+        first: First of the messages.
+        cells: Number of messages, at least 1.
+        count_bytes: Bytes per count: 1, 2 or 4.
     """
 
     first: int
@@ -57,7 +57,7 @@ FixedSize: TypeAlias = Slots | CountTable
 
 
 def fixed_size(form: MessageFormat, most: int) -> FixedSize:
-    """Return the smaller encoding of up to `most` reports, at most 2^32 - 1.
+    """Return the encoding that is smaller for up to `most` reports, at most 2^32 - 1.
 
     >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)
@@ -66,8 +66,8 @@ def fixed_size(form: MessageFormat, most: int) -> FixedSize:
     """
     if most > U4_MAX:
         raise CodecError(
-            f"a producer may send up to {most:,} messages at an epoch, but the maximum is "
-            f"{U4_MAX:,}: divide the devices among several producers"
+            f"a producer can send up to {most:,} messages per epoch; the maximum is {U4_MAX:,}. "
+            "Divide its devices among several producers"
         )
     cells = table_cells(form)
     if cells is not None:
@@ -93,7 +93,7 @@ def table_cells(form: MessageFormat) -> int | None:
 def split_fixed(
     words: Messages, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
 ) -> Iterator[tuple[Messages, FixedSize]]:
-    """Cut words into at least one chunk that fits a record, with the size of each.
+    """Split messages into chunks that fit a record, at least one; yield each with its size.
 
     The number and sizes of the chunks depend only on `size` and the width of a row.
     """
@@ -101,7 +101,7 @@ def split_fixed(
         yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
         return
     if words.messages > size.rows:
-        raise CodecError(f"{words.messages} reports exceed the capacity, {size.rows}")
+        raise CodecError(f"{words.messages} reports exceed the capacity of {size.rows} slots")
     values = words.values
     if words.counts is not None:
         values = np.repeat(values, words.counts.astype(np.intp), axis=0)
@@ -119,7 +119,7 @@ def _cut_table(
         counts = occurring.astype(np.uint32)
     end = size.first + size.cells
     if len(values) and not size.first <= int(values[0]) <= int(values[-1]) < end:
-        raise CodecError(f"messages {values[0]} to {values[-1]} do not fit a table of {size}")
+        raise CodecError(f"messages {values[0]} to {values[-1]} exceed {size.first} to {end - 1}")
     for first in range(size.first, end, cells):
         part = replace(size, first=first, cells=min(cells, end - first))
         low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
@@ -133,7 +133,7 @@ def pack_sized(words: Messages, size: FixedSize) -> tuple[tuple[int, ...], bytes
 
 def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]:
     if words.counts is not None or words.rows > size.rows:
-        raise CodecError(f"{words.rows} rows of messages do not fit {size.rows} plain slots")
+        raise CodecError(f"{words.rows} rows do not fit {size.rows} slots, or have counts")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
     filler = bytes((size.rows - rows) * width * itemsize)
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
@@ -142,14 +142,14 @@ def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]
 def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
-        raise CodecError(f"messages of width {words.width} cannot be written to a table of {size}")
+        raise CodecError("a table needs counted messages of width 1, and counts of 1, 2 or 4 bytes")
     table = np.zeros(size.cells, dtype)
     cells = words.values[:, 0].astype(np.int64) - size.first
     most = int(np.iinfo(dtype).max)
     if words.rows and not (
         cells[0] >= 0 and cells[-1] < size.cells and int(words.counts.max()) <= most
     ):
-        raise CodecError(f"messages or counts exceed the capacity of a table of {size}")
+        raise CodecError(f"message or count exceeds {size.cells} cells of {size.count_bytes} bytes")
     table[cells] = words.counts
     fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
     return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()
@@ -158,7 +158,7 @@ def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], b
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> tuple[Messages, FixedSize]:
-    """Return the words whose payload is `data[start:]`, and their fixed size.
+    """Return the messages in the payload `data[start:]`, and their fixed size.
 
     Raises:
         CodecError: If header and payload contradict each other, or violate the encoding.
@@ -181,14 +181,14 @@ def _slots(
     slots, rest = divmod(found, row_bytes)
     if rest or rows > slots:
         raise CodecError(
-            f"payload of {found} bytes does not fit slots of {width} words of {word_bytes} bytes "
-            f"for {rows} rows"
+            f"payload has {found} bytes; expected a multiple of {row_bytes}, at least "
+            f"{rows * row_bytes} for {rows} rows"
         )
     if messages != rows:
-        raise CodecError(f"{rows} plain rows do not match the {messages} messages in the header")
+        raise CodecError(f"header states {messages} messages; expected {rows}, one per plain row")
     end = start + rows * row_bytes
     if data.count(0, end) != len(data) - end:
-        raise CodecError("unused slots are not zero")
+        raise CodecError("unused slots contain data; expected zeros")
     return Messages(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
 
 
@@ -199,14 +199,14 @@ def _table(
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
         raise CodecError(
-            f"{length} bytes of counts do not match a table of {cells} cells for messages of "
-            f"width {width}"
+            f"table has {length} bytes for {cells} cells of width {width}; expected 1, 2 or 4 "
+            "bytes per cell of width 1"
         )
     first = int(np.ndarray((), _FIRST_TYPE, data, start))
     if first + cells > 1 << 8 * word_bytes:
         raise CodecError(
-            f"a table of {cells} cells starting at message {first} exceeds {word_bytes}-byte "
-            "messages"
+            f"a table of {cells} cells starting at message {first} exceeds the range of "
+            f"{word_bytes}-byte messages"
         )
     counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - length)
     present = np.flatnonzero(counts)

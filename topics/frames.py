@@ -5,7 +5,7 @@ header length, fingerprint, deployment, the fields of the kind, payload length, 
 payload follows and ends the record. The checksum is a CRC-32C of all other bytes.
 
 * Encoding is canonical: a decoded record encodes to the same bytes.
-* The magic does not begin with 0, the first byte of records of a schema registry.
+* The magic does not begin with 0, which is the first byte of Schema Registry records.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ VERSION = 1
 RECORD_TARGET = 64 * 1024
 """Target size of an encoded record, in bytes."""
 RECORD_CAP = 256 * 1024
-"""Maximum size of an encoded record, in bytes; longer ones are neither written nor read."""
+"""Maximum size of an encoded record, in bytes; larger records are neither written nor read."""
 PAYLOAD_TARGET = RECORD_TARGET - 128
-"""Target size of a payload, in bytes: with any of the headers, within `RECORD_TARGET`."""
+"""Target size of a payload, in bytes; with any header, the record is within `RECORD_TARGET`."""
 MESSAGES_CAP = 2**40
 """Maximum number of messages of one record."""
 U4_MAX = 2**32 - 1
@@ -40,7 +40,7 @@ class CodecError(ValueError):
 
 
 class OversizedError(CodecError):
-    """A record exceeds the size limit, whatever its contents."""
+    """A record exceeds the size limit."""
 
 
 class VersionError(CodecError):
@@ -60,7 +60,7 @@ class RecordType(IntEnum):
 
 
 _KINDS: Mapping[int, RecordType] = {kind.value: kind for kind in RecordType}
-# For types with more than one version.
+# Newest versions of types with more than one version.
 _NEWEST: Mapping[int, int] = {RecordType.MANIFEST: 3, RecordType.CHUNK: 2}
 
 
@@ -68,9 +68,9 @@ def kind_of(data: bytes) -> RecordType:
     """Return the type a record claims to have, from its first six bytes; the rest is unchecked.
 
     Raises:
-        OversizedError: If it is larger than `RECORD_CAP`.
-        VersionError: If its version is not supported.
-        CodecError: If it is not a record of this format.
+        OversizedError: If the record is larger than `RECORD_CAP`.
+        VersionError: If the version is not supported.
+        CodecError: If the data is not a record of this format.
     """
     if len(data) > RECORD_CAP:
         raise OversizedError(f"record of {len(data)} bytes exceeds the maximum, {RECORD_CAP}")
@@ -102,14 +102,15 @@ def check_identities(**identities: bytes) -> None:
 
 def check_range(name: str, value: int, low: int, high: int = INTEGER_MAX) -> None:
     if not low <= value <= high:
-        raise CodecError(f"{name} is {value}; expected {low} to {high}")
+        label = f"'{name}'" if name.isidentifier() else name
+        raise CodecError(f"{label} is {value}; expected {low} to {high}")
 
 
 class Frame:
     """The layout of one record type.
 
     Args:
-        fields: `struct` codes of its own header fields, without byte order.
+        fields: `struct` codes of the header fields specific to the type, without byte order.
     """
 
     __slots__ = ("_header", "_name", "kind", "size", "version")
@@ -120,7 +121,7 @@ class Frame:
         self._name = kind.name.lower()
         self._header = struct.Struct(f"<4sBBH16s16s{fields}II")
         self.size = self._header.size
-        """Bytes of the header; offset of the payload."""
+        """Size of the header in bytes, and offset of the payload."""
 
     def seal(
         self, fingerprint: bytes, deployment: bytes, *fields: bytes | int, payload: bytes = b""
@@ -152,7 +153,7 @@ class Frame:
         """
         kind, expected = kind_of(data), self._name
         if kind is not self.kind:
-            raise CodecError(f"record is a {kind.name.lower()}; expected a {expected}")
+            raise CodecError(f"record has type {kind.name.lower()}; expected {expected}")
         if version_of(data) != self.version:
             raise VersionError(
                 f"{expected} has version {version_of(data)}; expected {self.version}"

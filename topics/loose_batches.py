@@ -1,9 +1,9 @@
 """Collector records: loose batches of device reports, enrollments and watermarks.
 
-A loose batch belongs to no producer and has no punctuation. It is in a window exactly when it lies
-at or below the window's cut. Only a *tag* identifies the device of a report; collectors derive it
-from the device with a key of their own. Tags identify duplicate reports of one device and epoch,
-and link no epochs.
+A loose batch belongs to no producer and has no punctuation. It is in its epoch's window if and only
+if its offset is below the window's cut. Only a *tag* identifies the device of a report; collectors
+derive the tag from the device with their own key. Tags identify duplicate reports of one device at
+one epoch, and do not link epochs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOOSE_PAYLOAD_MAX: Final = RECORD_CAP - _BATCH.size
 
 
 def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> bytes:
-    """Return the 8-byte tag of the sender of a report of an epoch.
+    """Return the 8-byte tag of a report's sender at an epoch.
 
     All collectors of the job share `key`, 32 bytes, and no other party has it. For `subject` see
     `subject_of_device` and `subject_of_token`.
@@ -51,17 +51,17 @@ def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> byt
 
 
 def horizon_tag(key: bytes, deployment: bytes, horizon: int, subject: bytes) -> bytes:
-    """Return the 8-byte tag of an enrollment in a horizon, from 0; no report tag resembles it."""
+    """Return the 8-byte tag of an enrollment in a horizon, from 0, unrelated to report tags."""
     return _tag(key, b"horizon\0", deployment, horizon, subject)
 
 
 def subject_of_device(device: bytes) -> bytes:
-    """Return the unauthenticated sender: the device, by the ID that it drew."""
+    """Return the subject of an unauthenticated sender, from the ID that the device drew."""
     return b"d" + device
 
 
 def subject_of_token(subject: str) -> bytes:
-    """Return the sender named by a token, whatever the device's own ID."""
+    """Return the subject of an authenticated sender, from its token, whatever the device's ID."""
     return b"s" + subject.encode()
 
 
@@ -72,13 +72,13 @@ def _tag(key: bytes, what: bytes, deployment: bytes, number: int, subject: bytes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LooseBatch:
-    """Reports of some devices at one epoch.
+    """Reports of several devices for one epoch.
 
     Attributes:
-        epoch: At least 1.
+        epoch: Epoch of the reports, at least 1.
         key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
-        rows: uint8, shape (reports, bytes of a row), at least one: the tag (8), the ID of the
-            report (16) if it is sealed, and the content.
+        rows: uint8, shape (reports, bytes per row), at least one row: tag (8 bytes), report ID (16
+            bytes, if sealed), content.
     """
 
     fingerprint: bytes
@@ -111,7 +111,7 @@ class LooseBatch:
 
     @property
     def contents(self) -> NDArray[np.uint8]:
-        """Sealed or plain contents, shape (reports, bytes of a content)."""
+        """Sealed or plain contents, shape (reports, bytes per content)."""
         return self.rows[:, self._beside_content :]
 
 
@@ -143,10 +143,10 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enrollments:
-    """Devices that report for the first time in a horizon, or repeat that they do.
+    """Devices that report for the first time in a horizon, possibly repeated.
 
     Attributes:
-        epoch: Of their reports, at least 1.
+        epoch: Epoch of their reports, at least 1.
         tags: uint64, shape (devices,), at least one; see `horizon_tag`.
     """
 
@@ -182,11 +182,11 @@ def decode_enrollments(data: bytes) -> Enrollments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's statement that it accepts no more reports of an epoch: all accepted precede it.
+    """A collector's statement that all reports of an epoch that it accepts precede this record.
 
     Attributes:
-        collector: 16 bytes, random, of the process.
-        epoch: At least 1.
+        collector: 16 random bytes that identify the process.
+        epoch: Epoch of the reports, at least 1.
     """
 
     fingerprint: bytes

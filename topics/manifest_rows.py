@@ -1,8 +1,8 @@
 """Read many similar manifests of a log at once.
 
-Nearly all manifests of a long-lived job are similar: version 1, with as many producers, the same of
-which are included. The checks of `decode_manifest` are applied to all at once here, with an array
-for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by one.
+Nearly all manifests of a long-lived job are similar: version 1, with the same number of producers,
+and the same producers included. Here the checks of `decode_manifest` are applied to all of them at
+once, in a tenth of the time. Larger manifests than those of `PRODUCERS` are read one by one.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class ManifestRows:
     """Manifests that include the same producers.
 
     Attributes:
-        records: Bytes from the log.
-        first_offsets: Of each epoch's first record in the raw topic.
-        cut_offsets: First offsets after the windows.
-        statuses: Positions in `MANIFEST_STATUSES`.
+        records: Encoded manifests from the log.
+        first_offsets: Offset of each epoch's first record in the raw topic.
+        cut_offsets: First offset after each window.
+        statuses: Index of each status in `MANIFEST_STATUSES`.
     """
 
     records: Sequence[bytes]
@@ -113,7 +113,7 @@ def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
 
 
 def membership_of(record: bytes) -> tuple[int, bytes]:
-    """Return what similar manifests share: their length, and which producers are included.
+    """Return the length and the included producers (bitmap) that similar manifests share.
 
     The result is meaningless for other records.
     """
@@ -126,7 +126,7 @@ _PRODUCERS_AT = _FIELDS.itemsize - 12
 
 
 def _first_of(records: Sequence[bytes]) -> Manifest | None:
-    """Return the first manifest, if it can represent the others."""
+    """Return the first manifest, or None if `read_rows` does not support it."""
     try:
         manifest = decode_manifest(records[0])
     except CodecError:

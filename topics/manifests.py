@@ -1,13 +1,12 @@
-"""Manifests: the contents of a window, decided once; all later steps are deterministic.
+"""Manifests: the contents of a window, finalized once; all later steps are deterministic.
 
 * The payload is a bitmap of the included producers, one bit each in the order of registration
-  (lowest bit first). A u4 population for each included producer follows.
-* Version 2 is for parallel shufflers. It adds the shuffler and, after the populations, the drawing
-  of each included producer. The first shuffler decides, and its first manifest is the only
-  decision. Each of the others writes a manifest of its own, with the offsets of its own topic,
-  before it writes its part.
+  (lowest bit first). A uint32 population for each included producer follows.
+* Version 2 is for parallel shufflers. It adds the shuffler and, after the populations, the draw ID
+  of each included producer. Shuffler 1 finalizes a window by its first manifest. Every other
+  shuffler writes its own manifest, with its topic's offsets, before it writes its chunks.
 * Version 3 has the differences from an earlier manifest (`dpstream.topics.short_manifests`).
-* Readers that need no populations treat all versions alike: `read_head`.
+* `read_head` reads all versions, without populations.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.items
 PRODUCERS_OF_INSTANCES_MAX = (
     (RECORD_CAP - _OF_AN_INSTANCE.size) * 8 // (8 * (_POPULATION_TYPE.itemsize + DRAWING_BYTES) + 1)
 )
-"""Maximum producers of a job whose manifests name drawings, about 21,000."""
+"""Maximum producers of a job whose manifests contain draw IDs, about 21,000."""
 
 
 class WindowStatus(StrEnum):
-    """Window status.
+    """Status of a finalized window.
 
-    A manifest never marks a window as corrupt: that is detected when released reports are summed.
+    A manifest never has the status corrupt, which is detected when released reports are summed.
     """
 
     RELEASED = "released"
@@ -71,23 +70,23 @@ MANIFEST_STATUSES = tuple(_STATUS_CODES)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The decision on one epoch; the first one in the log counts.
+    """Finalization of an epoch's window; the first manifest of an epoch in the log counts.
 
     Attributes:
-        epoch: At least `first_epoch`.
-        window_status: Empty exactly when there is no contributor.
-        first_offset: Of the epoch's first record in the raw topic.
+        epoch: Epoch of the window, at least `first_epoch`.
+        window_status: Empty if and only if there is no contributor.
+        first_offset: Offset of the epoch's first record in the raw topic.
         cut_offset: First offset after the window.
-        first_epoch: The smallest epoch of the deployment, at least 1.
-        producers: Whether each is included, in order of registration; at most `PRODUCERS_MAX`. Any
-            sequence or array, like populations; stored as a `NumberRow`.
-        populations: Devices enrolled with each included producer, in the same order, u4.
-        contributors: Devices that were present with the included producers.
-        population: Devices enrolled with all producers, included or not.
+        first_epoch: Smallest epoch of the deployment, at least 1.
+        producers: Whether each producer is included, in order of registration; at most
+            `PRODUCERS_MAX`. Any sequence or array, like populations; stored as a `NumberRow`.
+        populations: Devices enrolled with each included producer, in the same order, uint32.
+        contributors: Number of devices that were present with the included producers.
+        population: Number of devices enrolled with all producers, included or not.
         timestamp: Milliseconds since 1970, UTC.
-        instance: The parallel shuffler, from 1; the first one decides.
-        drawings: With parallel shufflers, 8 bytes of each included producer, in the same order, see
-            `dpstream.topics.batches.batch_id`; otherwise empty.
+        instance: The parallel shuffler, from 1; shuffler 1 finalizes windows.
+        drawings: With parallel shufflers, the 8-byte draw ID of each included producer, in the same
+            order, see `dpstream.topics.batches.batch_id`; otherwise empty.
     """
 
     fingerprint: bytes
@@ -134,14 +133,14 @@ class Manifest:
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
             raise CodecError(
-                f"{len(self.drawings)} drawings do not match {included} included producers"
+                f"{len(self.drawings)} draw IDs do not match {included} included producers"
             )
         if self.instance > 1 and len(self.drawings) != included:
-            raise CodecError(f"shuffler {self.instance} does not name the included drawings")
+            raise CodecError(f"manifest of shuffler {self.instance} has no draw IDs")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
-            raise CodecError(f"a drawing has the wrong size; expected {DRAWING_BYTES} bytes")
+            raise CodecError(f"a draw ID has the wrong size; expected {DRAWING_BYTES} bytes")
         if self.window_status not in _STATUS_CODES:
-            raise CodecError(f"a window cannot be finalized as {self.window_status}")
+            raise CodecError(f"window is {self.window_status}; expected {', '.join(_STATUS_CODES)}")
 
     @property
     def of_instances(self) -> bool:
@@ -150,7 +149,7 @@ class Manifest:
 
 
 def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
-    """Convert populations to their written type; raise `CodecError` if one is out of range."""
+    """Convert populations to their encoded type; raise `CodecError` if one is out of range."""
     if not isinstance(given, NumberRow | np.ndarray):
         low, high = min(given, default=0), max(given, default=0)
     elif len(array := np.asarray(given)):
@@ -167,7 +166,7 @@ class ManifestHead:
     """Manifest fields that can be read without populations and drawings.
 
     Attributes:
-        contributors: Devices that were present with the included producers.
+        contributors: Number of devices that were present with the included producers.
         instance: The parallel shuffler, from 1.
         bits: Whether each producer is included, in order of registration, lowest bit first.
     """
@@ -181,12 +180,12 @@ class ManifestHead:
     bits: bytes
 
     def has(self, index: int) -> bool:
-        """Return whether a producer is included, by its position in the order of registration."""
+        """Return whether the producer at this index, in order of registration, is included."""
         return has_bit(self.bits, index)
 
 
 def has_bit(bits: bytes, index: int) -> bool:
-    """Return one of a row of bits, lowest first; those beyond its end are not set."""
+    """Return a bit of a bitmap, lowest bit first; bits beyond its end are not set."""
     return index >> 3 < len(bits) and bool(bits[index >> 3] >> (index & 7) & 1)
 
 
@@ -257,7 +256,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_head(data: bytes) -> ManifestHead:
-    """Read the head of a manifest; beyond its checksum, the rest is unchecked."""
+    """Read the head of a manifest; all other fields are checked only by the checksum."""
     frame = _frame_of(data)
     fields = frame.open(data)
     fingerprint, deployment, epoch, _, _, _, contributors, _, _, window_status, producers = fields[
@@ -306,7 +305,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ),
     )
     if frame is _OF_AN_INSTANCE and not manifest.of_instances:
-        raise CodecError("a manifest of version 2 does not state its shuffler")
+        raise CodecError("manifest of version 2 has no shuffler or draw IDs; expected version 1")
     return manifest
 
 
@@ -343,7 +342,7 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[NumberRow[bool], 
         )
     bits = np.unpackbits(np.frombuffer(payload[:bitmap_bytes], np.uint8), bitorder="little")
     if bits[producers:].any():
-        raise CodecError(f"the bitmap names more than {producers} producers")
+        raise CodecError(f"the bitmap includes more than {producers} producers")
     included, found = int(np.count_nonzero(bits)), len(payload) - bitmap_bytes
     if found != included * _POPULATION_TYPE.itemsize:
         raise CodecError(

@@ -1,13 +1,13 @@
 """Compact encoding of the producers included in a window.
 
-A row of bits is written as a byte for its form, and then
+The included producers are written as a format byte, followed by
 
-* form 0: a bitmap, one bit each in the order of registration, lowest bit first;
-* form 1: the number of missing producers, and for each of them the number of included ones after
-  the previous missing one;
+* format 0: a bitmap, one bit each in the order of registration, lowest bit first;
+* format 1: the number of missing producers, and for each of them the number of included producers
+  after the previous missing one;
 
-whichever is shorter, and form 0 if both have the same length. Numbers have variable length: seven
-bits a byte, the lowest first. The highest bit of a byte is set if more follow.
+whichever is shorter, and format 0 if both have the same length. Numbers have variable length: seven
+bits per byte, the lowest first. The highest bit of a byte is set if more bytes follow.
 
 `NumberRow` reads like a tuple and is stored as an array. For ten thousand producers, a tuple of
 populations takes forty times as long to create, and ten times as much memory.
@@ -27,9 +27,9 @@ T = TypeVar("T", bool, int)
 
 
 class NumberRow(Sequence[T], Generic[T]):
-    """An immutable row; equal to every sequence of the same values.
+    """An immutable sequence; equal to every sequence of the same values.
 
-    `array` has one dimension and must not be written to any more.
+    `array` has one dimension and must not be modified afterwards.
 
     >>> row = NumberRow(np.array([3, 1, 2], np.uint32))
     >>> row == (3, 1, 2), row[1], row[1:], sum(row)
@@ -91,7 +91,7 @@ def encode_number(number: int) -> bytes:
 
 
 def decode_number(data: bytes, start: int) -> tuple[int, int]:
-    """Return the number at `start`, of minimal length, and the position after it."""
+    """Return the number at `start` in its shortest encoding, and the position after it."""
     number = 0
     for place, byte in enumerate(data[start : start + _NUMBER_BYTES]):
         number |= (byte & 0x7F) << 7 * place
@@ -141,7 +141,7 @@ def _without_missing(payload: bytes, producers: int) -> tuple[NDArray[np.bool_],
     inside = np.ones(producers, np.bool_)
     count, end = decode_number(payload, 1)
     if count > producers:
-        raise CodecError(f"{count} of {producers} producers are missing")
+        raise CodecError(f"{count} producers are missing; expected at most {producers}")
     index = -1
     for _ in range(count):
         between, end = decode_number(payload, end)

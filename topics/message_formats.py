@@ -10,16 +10,16 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class MessageFormat:
-    """Rows of unsigned words, all of one format.
+    """Format of messages: rows of unsigned integers.
 
     >>> MessageFormat(np.dtype("<u2"), width=3).report_bytes
     6
 
     Attributes:
-        dtype: Unsigned, little-endian, of 1, 2, 4 or 8 bytes.
-        width: Words of a report.
-        distinct: Exclusive upper bound if reports are single words from 0, few enough for a table
-            of their counts; otherwise None.
+        dtype: Unsigned, little-endian, 1, 2, 4 or 8 bytes.
+        width: Integers per report.
+        distinct: Exclusive upper bound if reports are single integers, few enough for a table of
+            their counts; otherwise None.
     """
 
     dtype: np.dtype[Any]
@@ -29,14 +29,14 @@ class MessageFormat:
     def __post_init__(self) -> None:
         if self.dtype.kind != "u" or self.dtype.newbyteorder("<") != self.dtype or self.width < 1:
             raise ValueError(
-                f"reports of {self.width} words of {self.dtype} are invalid; expected at least "
-                "one little-endian unsigned word"
+                f"reports have {self.width} integers of type {self.dtype}; expected at least one, "
+                "little-endian and unsigned"
             )
         if self.distinct is not None and (
             self.width > 1 or not 1 <= self.distinct <= 1 << 8 * self.dtype.itemsize
         ):
             raise ValueError(
-                f"{self.distinct} different reports of {self.width} words of {self.dtype}"
+                f"'distinct' is {self.distinct}; expected width 1 and a number within {self.dtype}"
             )
 
     @property
@@ -48,5 +48,5 @@ class MessageFormat:
 
 
 def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
-    """Return the dtype for words from 0 to `words`, exclusive."""
+    """Return the narrowest dtype for integers from 0 to `words` - 1."""
     return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")

@@ -1,13 +1,13 @@
-"""Reports as opaque words: plain, or sorted and counted.
+"""Reports as opaque integers: plain, or sorted and counted.
 
-A report is a row of `width` unsigned words of 1, 2, 4 or 8 bytes. Only the two modules of a
-protocol know what the words mean. Reports have one of two encodings:
+A report is a row of `width` unsigned integers of 1, 2, 4 or 8 bytes, which only the randomizer and
+the aggregator of a protocol interpret. Reports have one of two encodings:
 
 * plain: the rows, one after the other, in any order.
-* pairs: the multiplicity of each row (u4, at least 1), then the distinct rows in increasing order.
+* pairs: the count of each row (uint32, at least 1), then the distinct rows in increasing order.
 
 A multiset of reports has one canonical form, which reveals nothing but the multiset: sorted, and as
-pairs exactly when that is smaller.
+pairs if and only if that is smaller.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from dpstream.topics.frames import (
 MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 
 MESSAGES_FIELDS = "BBHIQ"
-"""Header fields: encoding, bytes of a word, width, rows, messages."""
+"""Header fields: encoding, bytes per integer, width, rows, messages."""
 
 _PLAIN, _PAIRS = 0, 1
 PLAIN_ENCODINGS: Final = 2
-"""Number of the first encodings, decoded here; later ones are in `dpstream.topics.fixed_sizes`."""
+"""Number of encodings decoded here; higher numbers are in `dpstream.topics.fixed_sizes`."""
 _WIDTH_MAX = 2**16 - 1
 WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")
 _WIDE_COUNT_TYPE = np.dtype("<u8")
-# Columns to sort by, unless they leave ties.
+# Number of columns to sort by first; further columns matter only for ties.
 _DECISIVE = 4
 # Batch size, in rows: np.bincount converts its whole input to 8-byte integers.
 _TABLE_ROWS = 1 << 18
@@ -54,12 +54,12 @@ class Messages:
     8
 
     Attributes:
-        values: (rows, width), unsigned little-endian words. Decoded ones are read-only views.
-        counts: (rows,), multiplicity of each row; None if every row is one report. uint32, or
-            uint64 before `split_messages` where a count needs it.
+        values: Unsigned little-endian integers, (rows, width); read-only views if decoded.
+        counts: Multiplicity of each row, (rows,); None if every row is one report. uint32; uint64
+            if a count needs it, until `split_messages`.
 
     Raises:
-        CodecError: If shapes or dtypes differ, a count is 0, or counted rows do not strictly
+        CodecError: If shapes or dtypes are invalid, a count is 0, or counted rows do not strictly
             increase.
     """
 
@@ -69,15 +69,15 @@ class Messages:
     def __post_init__(self) -> None:
         values, counts = self.values, self.counts
         if values.dtype not in WORD_TYPES.values():
-            raise CodecError(f"words of dtype {values.dtype}; expected unsigned and little-endian")
+            raise CodecError(f"messages are {values.dtype}; expected unsigned and little-endian")
         if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
             raise CodecError(
-                f"words of shape {values.shape}; expected (rows, width) of width 1 to {_WIDTH_MAX}"
+                f"messages have shape {values.shape}; expected (rows, 1 to {_WIDTH_MAX})"
             )
         if counts is None:
             return
         if counts.dtype not in (_COUNT_TYPE, _WIDE_COUNT_TYPE):
-            raise CodecError(f"counts of dtype {counts.dtype}; expected uint32 or uint64")
+            raise CodecError(f"counts are {counts.dtype}; expected uint32 or uint64")
         if counts.shape != values.shape[:1]:
             raise CodecError(
                 f"counts of shape {counts.shape} do not match {len(values)} rows of messages"
@@ -85,7 +85,7 @@ class Messages:
         if not counts.all():
             raise CodecError("a count is 0; expected at least 1")
         if not _increases(values):
-            raise CodecError("counted words do not strictly increase")
+            raise CodecError("counted messages must be distinct and in increasing order")
 
     @property
     def rows(self) -> int:
@@ -93,7 +93,7 @@ class Messages:
 
     @property
     def width(self) -> int:
-        """Words of a report."""
+        """Integers per report."""
         return int(self.values.shape[1])
 
     @property
@@ -115,8 +115,8 @@ class Messages:
     def canonical(cls, values: MessageArray) -> Messages:
         """Return the canonical form of plain reports, (n, width), independent of their order.
 
-        Rows are ordered numerically, by the first column, then the second and so on. One-byte and
-        two-byte words of width 1 are counted instead of sorted, which is 4 to 25 times faster.
+        Rows are ordered numerically, by the first column, then the second and so on. Messages of
+        width 1 and one or two bytes are counted instead of sorted, which is 4 to 25 times faster.
         """
         plain = cls(values)
         dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
@@ -135,14 +135,14 @@ class Messages:
         """Return the canonical form of a multiset given as a table.
 
         Args:
-            counts: (size,), multiplicity of each word from 0 to size - 1, at least 0.
-            dtype: Of the words; by default the narrowest that fits size - 1.
+            counts: Multiplicity of each message from 0 to size - 1, (size,), at least 0.
+            dtype: Type of the messages; by default the narrowest that fits size - 1.
         """
         dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
         if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
             raise CodecError(f"a table of shape {counts.shape} does not fit {dtype} messages")
         if (counts < 0).any():
-            raise CodecError("a count in the table is negative")
+            raise CodecError("a count in the table is negative; expected at least 0")
         present = np.flatnonzero(counts)
         values, occurring = present.astype(dtype)[:, None], counts[present]
         if pairs_are_smaller(dtype.itemsize, len(present), int(occurring.sum())):
@@ -151,12 +151,12 @@ class Messages:
 
 
 def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list[Messages]:
-    """Cut words into chunks that fit a record, all but the last of the same number of rows.
+    """Split messages into chunks that fit a record; only the last can have fewer rows.
 
     Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
-    chunk of its own. A count may exceed the limits of a record (u4, and 2^40 messages in all). The
-    words are then first split into layers: one with as much of every count as fits, one with the
-    remainder, and so on. Each layer strictly increases; the last chunk of a layer may be shorter.
+    chunk of its own. If a count exceeds the limits of a record (uint32, and 2^40 messages in all),
+    messages are first split into layers: one with as much of every count as fits, one with the
+    remainder, and so on. Each layer strictly increases; its last chunk can be shorter.
     """
     rows = rows_per_chunk(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
@@ -174,7 +174,7 @@ def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list
 def rows_per_chunk(
     row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
 ) -> int:
-    """Return the rows of `row_bytes` bytes in a chunk of `split_messages`, except a last one."""
+    """Return the number of rows, of `row_bytes` bytes each, in a chunk of `split_messages`."""
     return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
 
 
@@ -184,7 +184,7 @@ def largest_count(rows: int, chunk_rows: int) -> int:
 
 
 def layers(words: Messages, largest: int) -> Iterator[Messages]:
-    """Yield words whose sum is the counted ones, with counts (u4) of at most `largest` each."""
+    """Yield messages whose sum is `words`, with counts (uint32) of at most `largest`."""
     values, counts = words.values, words.occurrences
     while True:
         yield Messages(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
@@ -195,7 +195,7 @@ def layers(words: Messages, largest: int) -> Iterator[Messages]:
 
 
 def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`MESSAGES_FIELDS`) and payload of words."""
+    """Return header fields (`MESSAGES_FIELDS`) and payload of messages."""
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
@@ -207,7 +207,7 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
     encoding, payload = _PLAIN, values.tobytes()
     if counts is not None:
         if counts.dtype != _COUNT_TYPE:
-            raise CodecError("counts have 8 bytes; a record stores 4: use split_messages")
+            raise CodecError("counts are 8-byte integers; expected 4 bytes: use split_messages")
         encoding, payload = _PAIRS, counts.tobytes() + payload
     return (encoding, values.itemsize, words.width, words.rows, messages), payload
 
@@ -215,7 +215,7 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
 def unpack_messages(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> Messages:
-    """Return the words whose payload is `data[start:]`, as views of it.
+    """Return the messages in the payload `data[start:]`, as views of it.
 
     All header fields are compared with the length of the payload before it is read.
 
@@ -231,10 +231,10 @@ def unpack_messages(
     expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
     if expected != found:
         raise CodecError(
-            f"payload has {found} bytes; {rows} rows of {width} words of {word_bytes} bytes "
+            f"payload has {found} bytes; {rows} rows of {width} {word_bytes}-byte integers "
             f"{'with counts ' if counts_bytes else ''}require {expected}"
         )
-    # Counts come first: they are 4-byte aligned there for any size of a word.
+    # Counts come first: they are 4-byte aligned there for any integer size.
     values: MessageArray = np.ndarray(
         (rows, width), WORD_TYPES[word_bytes], data, start + counts_bytes
     )
@@ -248,9 +248,9 @@ def unpack_messages(
 def check_message_fields(word_bytes: int, width: int, messages: int) -> None:
     """Raise `CodecError` for header fields that are invalid in every encoding."""
     if word_bytes not in WORD_TYPES:
-        raise CodecError(f"words of {word_bytes} bytes; expected 1, 2, 4 or 8")
+        raise CodecError(f"messages have {word_bytes}-byte integers; expected 1, 2, 4 or 8 bytes")
     if width < 1:
-        raise CodecError("words of width 0; expected at least 1")
+        raise CodecError("messages have width 0; expected at least 1")
     if messages > MESSAGES_CAP:
         raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
 
@@ -272,7 +272,7 @@ def _count_values(words: MessageArray) -> NDArray[np.int64]:
 
 
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
-    """Return whether the canonical form of `messages` reports, `distinct` different, is counted."""
+    """Return whether the canonical form of `messages` reports, `distinct` different, is pairs."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 
@@ -280,7 +280,7 @@ def sorted_rows(values: MessageArray) -> MessageArray:
     """Sort rows numerically: by the first column, then the second and so on."""
     if values.shape[1] == 1:
         return np.sort(values[:, 0])[:, None]
-    # Wide rows are sealed: they differ in their first columns.
+    # Wide rows are ciphertexts, which differ in their first columns.
     head = values[:, :_DECISIVE]
     ordered = values[np.lexsort(head.T[::-1])]
     tied = (ordered[1:, :_DECISIVE] == ordered[:-1, :_DECISIVE]).all(axis=1)
@@ -290,7 +290,7 @@ def sorted_rows(values: MessageArray) -> MessageArray:
 
 
 def first_of_equal_rows(ordered: MessageArray) -> NDArray[np.intp]:
-    """Return the positions where equal rows start, of rows in numeric order."""
+    """Return the position of the first of each run of equal rows in sorted rows."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     return np.flatnonzero(first)

@@ -15,7 +15,7 @@ MAGIC = b"dpsm\x01"
 _HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
 _NUMBER = np.dtype("<f8")
 MAX_NUMBERS = 1 << 16
-"""Maximum numbers in a model: a record has at most 512 KiB, and Kafka accepts at most 1 MB."""
+"""Maximum number of parameters: a record is then at most 512 KiB, and Kafka accepts 1 MB."""
 
 
 def record_bytes(numbers: int) -> int:
@@ -24,11 +24,11 @@ def record_bytes(numbers: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRecord:
-    """A model.
+    """The parameters of a model after a step.
 
     Attributes:
-        epoch: The job's epoch of the step; devices use the model in the next one.
-        model: float64, finite, shape (numbers,), 1 to `MAX_NUMBERS` of them.
+        epoch: Epoch of the step; devices use the model in the next epoch.
+        model: Finite float64 parameters, shape (numbers,), 1 to `MAX_NUMBERS`.
     """
 
     deployment: bytes
@@ -38,14 +38,14 @@ class ModelRecord:
     def __post_init__(self) -> None:
         check_identities(deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
-        check_range("numbers of a model", self.model.size, 1, MAX_NUMBERS)
+        check_range("number of model parameters", self.model.size, 1, MAX_NUMBERS)
         if not np.isfinite(self.model).all():
-            raise CodecError("a number of a model is not finite")
+            raise CodecError("a model parameter is infinite or NaN; expected finite numbers")
 
     def to_bytes(self) -> bytes:
-        """Return magic and version, deployment, epoch (u8), numbers (f8), and a CRC-32C of all.
+        """Serialize magic and version, deployment, epoch (uint64), parameters (float64), CRC-32C.
 
-        Little-endian; equal models have equal bytes.
+        Integers are little-endian; equal models have identical bytes.
         """
         body = b"".join(
             (
@@ -60,10 +60,10 @@ class ModelRecord:
     @classmethod
     def from_bytes(cls, data: bytes) -> ModelRecord:
         if not data.startswith(MAGIC):
-            raise CodecError(f"record starts with {data[: len(MAGIC)].hex()} and is not a model")
+            raise CodecError(f"record starts with {data[:5].hex()}; expected {MAGIC.hex()}")
         numbers, rest = divmod(len(data) - _HEADER_BYTES, _NUMBER.itemsize)
         if rest or not 1 <= numbers <= MAX_NUMBERS:
-            raise CodecError(f"model has an invalid size of {len(data)} bytes")
+            raise CodecError(f"{len(data)} bytes are not a model of 1 to {MAX_NUMBERS} parameters")
         if crc32c(data[:-4]).to_bytes(4, "little") != data[-4:]:
             raise CodecError("model is corrupt: checksum mismatch")
         start = len(MAGIC)

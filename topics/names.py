@@ -1,7 +1,7 @@
 """Names and settings of the topics of a job.
 
 A setting that a delivery guarantee depends on is explicit even if it is Kafka's default: a cluster
-may have other defaults. Every topic uses LogAppendTime: the broker determines when a record was
+can have other defaults. Every topic uses LogAppendTime: the broker determines when a record was
 written. So no writer's clock decides what retention deletes, or what Kafka rejects.
 """
 
@@ -19,9 +19,9 @@ LEDGER_TOPIC = "dpstream.ledger"
 """Topic of the charges and budget limits of users, one for the whole cluster; never rewritten."""
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Largest batch of records that reports and shuffled accept: a client's batch size is smaller."""
+"""Largest record batch that reports and shuffled accept; clients' batch sizes are smaller."""
 KEPT_BATCH_BYTES_MAX = 1024 * 1024
-"""Largest batch of records that the other topics accept. A dead letter contains a record of reports
+"""Largest record batch that all other topics accept. A dead letter contains a record of reports
 or shuffled, plus headers."""
 FOREVER = -1
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -54,22 +54,22 @@ class Role(StrEnum):
 
 
 COMPACTED = frozenset({Role.RESULTS, Role.STATUS})
-"""Topics that retain the last record of every key: offsets before others may be missing."""
+"""Topics that retain the last record of every key; earlier offsets can be missing."""
 
 HOPS = (Role.HOP_1, Role.HOP_2)
 """Topics between chained shufflers."""
 
 FURTHER_REPORTS = (Role.REPORTS_2, Role.REPORTS_3, Role.REPORTS_4)
-"""Topics of device reports, one for each further parallel shuffler."""
+"""Topics of device reports, one for each parallel shuffler after the first."""
 
 SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
 """Topics of the sums of each of the two aggregators, for tables in two shares."""
 
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
-"""Maximum characters of a job name: Kafka allows 249 for a topic's."""
+"""Maximum length of a job name: Kafka allows 249 characters in a topic name."""
 
-# No '.': Kafka's metrics map 'a.b' and 'a_b' to the same topic. With the one '.' of a topic name
-# before its role, and no '_' in a role, different topics remain different.
+# No '.': in Kafka's metrics, 'a.b' and 'a_b' are the same topic. As the only '.' of a topic name
+# precedes its role, and no role has a '_', different topics remain different.
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
 # Kafka deletes whole segments, but never the active one. Expired records disappear from the
@@ -83,12 +83,12 @@ _DELETED_AFTER_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Settings to create a topic with.
+    """Name and settings of a topic to create.
 
     Attributes:
-        partitions: At least 1.
-        replication: Copies of every partition; None uses the cluster's default.
-        configs: Kafka's names and values; others use the cluster's defaults.
+        partitions: Number of partitions, at least 1.
+        replication: Number of copies of every partition; None uses the cluster's default.
+        configs: Kafka settings by name; all others use the cluster's defaults.
     """
 
     name: str
@@ -131,17 +131,17 @@ def job_topics(
     """Return the settings of all topics of a job.
 
     Args:
-        job: Its name.
-        partitions: Of reports, hops and shuffled: epoch e is in partition e mod `partitions`. The
-            other topics have one.
-        replication: Copies of every partition; None uses the cluster's default.
+        job: Name of the job.
+        partitions: Partitions of reports, hops and shuffled: epoch e is in partition e mod
+            `partitions`. All other topics have one.
+        replication: Number of copies of every partition; None uses the cluster's default.
         retention_ms: Retention of reports and shuffled, which bounds the longest outage survived;
             -1 is unlimited. It also applies to dead letters, which contain users' reports.
-        learns: Whether there is a topic of models.
-        hops: Between chained shufflers.
-        further_reports: For parallel shufflers, all but the first.
-        shared: Whether two aggregators each sum one share.
-        devices: Whether devices report for themselves, through collectors.
+        learns: True if the job has a topic of models.
+        hops: Topics between chained shufflers.
+        further_reports: Topics of parallel shufflers after the first.
+        shared: True if two aggregators each sum one share.
+        devices: True if devices report for themselves, through collectors.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -190,13 +190,13 @@ def _settings(
     name: str, partitions: int, replication: int | None, configs: Mapping[str, str]
 ) -> TopicSettings:
     if partitions < 1:
-        raise ValueError(f"{partitions} partitions for {name}; expected at least 1")
+        raise ValueError(f"topic {name} has {partitions} partitions; expected at least 1")
     if replication is not None and replication < 1:
-        raise ValueError(f"replication {replication} for {name}; expected at least 1")
-    # With three copies one broker may fail; an acknowledged record is then still on another.
+        raise ValueError(f"topic {name} has replication {replication}; expected at least 1")
+    # With three copies one broker can fail; an acknowledged record is then still on another.
     durable = {"min.insync.replicas": "2"} if replication is not None and replication >= 3 else {}
-    # Stored uncompressed: a cluster's default codec may be unreadable for clients here, and a small
-    # compressed batch may exceed any reader's memory limit.
+    # Stored uncompressed: these clients might not support a cluster's default codec, and a small
+    # compressed batch can exceed any reader's memory limit.
     plain = {"compression.type": "uncompressed"}
     return TopicSettings(name, partitions, replication, {**configs, **durable, **plain})
 
@@ -212,7 +212,7 @@ def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
 
 
 def segment_ms(retention_ms: int) -> int:
-    """Return milliseconds until a segment of users' reports is rolled, and may be deleted.
+    """Return milliseconds until a segment of users' reports is rolled and can be deleted.
 
     >>> segment_ms(FOREVER), segment_ms(7 * 24 * 3_600_000), segment_ms(8 * 90_000)
     (3600000, 3600000, 90000)
@@ -224,7 +224,7 @@ def segment_ms(retention_ms: int) -> int:
 
 
 def _erased(retention_ms: int) -> dict[str, str]:
-    """Return settings that remove deleted records from the disks soon."""
+    """Return settings that remove deleted records from the disks promptly."""
     return {
         "segment.ms": str(segment_ms(retention_ms)),
         "file.delete.delay.ms": str(_DELETED_AFTER_MS),

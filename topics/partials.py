@@ -1,4 +1,4 @@
-"""Partials: the aggregator's state of one window, in parts for the publisher."""
+"""Partials: the aggregator's state of one window, in chunks for the publisher."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dpstream.topics.frames import (
 
 _PARTIAL = Frame(RecordType.PARTIAL, "QQ16sII")
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
-# No aggregator state begins like this: they begin with numbers from 0.
+# No aggregator state starts like this: states start with nonnegative integers.
 _CORRUPT = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
 class PartialPart:
-    """A part of the partial of one window.
+    """A chunk of the partial of one window.
 
     Attributes:
-        epoch: At least 1.
-        manifest_offset: Position in the manifest log of the window's finalization.
-        attempt: 16 bytes, new for every writing of a partial; parts of two attempts never mix.
-        index: Of the part, from 0.
-        total: Parts of the attempt, 1 to 2^32 - 1.
-        payload: The bytes of the part, opaque here.
+        epoch: Epoch of the window, at least 1.
+        manifest_offset: Offset, in the manifest log, of the manifest that released the window.
+        attempt: 16 bytes, new each time a partial is written; chunks of two attempts never mix.
+        index: Index of the chunk, from 0.
+        total: Number of chunks in the attempt, 1 to 2^32 - 1.
+        payload: The bytes of the chunk, opaque here.
     """
 
     fingerprint: bytes
@@ -62,7 +62,7 @@ def split_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Iterator[PartialPart]:
-    """Cut a partial into parts that fill a record each; at least one, possibly empty."""
+    """Split a partial into chunks that fill a record each; at least one, possibly empty."""
     starts = range(0, max(len(payload), 1), _PART_BYTES)
     for index, start in enumerate(starts):
         chunk = payload[start : start + _PART_BYTES]
@@ -72,22 +72,22 @@ def split_partial(
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
-    """Return the payload of a partial from all its parts, in any order and possibly repeated.
+    """Return the payload of a partial from all its chunks, in any order and possibly repeated.
 
     Raises:
-        CodecError: If a part is missing, or parts belong to different partials.
+        CodecError: If a chunk is missing, or chunks belong to different partials.
     """
     by_index: dict[int, PartialPart] = {}
     for part in parts:
         if by_index.setdefault(part.index, part) != part:
-            raise CodecError(f"two different chunks {part.index} of a partial window")
+            raise CodecError(f"chunk {part.index} of a partial occurs with different contents")
     if not by_index:
-        raise CodecError("a partial window has no chunk")
+        raise CodecError("a partial has no chunks; expected at least 1")
     first = next(iter(by_index.values()))
     if len({_without_content(part) for part in by_index.values()}) > 1:
-        raise CodecError("chunks of different partial windows cannot be joined")
+        raise CodecError("chunks of different partials cannot be joined")
     if len(by_index) != first.total:
-        raise CodecError(f"a partial window has only {len(by_index)} of its {first.total} chunks")
+        raise CodecError(f"a partial has only {len(by_index)} of its {first.total} chunks")
     return b"".join(by_index[index].payload for index in range(first.total))
 
 

@@ -1,7 +1,7 @@
 """JSON records of producers and drains, and dead letters in Kafka headers.
 
-JSON is parsed strictly. An unknown, missing or repeated key, a value of another type or out of
-range, another version or more than 4 KiB are rejected.
+JSON is parsed strictly: unknown, missing and repeated keys, values of wrong types or out of range,
+unsupported versions, and records of more than 4 KiB are rejected.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Registration:
     """Start of a producer's reports; the first registration of a name in a deployment counts.
 
     Attributes:
-        name: Of the producer, 1 to 200 printable characters.
-        enrollment: 16 bytes, random; included in all records of the producer.
-        first_epoch: At least 1.
+        name: Name of the producer, 1 to 200 printable characters.
+        enrollment: 16 random bytes; included in all records of the producer.
+        first_epoch: First epoch with reports, at least 1.
     """
 
     deployment: bytes
@@ -84,13 +84,13 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Deregistration:
-    """Deregistration: the end of a producer's reports; the first one of an enrollment counts.
+    """End of a producer's reports; the first deregistration of an enrollment counts.
 
     A producer writes it for itself. For a producer that will not return, an operator writes it,
     which is called retiring the producer.
 
     Attributes:
-        enrollment: 16 bytes.
+        enrollment: 16 bytes; the producer's enrollment ID.
         last_epoch: The producer's last epoch with reports; 0 if it has none.
     """
 
@@ -124,13 +124,13 @@ class Deregistration:
 class Drain:
     """Request to finalize a partition's open windows without waiting for missing producers.
 
-    An operator writes one for every partition. A window that began below `end` closes, with the
-    included producers, as soon as everything below `end` has been read. So does every earlier
-    epoch, which its estimate would wait for. Of several for a partition the highest counts.
+    An operator writes one for every partition. A window that started below `end` closes, with the
+    included producers, as soon as all records below `end` have been read. So do the windows of all
+    earlier epochs, which its estimate requires. Of several drains, the highest `end` counts.
 
     Attributes:
-        partition: Of the reports.
-        end: The offset of the partition's next record when the drain began.
+        partition: Partition of the reports.
+        end: Offset of the partition's next record when the drain started.
     """
 
     deployment: bytes
@@ -159,9 +159,9 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Discard: the dead letters below offset `end` were seen and no longer cause warnings.
+    """Statement that the dead letters below offset `end` were seen and no longer cause warnings.
 
-    A record among the dead letters, without their headers: readers of dead letters skip it.
+    Written among the dead letters, but without their headers: readers of dead letters skip it.
     """
 
     deployment: bytes
@@ -215,7 +215,7 @@ class Reason(StrEnum):
     PUNCTUATION = "punctuation"
     """Contradiction between a producer's punctuation and its batches."""
     PROTOCOL = "protocol"
-    """Invalid words for the protocol."""
+    """Messages that are invalid for the protocol."""
     SEALED = "sealed"
     """Sealed where prohibited, not sealed where required, or sealed to an unavailable key."""
 
@@ -224,7 +224,7 @@ class Reason(StrEnum):
 class DeadLetter:
     """A rejected record, unchanged, and the reason.
 
-    The value of the Kafka record is the original one, byte by byte. The headers ``dpstream-topic``,
+    The Kafka record has the original value, byte by byte. The headers ``dpstream-topic``,
     ``-partition``, ``-offset``, ``-reason`` and ``-detail`` have the other fields.
 
     Attributes:
@@ -259,7 +259,7 @@ class DeadLetter:
         """Decode the value and headers of a Kafka record; other headers are ignored.
 
         Raises:
-            CodecError: If a header is missing, repeated or wrong.
+            CodecError: If a header is missing, repeated or invalid.
         """
         fields: dict[str, str] = {}
         for name, content in headers:
@@ -327,7 +327,7 @@ def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> 
         # Not isinstance: True is an int.
         if type(body[key]) is not expected:
             raise CodecError(
-                f"{key} of a {kind} has type {type(body[key]).__name__}; expected "
+                f"'{key}' of a {kind} has type {type(body[key]).__name__}; expected "
                 f"{expected.__name__}"
             )
 

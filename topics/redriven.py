@@ -1,4 +1,4 @@
-"""Markers, among the dead letters, of dead letters that were requeued.
+"""Markers, in the topic of dead letters, for dead letters that were requeued.
 
 A marker is a JSON record without the headers of a dead letter, so readers of dead letters skip it.
 It is written after the requeued records were acknowledged.
@@ -26,9 +26,9 @@ class Redriven:
     """Rejected records of a topic of raw reports that were requeued to it.
 
     Attributes:
-        partition: Where they were rejected.
-        offsets: Of the rejected records, at most `OFFSETS_MAX`.
-        role: Of the topic; written only if it is not that of the first parallel shuffler.
+        partition: Partition in which the records were rejected.
+        offsets: Offsets of the rejected records, at most `OFFSETS_MAX`.
+        role: Role of the topic; written only if it is not that of the first parallel shuffler.
 
     >>> marker = Redriven(bytes(16), 3, (7, 11))
     >>> Redriven.from_bytes(marker.to_bytes()) == marker
@@ -47,7 +47,7 @@ class Redriven:
         for offset in self.offsets:
             check_range("offset", offset, 0)
         if self.role not in RAW_ROLES:
-            raise CodecError(f"{self.role} is not a topic of raw reports")
+            raise CodecError(f"role is {self.role}; expected one of {', '.join(RAW_ROLES)}")
 
     def to_bytes(self) -> bytes:
         body = {
@@ -67,7 +67,7 @@ class Redriven:
         except (ValueError, RecursionError):
             raise CodecError("record is not JSON") from None
         if not isinstance(body, dict) or set(body) - {_ROLE} != _KEYS or body["type"] != "redriven":
-            raise CodecError("record does not state the requeued reports")
+            raise CodecError("record is not a marker of requeued dead letters")
         if body["version"] != VERSION:
             raise CodecError(f"record has version {body['version']!r:.40}; expected {VERSION}")
         try:
@@ -75,7 +75,7 @@ class Redriven:
             numbers = [body["partition"], *body["offsets"]]
             role = Role(body.get(_ROLE, Role.REPORTS))
         except (TypeError, ValueError):
-            raise CodecError("a field of the record has the wrong type") from None
+            raise CodecError("a field of the marker has the wrong type") from None
         # Not isinstance: True is an int.
         if any(type(number) is not int for number in numbers):
             raise CodecError("partition and offsets must be integers")
@@ -85,6 +85,6 @@ class Redriven:
 def markers(
     deployment: bytes, partition: int, offsets: Sequence[int], role: Role = Role.REPORTS
 ) -> Iterator[Redriven]:
-    """Yield as many markers as needed for these offsets."""
+    """Yield as many markers as the offsets require."""
     for start in range(0, len(offsets), OFFSETS_MAX):
         yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]), role)

@@ -28,17 +28,17 @@ from dpstream.topics.sealing import (
 _SEALED = Frame(RecordType.SEALED_BATCH, f"Q{KEY_ID_BYTES}s")
 
 SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
-"""Target size of a batch's payload, in bytes: sealed, within `RECORD_TARGET`."""
+"""Target size of a batch's payload, in bytes; sealed, it is within `RECORD_TARGET`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """A batch in a ciphertext.
+    """An encrypted batch.
 
     Attributes:
-        epoch: At least 1.
+        epoch: Epoch of the reports, at least 1.
         key: 8 bytes; ID of the key that decrypts it, see `dpstream.topics.sealing.key_id`.
-        ciphertext: Ciphertext of the record of a batch.
+        ciphertext: Ciphertext of the encoded batch.
     """
 
     fingerprint: bytes
@@ -59,7 +59,7 @@ class SealedBatch:
 
 
 def seal_batch(batch: Batch, lock: Lock) -> bytes:
-    """Encode a batch that only one key decrypts."""
+    """Encode a batch, encrypted to the key of `lock`."""
     return encode_sealed_batch(
         SealedBatch(
             batch.fingerprint,
@@ -75,7 +75,7 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
     """Decrypt a batch.
 
     Raises:
-        CodecError: If decryption fails, or the result is no batch of its job, deployment and epoch.
+        CodecError: If decryption fails, or the batch is of another job, deployment or epoch.
     """
     content = unseal(sealed.ciphertext, private_key, context)
     if content is None:

@@ -1,9 +1,9 @@
-"""Encrypt each report separately; ciphertexts travel as reports of another format.
+"""Encrypt each report separately; ciphertexts are sent as reports of another format.
 
-A report is packed (`pack_reports`): one byte that marks it as a report, its words, and zeros up to
-a multiple of eight bytes. It is encrypted to the aggregator and then, from the last to the second,
-to each further shuffler. Each shuffler removes one layer of encryption, and its output resembles
-none of its input. All ciphertexts of a job have one size, and are stored in rows of 8-byte words.
+A report is packed (`pack_reports`): one byte that marks it as a report, its integers, and zeros up
+to a multiple of eight bytes. It is encrypted to the aggregator and then, from the last to the
+second, to each further shuffler. Each shuffler removes one layer of encryption, and its output
+resembles none of its input. All ciphertexts of a job have one size: rows of 8-byte integers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME_WORDS: Final = 2
 
 
 def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:
-    """Return the format of reports in nested layers of encryption; 0: packed, and not sealed.
+    """Return the format of reports in `layers` layers of encryption; 0 for packed, unsealed ones.
 
     >>> sealed_format(MessageFormat(np.dtype("<u4")), 1).report_bytes
     56
@@ -44,7 +44,7 @@ def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:
 
 
 def pack_reports(reports: MessageArray, cover_traffic: int, form: MessageFormat) -> MessageArray:
-    """Return rows to encrypt: reports, (n, width), then this number of cover messages."""
+    """Return rows to encrypt: reports, shape (n, width), then `cover_traffic` cover messages."""
     rows = np.zeros((len(reports) + cover_traffic, sealed_format(form, 0).report_bytes), np.uint8)
     rows[: len(reports), 0] = _REPORT
     words = np.ascontiguousarray(reports, form.dtype).view(np.uint8)
@@ -54,7 +54,7 @@ def pack_reports(reports: MessageArray, cover_traffic: int, form: MessageFormat)
 
 
 def unpack_reports(rows: MessageArray, form: MessageFormat) -> MessageArray:
-    """Return reports of decrypted rows, (n, width), without cover traffic or invalid rows."""
+    """Return the reports of decrypted rows, (n, width), without cover traffic or invalid rows."""
     size = (len(rows), _WORD.itemsize * rows.shape[1])
     bytes_of = np.ascontiguousarray(rows).view(np.uint8).reshape(size)
     end = 1 + form.report_bytes
@@ -66,7 +66,7 @@ def unpack_reports(rows: MessageArray, form: MessageFormat) -> MessageArray:
 def seal_rows(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
     """Encrypt every row for each lock in turn, so that the first lock's layer is the innermost.
 
-    Rows are returned in the order of their bytes, which ephemeral keys make a random one.
+    Rows are sorted by their bytes, a random order because of the ephemeral keys.
     """
     ciphertexts = _bytes_of(rows)
     for lock in locks:
@@ -84,11 +84,11 @@ def open_rows(rows: MessageArray, private_key: X25519PrivateKey, context: bytes)
 def open_named_rows(
     rows: MessageArray, private_key: X25519PrivateKey, context: bytes
 ) -> MessageArray:
-    """Return `open_rows`, each after the first `NAME_WORDS` words of its ciphertext.
+    """Return the rows of `open_rows`, each preceded by the name of its ciphertext.
 
-    These are half of its ephemeral key: without the private key, only the creator of a ciphertext
-    can create another one of the same name that decrypts. A name that occurs twice is therefore a
-    copy, or a repetition by the same creator.
+    The `NAME_WORDS` integers of a name are half of the ephemeral key: without the private key, only
+    the creator of a ciphertext can create another one with the same name that decrypts. A name that
+    occurs twice is therefore a copy, or a repetition by the same creator.
     """
     contents = unseal_all(_bytes_of(rows), private_key, context)
     there = np.array([content is not None for content in contents], np.bool_)

@@ -1,9 +1,9 @@
 """HPKE ciphertexts that only the holder of one private key can read; alterations are detected.
 
-HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every ciphertext has an
-ephemeral key of its own. So ciphertexts of equal contents are as different as those of others, and
-sorting by their bytes gives a random order. The context binds a ciphertext to its use: it does not
-decrypt under any other. Base mode does not authenticate the sender: anyone with the public key can
+HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every ciphertext has its
+own ephemeral key. So ciphertexts of equal contents differ as much as any others, and sorting by
+their bytes gives a random order. The context binds a ciphertext to its use: it does not decrypt
+with any other context. Base mode does not authenticate the sender: anyone with the public key can
 create a ciphertext.
 """
 
@@ -28,7 +28,7 @@ _LABEL = b"dpstream sealed report"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Public key and context to encrypt to, of one party and one epoch."""
+    """Public key and context with which to encrypt for one party at one epoch."""
 
     public_key: bytes
     context: bytes
@@ -42,7 +42,7 @@ def key_id(public_key: bytes) -> bytes:
 def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> bytes:
     """Return the context of a ciphertext, used as HPKE's `info`.
 
-    `party` decrypts it: "stage 1", "stage 2", ... or "aggregate". Deployment and fingerprint have
+    `party` decrypts it: "stage 1", "stage 2", ... or "aggregate". Deployment and fingerprint are
     16 bytes each.
     """
     return b"".join(
@@ -53,8 +53,8 @@ def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: in
 def device_context(deployment: bytes, fingerprint: bytes, epoch: int, report: bytes) -> bytes:
     """Return the context of the ciphertext in a device's envelope, with a 16-byte report ID.
 
-    RFC 9180 would have it in `aad`, which the library's single-shot API does not support. In `info`
-    it is bound equally.
+    RFC 9180 has `aad` for the report ID, which the library's single-shot API does not support. In
+    `info` it is bound equally.
     """
     return sealing_context("device", deployment, fingerprint, epoch) + report
 

@@ -1,14 +1,14 @@
 """Tables of counts in two shares, each of which alone is pseudorandom.
 
-A producer's table of an epoch, counts of all words modulo 2^32, is cut into chunks. For each chunk
-one party receives a fresh random seed. The other receives the chunk minus the expansion of the seed
+A producer's table of an epoch (counts of all messages modulo 2^32) is cut into chunks. For each
+chunk party 0 receives a fresh random seed. Party 1 receives the chunk minus the seed's expansion
 by AES-256 in counter mode. For any table, the seed is uniform and the other share is pseudorandom:
 without the seed, it cannot be distinguished from uniform numbers if AES-256 is a pseudorandom
 function. Shares of many tables sum, modulo 2^32, to shares of the tables' sum. (This is additive
 secret sharing over the integers modulo 2^32, with one share compressed to a seed.)
 
-A chunk is sent as a row of 8-byte words: a ciphertext for the first party, then one for the second.
-Both contain the same ID, unique to the chunk. All rows of a job have one size.
+A chunk is sent as a row of 8-byte integers: a ciphertext for party 0, then one for party 1. Both
+contain the same ID, unique to the chunk. All rows of a job have one size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEED_BYTES: Final = 32
 MOST_ALIKE: Final = U4_MAX
 """Maximum number of equal reports of a window: sums are modulo `MOST_ALIKE` + 1."""
 MOST_SHARED: Final = 1 << 22
-"""Maximum number of cells of a shared table: 16 MiB of every producer at every epoch."""
+"""Maximum number of cells of a shared table: 16 MiB per producer and epoch."""
 
 _WORD: Final = np.dtype("<u8")
 _COUNT: Final = np.dtype("<u4")
@@ -66,12 +66,12 @@ class ShareFormat:
 
     @property
     def chunks(self) -> int:
-        """Chunks of a table, one row each."""
+        """Number of chunks of a table, one row each."""
         return -(-self.cells // _CELLS_OF_A_ROW)
 
     @property
     def chunk_cells(self) -> int:
-        """Cells of a chunk; those beyond the table are always 0."""
+        """Number of cells of a chunk; those beyond the table are always 0."""
         even = -(-self.cells // (2 * self.chunks))
         return 2 * even
 
@@ -90,7 +90,7 @@ class ShareFormat:
         """Join the chunks of a table; raise `CodecError` for counts beyond its cells."""
         padded = chunks.reshape(-1)
         if padded[self.cells :].any():
-            raise CodecError(f"counts exceed the {self.cells} cells of a table")
+            raise CodecError(f"counts beyond the {self.cells} cells of a table are not 0")
         return padded[: self.cells]
 
 
@@ -111,13 +111,13 @@ def share_table(
     locks: tuple[Lock, Lock],
     secret_bytes: Callable[[int], bytes],
 ) -> MessageArray:
-    """Split a table into shares for two parties: a sorted row of ciphertexts for every chunk.
+    """Split a table into shares for two parties: one row of ciphertexts per chunk, sorted.
 
     Args:
         table: uint32, shape (form.cells,).
         contributors: Number of devices in the table, below 2^32.
-        form: Of the table.
-        locks: Of the first party, which receives seeds, and of the second one.
+        form: Format of the table.
+        locks: Lock of party 0, which receives seeds, and of party 1.
         secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
     """
     ciphertexts = []
@@ -143,11 +143,11 @@ class ShareSum:
     """One party's sum of the shares of a window.
 
     Attributes:
-        party: 0, which receives seeds, or 1.
+        party: 0 for the party that receives seeds, otherwise 1.
         chunks: Sum of the shares, modulo 2^32, shape (form.chunks, form.chunk_cells).
         contributors: Number of devices in the summed shares, by chunk.
-        seen: ID, chunk and devices of every summed share.
-        closed: Ciphertexts that did not decrypt, or did not contain a share.
+        seen: Chunk and devices of every summed share, by its ID.
+        closed: Number of ciphertexts that did not decrypt, or did not contain a share.
     """
 
     form: ShareFormat
@@ -191,7 +191,7 @@ class ShareSum:
         return min(self.contributors) < devices
 
     def to_bytes(self, *, suppressed: bool = False) -> bytes:
-        """Return the partial of this party: a summary and, unless `suppressed`, the sum itself."""
+        """Serialize this party's partial: a summary and, unless `suppressed`, the sum itself."""
         digest = hashlib.sha256(b"".join(sorted(n + a for n, a in self.seen.items()))).digest()
         numbers = np.array([len(self.seen), self.closed, *self.contributors], _WORD)
         return digest + numbers.tobytes() + (b"" if suppressed else self.chunks.tobytes())
@@ -204,9 +204,9 @@ class PartialSum:
     Attributes:
         digest: SHA-256 of the IDs, chunks and devices of all summed shares, sorted.
         shares: Number of summed shares.
-        closed: Ciphertexts that did not decrypt, or did not contain a share.
+        closed: Number of ciphertexts that did not decrypt, or did not contain a share.
         contributors: Number of devices in the shares, by chunk.
-        chunks: The sum; None if the party suppressed it, since it had too few devices.
+        chunks: The sum; None if the party suppressed it because it had too few devices.
     """
 
     digest: bytes
@@ -241,7 +241,7 @@ def joined_sums(first: PartialSum, second: PartialSum, form: ShareFormat) -> Cou
 def table_of(
     values: MessageArray, counts: NDArray[np.unsignedinteger] | None, cells: int
 ) -> Counts:
-    """Count words of width 1, (n, 1), in a table, shape (cells,).
+    """Count messages, shape (n, 1), in a table, shape (cells,).
 
     Raises:
         CodecError: If a count exceeds `MOST_ALIKE`.
@@ -257,7 +257,7 @@ def table_of(
         np.add.at(table, words, counts.astype(np.int64))
     if len(table) and int(table.max()) > MOST_ALIKE:
         raise CodecError(
-            f"{int(table.max()):,} reports are equal; a table in shares allows at most "
+            f"a message occurs {int(table.max()):,} times; a table in shares allows at most "
             f"{MOST_ALIKE:,}"
         )
     return table.astype(_COUNT)

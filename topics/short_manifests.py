@@ -2,14 +2,14 @@
 
 The number of devices of a producer seldom changes. A manifest of version 3 therefore contains the
 included producers (`dpstream.topics.memberships`), and the population changes since a base
-manifest. The base is whole, of version 1, and named by its offset in the log. After the membership
-come pairs, one for each included producer whose population changed. The first number is how many
-included producers lie between it and the previous one in the list. The second is the difference: 2n
-for n, and -2n - 1 for n below 0.
+manifest. The base is a whole manifest, of version 1, identified by its offset in the log. The
+membership is followed by pairs, one for each included producer whose population changed. The first
+number is that of included producers between this producer and the one before it in the list. The
+second encodes the difference n: 2n, or -2n - 1 for n below 0.
 
-A reader of the log stores the last `BASES` whole manifests of its deployment. So the readability of
-a manifest depends only on the log, and is the same for all who read it from its start. A reader
-that starts in the middle also reads the base.
+A reader of the log stores the last `BASES` whole manifests of its deployment. So whether a manifest
+is readable depends only on the log, and is the same for all readers from its start. A reader that
+starts in the middle also reads the base.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ BASES = 64
 """Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""Minimum size of a whole manifest, as a multiple of that of the differences. If the differences
-are larger, the whole manifest is written."""
+"""Minimum ratio of the sizes of a whole manifest and the differences; if less, it is whole."""
 
 
 class ManifestReader:
@@ -66,7 +65,7 @@ class ManifestReader:
         """Decode the manifest at an offset of the log.
 
         Raises:
-            CodecError: If it is invalid, or its base is not among the last whole ones.
+            CodecError: If it is invalid, or its base is not among the last whole manifests.
         """
         if is_short(record):
             return self._decode_short(record)
@@ -106,7 +105,7 @@ class ManifestReader:
         earlier = _first(self._tables[base], producers)[inside]
         populations = earlier + _decode_changes(payload[end:], len(earlier))
         if populations.size and not 0 <= populations.min() <= populations.max() <= U4_MAX:
-            raise CodecError("a population is negative or too large")
+            raise CodecError(f"a population is out of range; expected 0 to {U4_MAX}")
         return manifest_of(header, inside, populations)
 
     def _keep(self, offset: int, manifest: Manifest) -> None:
@@ -147,7 +146,7 @@ def _decode_changes(payload: bytes, producers: int) -> NDArray[np.int64]:
         place += 1 + between
         if place >= producers or not change:
             raise CodecError(
-                f"invalid change {change} of producer {place} (of {producers} included producers)"
+                f"change {change} of included producer {place} of {producers} is out of range"
             )
         changes[place] = change >> 1 if change & 1 == 0 else -(change >> 1) - 1
     return changes

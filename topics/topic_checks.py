@@ -1,8 +1,8 @@
-"""Check whether an existing topic can replace one that a job would create.
+"""Check whether an existing topic can be used in place of one that a job would create.
 
 An administrator, a broker that creates topics on demand, or an earlier job may have created it.
-Settings that would lose or reject records are rejected; replicas and retention are the operators'
-responsibility. Deploying sets its topics' clock; for a running job, a wrong one is only reported.
+Settings that would lose or reject records are rejected; replicas and retention are up to operators.
+Deploying sets the clock of topics; for a running job, a wrong clock is only reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.by
 
 
 def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences on settings with which a topic in use loses or rejects records.
+    """Yield a sentence for each setting with which a topic in use loses or rejects records.
 
     Settings that are missing in `found` are not checked.
 
@@ -68,7 +68,7 @@ def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Itera
 
 
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
-    """Return what a topic has instead of LogAppendTime, or None if it uses the broker's clock.
+    """Return a topic's clock if it is not LogAppendTime, the broker's; otherwise None.
 
     A missing setting is not a problem.
 
@@ -80,7 +80,7 @@ def wrong_clock(configs: Mapping[str, str]) -> str | None:
 
 
 def clock_problem(job: str, topics: Sequence[str]) -> str:
-    """Return a sentence on topics of a job that use the clocks of their writers."""
+    """Return a sentence about topics of a job that use their writers' clocks."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
         f"{'uses' if len(topics) == 1 else 'use'} the clocks of the clients ({TIMESTAMP_TYPE} "

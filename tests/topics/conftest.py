@@ -1,4 +1,4 @@
-"""Fixtures for binary records: codecs, one example per kind, and a forger of valid checksums."""
+"""Fixtures for binary records: codecs, one example per type, and a forger of valid checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test request bodies and contents of devices: round trips, every rejection, arbitrary input."""
+"""Test request bodies and contents of devices: round trips, rejections and arbitrary input."""
 
 import secrets
 from typing import Any
@@ -45,7 +45,7 @@ ONE = encode_envelope(ID, ID, True, b"content")
     st.none() | st.binary(min_size=8, max_size=8),
     st.integers(1, 200),
 )
-def test_bodies_are_read_as_they_were_written(
+def test_bodies_round_trip(
     said: Any, deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, size: int
 ) -> None:
     contents = [secrets.token_bytes(size) for _ in said]
@@ -81,18 +81,18 @@ def header(**changes: Any) -> bytes:
     [
         (b"", "bytes is shorter than its 56-byte header"),
         (header()[:-1], "bytes is shorter than its 56-byte header"),
-        (header(magic=b"dpst") + ONE, "does not begin with b'dpsd'"),
+        (header(magic=b"dpst") + ONE, "does not start with b'dpsd'"),
         (header(version=b"\2") + ONE, "version 2"),
-        (header(sealed=b"\2") + ONE, "body has an invalid sealed flag"),
-        (header(key=b"k" * 8) + ONE, "body has an invalid sealed flag"),
-        (header(epoch=bytes(8)) + ONE, "numbered from 1"),
-        (header(epoch=b"\xff" * 8) + ONE, "numbered from 1"),
-        (header(), "bytes: expected envelopes of"),
-        (header() + ONE[:-1], "bytes: expected envelopes of"),
-        (header() + ONE + b"x", "bytes: expected envelopes of"),
+        (header(sealed=b"\2") + ONE, "sealed flag is"),
+        (header(key=b"k" * 8) + ONE, "sealed flag is"),
+        (header(epoch=bytes(8)) + ONE, "epoch is 0; expected 1"),
+        (header(epoch=b"\xff" * 8) + ONE, "epoch is .*; expected 1"),
+        (header(), "bytes; expected a 56-byte header"),
+        (header() + ONE[:-1], "bytes; expected a 56-byte header"),
+        (header() + ONE + b"x", "bytes; expected a 56-byte header"),
         (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
         (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
-        (header() + ONE[:32] + b"\2" + ONE[33:], "envelope has an invalid enrollment flag"),
+        (header() + ONE[:32] + b"\2" + ONE[33:], "an enrollment flag is out of range"),
         (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )
@@ -118,7 +118,7 @@ def test_encoding_rejects_invalid_envelopes() -> None:
 
 @given(forms, st.data())
 @settings(deadline=None)
-def test_contents_are_read_as_they_were_written(form: ContentFormat, data: st.DataObject) -> None:
+def test_contents_round_trip(form: ContentFormat, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, form.slots), min_size=1, max_size=5))
     generator = np.random.default_rng(1)
     limit = 2 ** (8 * form.word_bytes) - 1
@@ -144,7 +144,7 @@ def test_invalid_contents_are_rejected() -> None:
         with pytest.raises(EnvelopeError, match="bytes; expected"):
             form.unpack(wrong)
     for words in (np.zeros((1, 1), np.uint16), np.zeros((1, 2), np.uint8), np.zeros(1, np.uint8)):
-        with pytest.raises(EnvelopeError, match=r"invalid shape .* or dtype"):
+        with pytest.raises(EnvelopeError, match="messages are"):
             form.pack(words)
     with pytest.raises(EnvelopeError, match="2 slots"):
         form.pack(np.zeros((3, 1), np.uint8))
@@ -156,9 +156,7 @@ def test_invalid_contents_are_rejected() -> None:
     st.integers(1, 50),
     st.integers(1, 60),
 )
-def test_loose_batches_are_read_as_they_were_written(
-    epoch: int, key: bytes | None, count: int, content: int
-) -> None:
+def test_loose_batches_round_trip(epoch: int, key: bytes | None, count: int, content: int) -> None:
     beside = 8 if key is None else 24
     rows = np.frombuffer(secrets.token_bytes(count * (beside + content)), np.uint8)
     batch = LooseBatch(ID, b"d" * 16, epoch, key, rows.reshape(count, -1))
@@ -171,7 +169,7 @@ def test_loose_batches_are_read_as_they_were_written(
         assert np.array_equal(read.reports, batch.rows[:, 8:24])
 
 
-def test_tags_differ_in_all_that_they_are_made_of() -> None:
+def test_tags_depend_on_every_input() -> None:
     key, other = b"k" * 32, b"x" * 32
     ann, device = subject_of_token("ann"), subject_of_device(b"ann")
     tags = {

@@ -1,4 +1,4 @@
-"""Pin the record formats: golden bytes decode to the same records and are encoded again."""
+"""Test that record formats are pinned: golden bytes decode to the same records and back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.records import DeadLetter, Deregistration, Discard, Drain, Reason, Registration
 
-# Magic, version, kind and header length, then the header of the kind, payload length and checksum,
-# then the payload.
+# Magic, version, kind and header length, then header fields of the type, payload length and
+# checksum, then the payload.
 _IDENTITY = "101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f"
 _GOLDEN = {
     "plain batch": f"""
@@ -117,7 +117,7 @@ def test_bytes_are_pinned(
 
 
 @pytest.mark.parametrize("name", _GOLDEN)
-def test_checksum_is_crc32c_of_everything_else(name: str) -> None:
+def test_checksum_is_crc32c_of_all_other_bytes(name: str) -> None:
     assert _crc32c(b"123456789") == 0xE3069283
     golden = bytes.fromhex(_GOLDEN[name])
     size = int.from_bytes(golden[6:8], "little")

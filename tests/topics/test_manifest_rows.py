@@ -1,4 +1,4 @@
-"""Test that decoding manifests in bulk equals decoding them one by one, or falls back to it."""
+"""Test that bulk decoding of manifests matches decoding one by one, or falls back to it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(rows: int = ROWS, producers: int = 11) -> list[bytes]:
 
 
 @pytest.mark.parametrize("producers", [1, 3, 8, 11, PRODUCERS])
-def test_each_says_what_it_says_alone(producers: int) -> None:
+def test_bulk_decoding_matches_single_decoding(producers: int) -> None:
     records = written(producers=producers)
     rows = read_rows(records)
     assert rows is not None
@@ -60,7 +60,7 @@ def test_each_says_what_it_says_alone(producers: int) -> None:
         assert membership_of(record) == membership_of(records[0])
 
 
-def test_whatever_byte_is_another_none_is_read_that_is_not_read_alone() -> None:
+def test_bulk_decoding_rejects_any_altered_byte() -> None:
     records, rng = written(), np.random.default_rng(1)
     together = 0
     for place in range(len(records[0])):
@@ -73,7 +73,7 @@ def test_whatever_byte_is_another_none_is_read_that_is_not_read_alone() -> None:
             decode_manifest(given[row])
         assert read_rows(given) is None
         together += membership_of(given[row]) == membership_of(records[0])
-    assert together > len(records[0]) // 2, "nearly all of them would be read together"
+    assert together > len(records[0]) // 2, "most altered records would be decoded in bulk"
 
 
 def fields_of(**changes: int) -> bytes:
@@ -114,7 +114,7 @@ def fields_of(**changes: int) -> bytes:
     ],
     ids=str,
 )
-def test_numbers_that_contradict_each_other_are_not_read(changes: dict[str, int]) -> None:
+def test_contradictory_fields_are_rejected(changes: dict[str, int]) -> None:
     records, wrong = written(), fields_of(**changes)
     assert fields_of() == records[4]
     with pytest.raises(CodecError):
@@ -144,11 +144,11 @@ def test_differing_records_are_not_merged(other: bytes) -> None:
     assert membership_of(other) != membership_of(records[0])
 
 
-def test_one_more_producer_who_is_not_in_makes_another_manifest() -> None:
+def test_manifest_with_an_additional_missing_producer_is_not_similar() -> None:
     records, other = written(), fields_of(producers=12)
     assert len(decode_manifest(other).producers) == 12
     assert read_rows([*records, other]) is None
 
 
-def test_of_many_producers_they_are_read_one_by_one() -> None:
+def test_manifests_of_many_producers_are_not_decoded_in_bulk() -> None:
     assert read_rows(written(producers=PRODUCERS + 1)) is None

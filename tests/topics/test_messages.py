@@ -49,21 +49,21 @@ def test_canonical_form_is_a_function_of_the_multiset(
 
 
 @given(plain_values().filter(lambda values: values.shape[1] == 1 and values.itemsize <= 2))
-def test_a_table_of_counts_gives_the_same_form(values: NDArray[np.unsignedinteger]) -> None:
+def test_table_of_counts_has_the_same_canonical_form(values: NDArray[np.unsignedinteger]) -> None:
     table = np.bincount(values[:, 0], minlength=1 << 8 * values.itemsize)
     from_table = Messages.from_counts(table)
     assert from_table.values.dtype == values.dtype
     assert pack_messages(from_table) == pack_messages(Messages.canonical(values))
 
 
-def test_rows_are_ordered_by_number_and_first_column() -> None:
+def test_rows_are_ordered_numerically_by_first_column() -> None:
     values = np.array([[2, 1], [256, 0], [1, 300], [1, 7], [2, 0]], np.uint16)
     expected = [[1, 7], [1, 300], [2, 0], [2, 1], [256, 0]]
     assert Messages.canonical(values).values.tolist() == expected
 
 
 @given(plain_values(), st.booleans(), st.integers(1, 60))
-def test_pieces_fit_are_equal_and_lose_nothing(
+def test_chunks_fit_have_equal_size_and_lose_no_message(
     values: NDArray[np.unsignedinteger], canonical: bool, payload_bytes: int
 ) -> None:
     words = Messages.canonical(values) if canonical else Messages(values)
@@ -92,7 +92,7 @@ def test_counts_beyond_four_bytes_are_split_into_layers() -> None:
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
-def test_messages_beyond_a_record_are_split() -> None:
+def test_messages_above_the_record_limit_are_split() -> None:
     table = np.full(1000, 3 * 2**30)
     words = Messages.from_counts(table)
     with pytest.raises(CodecError, match=f"exceed the maximum of a record, {MESSAGES_CAP}"):
@@ -102,7 +102,7 @@ def test_messages_beyond_a_record_are_split() -> None:
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
-def test_more_than_a_record_is_rejected_before_it_is_copied() -> None:
+def test_oversized_messages_are_rejected_before_copying() -> None:
     endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
     with pytest.raises(
         OversizedError, match=f"the maximum of a record, {RECORD_CAP}: use split_messages"
@@ -115,26 +115,26 @@ def _counted(values: list[list[int]], counts: list[int]) -> Messages:
 
 
 def test_invalid_messages_are_rejected() -> None:
-    with pytest.raises(CodecError, match="dtype int64; expected unsigned and little-endian"):
+    with pytest.raises(CodecError, match="are int64; expected unsigned and little-endian"):
         Messages(np.zeros((1, 1), np.int64))
     with pytest.raises(CodecError, match="expected unsigned and little-endian"):
         Messages(np.zeros((1, 1), ">u2"))
     for shape in [(3,), (3, 0), (1, 2**16), (1, 1, 1)]:
-        with pytest.raises(CodecError, match=r"expected \(rows, width\)"):
+        with pytest.raises(CodecError, match=r"expected \(rows, 1 to"):
             Messages(np.zeros(shape, np.uint8))
-    with pytest.raises(CodecError, match="counts of dtype int64"):
+    with pytest.raises(CodecError, match="counts are int64"):
         Messages(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))
     with pytest.raises(CodecError, match=r"counts of shape \(2,\) do not match 1 rows"):
         _counted([[1]], [1, 1])
     with pytest.raises(CodecError, match="a count is 0"):
         _counted([[1], [2]], [1, 0])
     for rows in ([[2], [1]], [[1], [1]], [[1, 5], [1, 5]], [[1, 5], [1, 4]], [[2, 0], [1, 9]]):
-        with pytest.raises(CodecError, match="do not strictly increase"):
+        with pytest.raises(CodecError, match="must be distinct and in increasing order"):
             _counted(rows, [1, 1])
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_wide_rows_that_begin_alike_are_sorted_by_all_their_columns(copies: int) -> None:
+def test_wide_rows_with_equal_first_columns_are_sorted_by_all_columns(copies: int) -> None:
     rng = np.random.default_rng(1)
     for alike in range(9):
         values = rng.integers(0, 3, (50, 9)).astype("<u8")

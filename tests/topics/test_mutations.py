@@ -1,7 +1,7 @@
-"""Decode 100,000 damaged and forged records: each is the same record or a `CodecError`.
+"""Decode 100,000 damaged and forged records: each gives the same record or a `CodecError`.
 
-Damage leaves the checksum unchanged. A forgery recomputes it, so that the rules behind the checksum
-apply: an accepted forgery must be a valid record, with a single encoding.
+Damage leaves the checksum unchanged. A forgery recomputes it, so that all other rules apply:
+an accepted forgery must be a valid record with a single encoding.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _forged(rng: random.Random, records: list[bytes], forge: Forge) -> bytes:
 def _edit(rng: random.Random, data: bytes, size: int) -> tuple[int, bytes]:
     width = rng.choice([1, 2, 4, 8])
     place = rng.randrange(6, size - 4 - width + 1)
-    # Prefer the start of a field to its inside.
+    # Prefer the start of a field to its middle.
     place = max(6, place - place % width) if rng.random() < 0.8 else place
     present = int.from_bytes(data[place : place + width], "little")
     return place, _interesting(rng, present, width)
@@ -141,7 +141,7 @@ def _decode(
     return encode, decode(data)
 
 
-def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[RecordType, Any]) -> None:
+def test_damaged_records_are_rejected(records: list[bytes], codecs: dict[RecordType, Any]) -> None:
     rng = random.Random(1)
     intact, rejected = 0, 0
     originals = set(records)
@@ -178,19 +178,19 @@ def test_forgeries_are_valid_or_rejected(
     assert accepted > 1000
     for rule in (
         "messages have unknown encoding",
-        "words of N bytes",
-        "words of width N",
+        "messages have N-byte integers",
+        "messages have width N",
         "payload has N bytes; N rows of",
         "messages exceed the maximum of a record,",
         "messages; the header states",
         "a count is N",
-        "do not strictly increase",
-        "epoch is N",
-        "index is N",
-        "total is N",
-        "contributors is N",
-        "population is N",
-        "offset is N",
+        "must be distinct and in increasing order",
+        "'epoch' is N",
+        "'index' is N",
+        "'total' is N",
+        "'contributors' is N",
+        "'population' is N",
+        "offset' is N",
         "manifest has unknown window status",
         "included producers require",
         "number of producers",
@@ -200,10 +200,10 @@ def test_forgeries_are_valid_or_rejected(
     assert not any("corrupt" in rejection for rejection in rejections)
 
 
-def test_no_header_makes_a_decoder_allocate_much(
+def test_forged_headers_do_not_cause_large_allocations(
     records: list[bytes], examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
-    """The most expensive record is a manifest that includes all producers: 100 bytes for each."""
+    """The most expensive record is a manifest of all producers: 100 bytes per producer."""
     rng = random.Random(4)
     rows = (RECORD_CAP - 104) // 8
     quadruples = np.arange(rows, dtype=">u4").view(np.uint8).reshape(rows, 4)

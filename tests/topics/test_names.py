@@ -32,7 +32,7 @@ job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
 )
 
 
-def test_names_of_topics_are_pinned() -> None:
+def test_topic_names_are_pinned() -> None:
     assert {str(role): topic_name("a-b_c", role) for role in Role} == {
         "reports": "a-b_c.reports",
         "reports-2": "a-b_c.reports-2",
@@ -55,7 +55,7 @@ def test_names_of_topics_are_pinned() -> None:
     }
 
 
-def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
+def test_longest_topic_name_has_the_length_kafka_allows() -> None:
     longest = "x" * JOB_NAME_MAX
     assert max(len(topic_name(longest, role)) for role in Role) == 249
     with pytest.raises(ValueError, match=f"expected 1 to {JOB_NAME_MAX} lower-case letters"):
@@ -65,7 +65,7 @@ def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
 @pytest.mark.parametrize(
     "name", ["", "A", "a.b", "-a", "_a", "a b", "é", "a/b", "a\n", "..", "__consumer_offsets"]
 )
-def test_other_names_are_rejected_with_what_is_allowed(name: str) -> None:
+def test_invalid_job_names_are_rejected_with_the_rule(name: str) -> None:
     with pytest.raises(ValueError, match="lower-case letters, digits, '-' and '_'"):
         validate_job_name(name)
     with pytest.raises(
@@ -76,12 +76,12 @@ def test_other_names_are_rejected_with_what_is_allowed(name: str) -> None:
 
 
 @given(st.sets(job_names, min_size=2, max_size=5))
-def test_topics_differ_also_where_kafka_takes_dots_for_underscores(jobs: set[str]) -> None:
+def test_topic_names_differ_even_if_dots_equal_underscores(jobs: set[str]) -> None:
     topics = [topic_name(job, role) for job in jobs for role in Role] + [JOBS_TOPIC]
     assert len({topic.replace(".", "_") for topic in topics}) == len(topics)
 
 
-def test_partitions_and_replication() -> None:
+def test_topics_have_the_requested_partitions_and_replication() -> None:
     topics = job_topics(
         "job",
         4,
@@ -105,7 +105,7 @@ def test_partitions_and_replication() -> None:
         assert topic.replication == 3
 
 
-def test_topics_have_their_retention() -> None:
+def test_topics_have_the_requested_retention() -> None:
     topics = job_topics(
         "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
     )
@@ -123,8 +123,8 @@ def test_topics_have_their_retention() -> None:
         assert topic.configs.get("retention.ms", "-1") == "-1"
 
 
-def test_what_holds_raw_reports_leaves_the_disks_soon_after_it_was_deleted() -> None:
-    """Kafka deletes whole segments only, and never the active one."""
+def test_raw_reports_leave_the_disks_soon_after_deletion() -> None:
+    """Kafka deletes only whole segments, and never the active one."""
     for retention, longest in (
         (_WEEK, 3_600_000),
         (3_600_000, 450_000),
@@ -137,14 +137,14 @@ def test_what_holds_raw_reports_leaves_the_disks_soon_after_it_was_deleted() -> 
             assert topics[role].configs["file.delete.delay.ms"] == "1000"
 
 
-def test_a_dead_letter_is_let_in_wherever_its_record_was() -> None:
+def test_dead_letter_topic_accepts_larger_records_than_its_sources() -> None:
     topics = job_topics("job", 4, None, _WEEK)
     assert topics[Role.REPORTS].configs["max.message.bytes"] == "524288"
     assert topics[Role.SHUFFLED].configs["max.message.bytes"] == "524288"
     assert topics[Role.DEAD_LETTERS].configs["max.message.bytes"] == "1048576"
 
 
-def test_status_and_jobs_are_compacted_and_stay_small() -> None:
+def test_status_and_jobs_topics_are_compacted_and_small() -> None:
     for topic in (job_topics("job", 4, 1, _WEEK)[Role.STATUS], jobs_topic(1)):
         assert topic.partitions == 1
         assert topic.configs["cleanup.policy"] == "compact"
@@ -155,7 +155,7 @@ def test_status_and_jobs_are_compacted_and_stay_small() -> None:
 
 
 @pytest.mark.parametrize("replication", [None, 1, 2, 3, 5])
-def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
+def test_acknowledged_record_survives_a_broker_failure_with_three_copies(
     replication: int | None,
 ) -> None:
     durable = replication is not None and replication >= 3
@@ -166,11 +166,11 @@ def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
 
 
 def test_settings_out_of_range_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"0 partitions for job\.reports; expected at least 1"):
+    with pytest.raises(ValueError, match=r"topic job\.reports has 0 partitions; expected at least"):
         job_topics("job", 0, None, _WEEK)
-    with pytest.raises(ValueError, match="replication 0 for"):
+    with pytest.raises(ValueError, match="has replication 0"):
         job_topics("job", 1, 0, _WEEK)
-    with pytest.raises(ValueError, match=r"replication 0 for dpstream\.jobs"):
+    with pytest.raises(ValueError, match=r"topic dpstream\.jobs has replication 0"):
         jobs_topic(0)
     for retention in (0, -2):
         with pytest.raises(ValueError, match=f"retention is {retention} ms; expected at least 1"):

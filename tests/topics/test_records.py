@@ -32,7 +32,7 @@ def _edited(**changes: Any) -> bytes:
     return json.dumps(_BODY | changes).encode()
 
 
-def test_spelling_does_not_matter() -> None:
+def test_json_formatting_does_not_matter() -> None:
     spaced = json.dumps(_BODY, indent=2, sort_keys=True).encode()
     expected = Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3)
     assert Registration.from_bytes(spaced) == expected
@@ -55,18 +55,18 @@ def test_spelling_does_not_matter() -> None:
         (_edited(type=None), "record has unknown type"),
         (_edited(color="red"), "registration has unknown key 'color'"),
         (_edited(type="deregistration"), "deregistration lacks last_epoch"),
-        (_edited(version="1"), "version of a registration has type str; expected int"),
-        (_edited(version=True), "version of a registration has type bool; expected int"),
-        (_edited(name=5), "name of a registration has type int; expected str"),
+        (_edited(version="1"), "'version' of a registration has type str; expected int"),
+        (_edited(version=True), "'version' of a registration has type bool; expected int"),
+        (_edited(name=5), "'name' of a registration has type int; expected str"),
         (_edited(name=""), "expected 1 to 200 printable characters"),
         (_edited(name="x" * 201), "expected 1 to 200 printable characters"),
         (_edited(name="a\nb"), "expected 1 to 200 printable characters"),
         (_edited(name="\ud800"), "expected 1 to 200 printable characters"),
-        (_edited(first_epoch=True), "first_epoch of a registration has type bool; expected int"),
-        (_edited(first_epoch=1.0), "first_epoch of a registration has type float; expected int"),
-        (_edited(first_epoch=float("nan")), "first_epoch of a registration has type float"),
-        (_edited(first_epoch=0), "first_epoch is 0; expected 1 to"),
-        (_edited(first_epoch=2**63), "first_epoch is 9223372036854775808"),
+        (_edited(first_epoch=True), "'first_epoch' of a registration has type bool; expected int"),
+        (_edited(first_epoch=1.0), "'first_epoch' of a registration has type float; expected int"),
+        (_edited(first_epoch=float("nan")), "'first_epoch' of a registration has type float"),
+        (_edited(first_epoch=0), "'first_epoch' is 0; expected 1 to"),
+        (_edited(first_epoch=2**63), "'first_epoch' is 9223372036854775808"),
         (
             _edited(deployment="AB" * 16),
             ("deployment is invalid; expected 32 lower-case hexadecimal digits"),
@@ -85,12 +85,12 @@ def test_spelling_does_not_matter() -> None:
         ),
     ],
 )
-def test_a_wrong_record_is_rejected(data: bytes, message: str) -> None:
+def test_invalid_record_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(CodecError, match=message):
         decode_producer_record(data)
 
 
-def test_missing_version_unknown_version_and_size() -> None:
+def test_unsupported_version_and_size_are_rejected() -> None:
     without = {key: value for key, value in _BODY.items() if key != "version"}
     with pytest.raises(CodecError, match="registration lacks version"):
         Registration.from_bytes(json.dumps(without).encode())
@@ -100,13 +100,13 @@ def test_missing_version_unknown_version_and_size() -> None:
         Registration.from_bytes(_edited() + b" " * (4097 - len(_edited())))
 
 
-def test_one_is_not_read_as_the_other() -> None:
+def test_record_is_not_read_as_another_type() -> None:
     with pytest.raises(CodecError, match="type 'registration'; expected 'deregistration'"):
         Deregistration.from_bytes(_edited())
     deregistration = Deregistration(bytes(16), bytes(16), 0)
     with pytest.raises(CodecError, match="type 'deregistration'; expected 'registration'"):
         Registration.from_bytes(deregistration.to_bytes())
-    with pytest.raises(CodecError, match="last_epoch is -1"):
+    with pytest.raises(CodecError, match="'last_epoch' is -1"):
         Deregistration(bytes(16), bytes(16), -1)
     drain = Drain(bytes(16), 3, 0)
     with pytest.raises(CodecError, match="type 'drain'; expected 'deregistration'"):
@@ -116,7 +116,7 @@ def test_one_is_not_read_as_the_other() -> None:
 
 
 @pytest.mark.parametrize(("partition", "end"), [(-1, 0), (0, -1), (0, 2**63)])
-def test_a_drain_names_a_place_that_can_be(partition: int, end: int) -> None:
+def test_drain_with_an_invalid_position_is_rejected(partition: int, end: int) -> None:
     with pytest.raises(CodecError, match="expected 0 to"):
         Drain(bytes(16), partition, end)
     body = {"version": 1, "type": "drain", "deployment": "00" * 16, "partition": 0, "end": 0}
@@ -178,13 +178,15 @@ def test_dead_letter_headers_are_checked() -> None:
         ("partition", b"-1", "partition of a dead letter is not an integer from 0"),
         ("partition", b"03", "partition of a dead letter is not an integer from 0"),
         ("offset", b"4 ", "offset of a dead letter is not an integer from 0"),
-        ("offset", b"9" * 19, "offset is 9999999999999999999"),
+        ("offset", b"9" * 19, "'offset' is 9999999999999999999"),
         ("offset", b"9" * 9999, "offset of a dead letter is not an integer from 0"),
         ("reason", b"mood", "unknown reason 'mood'; expected one of unreadable, fingerprint"),
         ("color", b"red", "dead letter has unknown key 'color'"),
     ],
 )
-def test_a_wrong_dead_letter_is_rejected(name: str, content: bytes, message: str) -> None:
+def test_dead_letter_with_invalid_header_is_rejected(
+    name: str, content: bytes, message: str
+) -> None:
     headers = _HEADERS | {f"dpstream-{name}": content}
     with pytest.raises(CodecError, match=message):
         DeadLetter.from_record(b"", list(headers.items()))

@@ -1,4 +1,4 @@
-"""Test that redrive markers are decoded as written, or rejected."""
+"""Test that markers of requeued records are decoded as written, or rejected."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ BODY = {
 }
 
 
-def test_the_bytes_of_a_marker_are_pinned() -> None:
+def test_marker_bytes_are_pinned() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5))
     assert marker.to_bytes() == json.dumps(BODY, separators=(",", ":")).encode()
     assert Redriven.from_bytes(marker.to_bytes()) == marker
 
 
-def test_marker_names_its_instance() -> None:
+def test_marker_contains_the_role_of_its_topic() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)
     assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
     assert Redriven.from_bytes(marker.to_bytes()) == marker
     assert next(markers(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)) == marker
-    with pytest.raises(CodecError, match="is not a topic of raw reports"):
+    with pytest.raises(CodecError, match="role is shuffled; expected one of"):
         Redriven(DEPLOYMENT, 2, (3, 5), Role.SHUFFLED)
 
 
-def test_a_marker_is_not_read_as_a_dead_letter() -> None:
+def test_marker_is_not_read_as_a_dead_letter() -> None:
     with pytest.raises(CodecError):
         DeadLetter.from_record(Redriven(DEPLOYMENT, 2, (3,)).to_bytes(), ())
 
@@ -62,7 +62,7 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
         {"role": 2},
     ],
 )
-def test_other_fields_are_rejected(changed: dict[str, object]) -> None:
+def test_invalid_fields_are_rejected(changed: dict[str, object]) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(json.dumps(BODY | changed).encode())
 
@@ -73,7 +73,7 @@ def test_non_object_json_is_rejected(data: bytes) -> None:
         Redriven.from_bytes(data)
 
 
-def test_many_offsets_take_several_markers() -> None:
+def test_many_offsets_require_several_markers() -> None:
     offsets = range(2 * OFFSETS_MAX + 1)
     made = list(markers(DEPLOYMENT, 1, offsets))
     assert [len(marker.offsets) for marker in made] == [OFFSETS_MAX, OFFSETS_MAX, 1]

@@ -1,6 +1,6 @@
 """Test that malformed records are rejected with a message that names the problem.
 
-Checksums are recomputed, so that each rule behind them is tested by itself.
+Checksums are recomputed, so that every other rule is tested separately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpstream.topics.messages import Messages
 
 Forge = Callable[..., bytes]
 
-# Offsets and lengths of the fields of a batch's words.
+# Offsets and lengths of the message fields of a batch.
 ENCODING, WORD_BYTES, WIDTH, ROWS, MESSAGES, PAYLOAD_BYTES = 80, 81, 82, 84, 88, 96
 
 
@@ -54,7 +54,7 @@ def counted(examples: dict[str, Any]) -> bytes:
     return encode_batch(examples["counted batch"])
 
 
-def test_a_record_that_is_too_long_is_rejected_before_it_is_read(plain: bytes) -> None:
+def test_oversized_record_is_rejected_before_it_is_read(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(
             OversizedError, match=f"of {RECORD_CAP + 1} bytes exceeds the maximum, 262144"
@@ -64,7 +64,7 @@ def test_a_record_that_is_too_long_is_rejected_before_it_is_read(plain: bytes) -
             read(plain + bytes(RECORD_CAP))
 
 
-def test_a_record_shorter_than_its_header_is_rejected(plain: bytes) -> None:
+def test_record_shorter_than_its_header_is_rejected(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="record of 5 bytes is too short"):
             read(plain[:5])
@@ -73,7 +73,7 @@ def test_a_record_shorter_than_its_header_is_rejected(plain: bytes) -> None:
     assert kind_of(plain[:6]) is RecordType.BATCH
 
 
-def test_another_magic_number_is_rejected(plain: bytes) -> None:
+def test_wrong_magic_number_is_rejected(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="starts with 00707374; expected 64707374"):
             read(b"\x00" + plain[1:])
@@ -85,7 +85,7 @@ def test_version_error_names_found_and_supported_versions(plain: bytes) -> None:
             read(plain[:4] + b"\x02" + plain[5:])
 
 
-def test_an_unknown_or_unexpected_kind_is_rejected(
+def test_unknown_or_unexpected_record_type_is_rejected(
     plain: bytes, examples: dict[str, Any], codecs: dict[RecordType, Any]
 ) -> None:
     for read in (kind_of, decode_batch):
@@ -93,11 +93,11 @@ def test_an_unknown_or_unexpected_kind_is_rejected(
             with pytest.raises(CodecError, match=f"unknown kind {kind}; expected 1 to 9"):
                 read(plain[:5] + bytes([kind]) + plain[6:])
     punctuation = codecs[RecordType.PUNCTUATION][0](examples["punctuation"])
-    with pytest.raises(CodecError, match="record is a punctuation; expected a batch"):
+    with pytest.raises(CodecError, match="record has type punctuation; expected batch"):
         decode_batch(punctuation)
 
 
-def test_a_payload_of_another_length_than_stated_is_rejected(plain: bytes, forge: Forge) -> None:
+def test_payload_length_other_than_stated_is_rejected(plain: bytes, forge: Forge) -> None:
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
         decode_batch(plain[:-1])
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
@@ -117,9 +117,9 @@ def test_sizes_are_multiplied_without_overflow(plain: bytes, forge: Forge) -> No
         )
 
 
-def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge) -> None:
+def test_invalid_batches_are_rejected(examples: dict[str, Any], plain: bytes, forge: Forge) -> None:
     for epoch in (0, 2**63):
-        expected = f"epoch is {epoch}; expected 1 to {INTEGER_MAX}"
+        expected = f"'epoch' is {epoch}; expected 1 to {INTEGER_MAX}"
         with pytest.raises(CodecError, match=expected):
             decode_batch(forge(plain, (72, u8(epoch))))
         with pytest.raises(CodecError, match=expected):
@@ -129,7 +129,7 @@ def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge)
             replace(examples["plain batch"], **{name: bytes(15)})
 
 
-def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None:
+def test_oversized_batch_is_not_written(examples: dict[str, Any]) -> None:
     batch: Batch = examples["plain batch"]
     largest = replace(batch, words=Messages(np.zeros((RECORD_CAP - 104, 1), np.uint8)))
     assert len(encode_batch(largest)) == RECORD_CAP
@@ -140,28 +140,28 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("name", "place", "content", "message"),
     [
-        ("punctuation", 56, u8(0), "epoch is 0; expected 1"),
-        ("punctuation", 64, u8(1001), "contributors is 1001; expected 0 to 1000"),
-        ("punctuation", 72, u8(2**63), "population is 9223372036854775808; expected 0"),
-        ("chunk", 40, u8(0), "epoch is 0"),
-        ("chunk", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
-        ("chunk", 72, u4(3), "index is 3; expected 0 to 2"),
-        ("chunk", 76, u4(0), "total is 0; expected 1"),
-        ("partial", 40, u8(0), "epoch is 0"),
-        ("partial", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
-        ("partial", 72, u4(2), "index is 2; expected 0 to 1"),
-        ("partial", 76, u4(0), "total is 0; expected 1"),
-        ("manifest", 40, u8(1), "epoch is 1; expected 2 to"),
-        ("manifest", 48, u8(2**63), "first_offset is 9223372036854775808"),
-        ("manifest", 56, u8(99), "cut_offset is 99; expected 100 to"),
-        ("manifest", 64, u8(0), "first_epoch is 0; expected 1"),
+        ("punctuation", 56, u8(0), "'epoch' is 0; expected 1"),
+        ("punctuation", 64, u8(1001), "'contributors' is 1001; expected 0 to 1000"),
+        ("punctuation", 72, u8(2**63), "'population' is 9223372036854775808; expected 0"),
+        ("chunk", 40, u8(0), "'epoch' is 0"),
+        ("chunk", 48, u8(2**63), "'manifest_offset' is 9223372036854775808"),
+        ("chunk", 72, u4(3), "'index' is 3; expected 0 to 2"),
+        ("chunk", 76, u4(0), "'total' is 0; expected 1"),
+        ("partial", 40, u8(0), "'epoch' is 0"),
+        ("partial", 48, u8(2**63), "'manifest_offset' is 9223372036854775808"),
+        ("partial", 72, u4(2), "'index' is 2; expected 0 to 1"),
+        ("partial", 76, u4(0), "'total' is 0; expected 1"),
+        ("manifest", 40, u8(1), "'epoch' is 1; expected 2 to"),
+        ("manifest", 48, u8(2**63), "'first_offset' is 9223372036854775808"),
+        ("manifest", 56, u8(99), "'cut_offset' is 99; expected 100 to"),
+        ("manifest", 64, u8(0), "'first_epoch' is 0; expected 1"),
         ("manifest", 72, u8(0), "a window with 0 contributors cannot be"),
-        ("manifest", 72, u8(0x01020323), "contributors is 16909091; expected 0 to 16909090"),
-        ("manifest", 80, u8(5), "population is 5; expected 16909090 to"),
-        ("manifest", 88, u8(2**63), "timestamp is 9223372036854775808"),
+        ("manifest", 72, u8(0x01020323), "'contributors' is 16909091; expected 0 to 16909090"),
+        ("manifest", 80, u8(5), "'population' is 5; expected 16909090 to"),
+        ("manifest", 88, u8(2**63), "'timestamp' is 9223372036854775808"),
         ("manifest", 96, u4(0), "manifest has unknown window status 0; expected 1 to"),
         ("manifest", 96, u4(3), "a window with 25 contributors cannot be"),
-        ("manifest", 100, u4(9), "the bitmap names more than 9 producers"),
+        ("manifest", 100, u4(9), "the bitmap includes more than 9 producers"),
         ("manifest", 100, u4(2**17), "number of producers is 131072; expected 0 to"),
         ("manifest", 100, u4(2000), "payload has 14 bytes; the bitmap of 2000 producers requires"),
         ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
@@ -182,7 +182,7 @@ def test_fields_of_other_records_out_of_range_are_rejected(
         decode(forge(encode(examples[name]), (place, content)))
 
 
-def test_a_punctuation_has_no_payload(
+def test_punctuation_with_a_payload_is_rejected(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]
@@ -190,7 +190,7 @@ def test_a_punctuation_has_no_payload(
         decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
 
 
-def test_a_punctuation_of_another_version_or_drawing_is_rejected(
+def test_punctuation_with_an_invalid_version_or_drawing_is_rejected(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]
@@ -200,25 +200,25 @@ def test_a_punctuation_of_another_version_or_drawing_is_rejected(
         replace(examples["punctuation"], drawing=bytes(7))
 
 
-def test_instance_fields_have_one_encoding(
+def test_fields_of_parallel_shufflers_have_a_single_encoding(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.CHUNK]
     data = encode(examples["chunk of an instance"])
     for number, message in (
-        (1, "a chunk of the first shuffler has the format of the others"),
-        (0, ("instance is 0; expected 1")),
+        (1, "chunk of version 2 is from shuffler 1"),
+        (0, ("'instance' is 0; expected 1")),
     ):
         with pytest.raises(CodecError, match=message):
             decode(forge(data, (80, u4(number))))
     encode, decode = codecs[RecordType.MANIFEST]
     manifest = examples["manifest of an instance"]
     data = encode(manifest)
-    with pytest.raises(CodecError, match="instance is 0; expected 1"):
+    with pytest.raises(CodecError, match="'instance' is 0; expected 1"):
         decode(forge(data, (104, u4(0))))
     for cut in (1, 8, 12, 20, 24):
         with pytest.raises(
-            CodecError, match=r"populations have \d+ bytes|drawings do not match 2 included"
+            CodecError, match=r"populations have \d+ bytes|draw IDs do not match 2 included"
         ):
             decode(forge(data[:-cut], (108, u4(25 - cut))))
     without_producers = replace(
@@ -230,18 +230,18 @@ def test_instance_fields_have_one_encoding(
         contributors=0,
     )
     empty = encode(without_producers)
-    with pytest.raises(CodecError, match="a manifest of version 2 does not state its shuffler"):
+    with pytest.raises(CodecError, match="manifest of version 2 has no shuffler or draw IDs"):
         decode(forge(empty, (104, u4(1))))
     for drawings, message in (
-        ((), "shuffler 2 does not name the included drawings"),
-        (manifest.drawings[:1], "1 drawings do not match 2 included producers"),
-        ((bytes(7), bytes(8)), "a drawing has the wrong size; expected 8 bytes"),
+        ((), "manifest of shuffler 2 has no draw IDs"),
+        (manifest.drawings[:1], "1 draw IDs do not match 2 included producers"),
+        ((bytes(7), bytes(8)), "a draw ID has the wrong size; expected 8 bytes"),
     ):
         with pytest.raises(CodecError, match=message):
             replace(manifest, drawings=drawings)
 
 
-def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None:
+def test_contradictory_manifest_is_rejected(examples: dict[str, Any]) -> None:
     manifest = examples["manifest"]
     with pytest.raises(CodecError, match="2 populations do not match 3 included producers"):
         replace(manifest, populations=(1, 2))

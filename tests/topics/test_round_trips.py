@@ -1,4 +1,4 @@
-"""Test that every valid record survives a round trip and has a single encoding."""
+"""Test that every valid record round trips and has a single encoding."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def same_words(one: Messages, other: Messages) -> bool:
 
 
 @given(st.builds(Batch, identities, identities, identities, identities, epochs, words()))
-def test_a_batch_survives_its_bytes(batch: Batch) -> None:
+def test_batch_round_trips(batch: Batch) -> None:
     data = encode_batch(batch)
     decoded = decode_batch(data)
     assert same_words(decoded.words, batch.words)
@@ -85,7 +85,7 @@ def test_a_batch_survives_its_bytes(batch: Batch) -> None:
 
 
 @given(st.data(), words())
-def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Messages) -> None:
+def test_chunk_round_trips(data: st.DataObject, content: Messages) -> None:
     total = data.draw(st.integers(1, U4_MAX))
     chunk = Chunk(
         data.draw(identities),
@@ -106,7 +106,7 @@ def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Messages) -> N
 
 
 @given(st.data(), st.integers(0, INTEGER_MAX))
-def test_a_punctuation_survives_its_bytes(data: st.DataObject, population: int) -> None:
+def test_punctuation_round_trips(data: st.DataObject, population: int) -> None:
     punctuation = Punctuation(
         data.draw(identities),
         data.draw(identities),
@@ -154,7 +154,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 @given(manifests())
-def test_a_manifest_survives_its_bytes(manifest: Manifest) -> None:
+def test_manifest_round_trips(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest)) == manifest
 
 
@@ -186,7 +186,7 @@ def test_manifest_fits_60000_producers_and_rejects_more() -> None:
 
 
 @given(st.data(), st.binary(max_size=200), st.integers(1, U4_MAX))
-def test_a_partial_survives_its_bytes(data: st.DataObject, payload: bytes, total: int) -> None:
+def test_partial_round_trips(data: st.DataObject, payload: bytes, total: int) -> None:
     part = PartialPart(
         data.draw(identities),
         data.draw(identities),
@@ -212,7 +212,7 @@ def _parts(payload: bytes, **fields: Any) -> list[PartialPart]:
 
 
 @pytest.mark.parametrize("size", [0, 1, RECORD_CAP - 88, RECORD_CAP - 87, 3 * RECORD_CAP])
-def test_a_partial_is_cut_into_records_and_joined_again(size: int) -> None:
+def test_partial_is_split_into_records_and_joined(size: int) -> None:
     payload = np.random.default_rng(size).bytes(size)
     records = [encode_partial(part) for part in _parts(payload)]
     assert len(records) == max(1, -(-size // (RECORD_CAP - 88)))
@@ -221,18 +221,16 @@ def test_a_partial_is_cut_into_records_and_joined_again(size: int) -> None:
     assert join_parts(parts[::-1] + parts) == payload
 
 
-def test_only_all_parts_of_one_partial_are_joined() -> None:
+def test_only_all_chunks_of_one_partial_are_joined() -> None:
     parts = _parts(bytes(3 * RECORD_CAP))
     with pytest.raises(CodecError, match="only 3 of its 4 chunks"):
         join_parts(parts[1:])
-    with pytest.raises(CodecError, match="a partial window has no chunk"):
+    with pytest.raises(CodecError, match="a partial has no chunks"):
         join_parts([])
-    with pytest.raises(CodecError, match="two different chunks"):
+    with pytest.raises(CodecError, match="of a partial occurs with different contents"):
         join_parts([*parts, replace(parts[0], payload=b"x")])
     for other in ({"attempt": bytes([1]) * 16}, {"epoch": 9}, {"manifest_offset": 9}):
-        with pytest.raises(
-            CodecError, match=("chunks of different partial windows cannot be joined")
-        ):
+        with pytest.raises(CodecError, match=("chunks of different partials cannot be joined")):
             join_parts([*parts[:-1], _parts(bytes(3 * RECORD_CAP), **other)[-1]])
     with pytest.raises(OversizedError, match="bytes exceeds the maximum,"):
         encode_partial(replace(parts[0], payload=bytes(RECORD_CAP)))
@@ -242,25 +240,25 @@ names = st.text(st.characters().filter(str.isprintable), min_size=1, max_size=20
 
 
 @given(st.builds(Registration, identities, names, identities, epochs))
-def test_a_registration_survives_its_bytes(registration: Registration) -> None:
+def test_registration_round_trips(registration: Registration) -> None:
     data = registration.to_bytes()
     assert Registration.from_bytes(data) == decode_producer_record(data) == registration
 
 
 @given(st.builds(Deregistration, identities, identities, offsets))
-def test_a_deregistration_survives_its_bytes(deregistration: Deregistration) -> None:
+def test_deregistration_round_trips(deregistration: Deregistration) -> None:
     data = deregistration.to_bytes()
     assert Deregistration.from_bytes(data) == decode_producer_record(data) == deregistration
 
 
 @given(st.builds(Drain, identities, offsets, offsets))
-def test_a_drain_survives_its_bytes(drain: Drain) -> None:
+def test_drain_round_trips(drain: Drain) -> None:
     data = drain.to_bytes()
     assert Drain.from_bytes(data) == decode_producer_record(data) == drain
 
 
 @given(st.builds(Discard, identities, offsets))
-def test_discard_round_trips_and_is_no_other_record(discard: Discard) -> None:
+def test_discard_round_trips_and_is_not_read_as_another_record(discard: Discard) -> None:
     data = discard.to_bytes()
     assert Discard.from_bytes(data) == discard
     with pytest.raises(CodecError):
@@ -281,7 +279,7 @@ letters = st.builds(
 
 
 @given(letters)
-def test_a_dead_letter_survives_its_record(letter: DeadLetter) -> None:
+def test_dead_letter_round_trips(letter: DeadLetter) -> None:
     value, headers = letter.to_record()
     assert value == letter.value
     assert DeadLetter.from_record(value, [("another", b"\xff"), *headers[::-1]]) == letter

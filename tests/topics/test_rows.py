@@ -1,4 +1,4 @@
-"""Test that rows read like tuples and are stored as arrays."""
+"""Test that number rows read like tuples and are stored as arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def manifest(populations: object, population: int) -> Manifest:
 
 
 @pytest.mark.parametrize("make", [list, np.array, lambda values: np.array(values, object)])
-def test_manifest_beyond_capacity_is_rejected(make: object) -> None:
+def test_manifest_population_out_of_range_is_rejected(make: object) -> None:
     assert callable(make)
     for values, problem in (
         ([1, -1], "smallest population is -1"),
         ([U4_MAX + 1, 1], f"largest population is {U4_MAX + 1}"),
-        ([U4_MAX] * 3, f"population is {3 * U4_MAX - 1}; expected {3 * U4_MAX}"),
+        ([U4_MAX] * 3, f"'population' is {3 * U4_MAX - 1}; expected {3 * U4_MAX}"),
     ):
         with pytest.raises(CodecError, match=problem):
             manifest(make(values), sum(values) - 1)

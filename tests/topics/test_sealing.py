@@ -1,4 +1,4 @@
-"""Test sealed boxes: only one key and one context open them, and ciphertexts look alike."""
+"""Test ciphertexts: they decrypt only with one key and context, and reveal only their length."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
 LOCK = lock_to(KEY)
 
 
-def test_a_ciphertext_opens_with_its_key_in_its_context_only() -> None:
+def test_ciphertext_decrypts_only_with_its_key_and_context() -> None:
     ciphertext = seal(b"content", LOCK)
     assert len(ciphertext) == len(b"content") + CIPHERTEXT_BYTES
     assert unseal(ciphertext, KEY, CONTEXT) == b"content"
@@ -64,16 +64,16 @@ def test_a_ciphertext_opens_with_its_key_in_its_context_only() -> None:
     ],
     ids=["party", "deployment", "fingerprint", "epoch"],
 )
-def test_a_ciphertext_opens_nowhere_else(context: bytes) -> None:
+def test_ciphertext_does_not_decrypt_in_another_context(context: bytes) -> None:
     assert unseal(seal(b"content", LOCK), KEY, context) is None
 
 
-def test_an_altered_ciphertext_does_not_open() -> None:
+def test_altered_ciphertext_does_not_decrypt() -> None:
     ciphertext = seal(b"content", LOCK)
     for place in range(len(ciphertext)):
         altered = bytearray(ciphertext)
         altered[place] ^= 1
-        # The highest bit of an X25519 key is ignored (RFC 7748), the lowest bit here is not.
+        # The highest bit of an X25519 key is ignored (RFC 7748); the lowest bit is not.
         assert unseal(bytes(altered), KEY, CONTEXT) is None
     for short in (b"", ciphertext[:1], ciphertext[:CIPHERTEXT_BYTES], ciphertext[:-1]):
         assert unseal(short, KEY, CONTEXT) is None
@@ -85,9 +85,7 @@ def test_an_altered_ciphertext_does_not_open() -> None:
     cover_traffic=st.integers(0, 3),
     layers=st.integers(1, 3),
 )
-def test_reports_come_out_as_they_went_in(
-    reports: list[int], cover_traffic: int, layers: int
-) -> None:
+def test_sealed_reports_round_trip(reports: list[int], cover_traffic: int, layers: int) -> None:
     values = np.array(reports, "<u4").reshape(-1, 1)
     rows = seal_rows(pack_reports(values, cover_traffic, FORM), [LOCK] * layers)
     assert rows.shape == (len(reports) + cover_traffic, sealed_format(FORM, layers).width)
@@ -123,7 +121,7 @@ def test_ciphertext_order_is_independent_of_report_order() -> None:
     assert len(orders) == 24
 
 
-def test_ciphertexts_are_as_long_whatever_is_in_them() -> None:
+def test_ciphertext_size_is_independent_of_the_content() -> None:
     for form in (
         FORM,
         MessageFormat(np.dtype("u1"), width=17),
@@ -138,7 +136,7 @@ def test_ciphertexts_are_as_long_whatever_is_in_them() -> None:
         assert widths == {(1, sealed_format(form, 1).width)}
 
 
-def test_rows_increase_strictly_or_not() -> None:
+def test_strictly_increasing_rows_are_recognized() -> None:
     rows = np.array([[1, 5], [1, 6], [2, 0]], "<u8")
     assert strictly_increases(rows)
     assert strictly_increases(rows[:0])
@@ -188,7 +186,7 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
     [
         ("key", b"short", "key has 5 bytes; expected 8"),
         ("ciphertext", bytes(47), "ciphertext has 47 bytes; expected at least"),
-        ("epoch", 0, "epoch is 0; expected 1"),
+        ("epoch", 0, "'epoch' is 0; expected 1"),
         ("deployment", b"", "deployment has 0 bytes"),
     ],
 )

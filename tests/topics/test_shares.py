@@ -1,4 +1,4 @@
-"""Test tables in two shares: the sum of both is the table, and one share alone is uniform."""
+"""Test tables in two shares: their sum is the table, and a single share is uniform."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIRST, SECOND = (
 )
 SMALL = ShareFormat(3)
 
-# The table 1, 2, 2^32 - 1 of 5 devices, with the id and seed of `numbered`.
+# The table 1, 2, 2^32 - 1 of 5 devices, with the IDs and seeds of `numbered`.
 ROW = (
     "51bd319728d64b78f5d2cd29e16b32f8388e788252f343f5ba1c23155defe8125f56aaeb8660e73dafdcf307a7ad"
     "0845627260856d95efd74b646c5ca85031ca668843d316c378cdc6405a7160a9113a695230d6a060bf9ae60379f9"
@@ -105,13 +105,13 @@ def test_share_is_independent_of_the_table() -> None:
             assert abs(ones - len(share) / 2) < 3.5 * len(share) ** 0.5
 
 
-def test_the_stream_of_a_seed_is_that_of_aes_256_in_counter_mode() -> None:
+def test_seed_expansion_is_aes_256_in_counter_mode() -> None:
     """Known answers for blocks 0 and 1 under a zero key: NIST's AESAVS, and GCM's test case 13."""
     blocks = "dc95c078a2408989ad48a21492842087", "530f8afbc74536b9a963b4f1c4cb738b"
     assert expand(bytes(32), 8).tobytes().hex() == "".join(blocks)
 
 
-def test_no_seed_and_no_id_serves_twice() -> None:
+def test_seeds_and_ids_are_never_reused() -> None:
     form = ShareFormat(40_000)
     drawn: list[bytes] = []
 
@@ -148,33 +148,31 @@ def test_tables_are_cut_into_rows_that_fit_a_record(
     assert (form.joined(form.cut(table)) == table).all()
 
 
-def test_counts_beyond_a_table_are_no_table() -> None:
+def test_counts_beyond_a_table_are_rejected() -> None:
     chunks = SMALL.cut(np.zeros(3, "<u4"))
     chunks[0, 3] = 1
-    with pytest.raises(CodecError, match="counts exceed the 3 cells of a table"):
+    with pytest.raises(CodecError, match="counts beyond the 3 cells of a table are not 0"):
         SMALL.joined(chunks)
 
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
-def test_other_tables_are_rejected(cells: int) -> None:
+def test_table_sizes_out_of_range_are_rejected(cells: int) -> None:
     with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304 for shares"):
         ShareFormat(cells)
 
 
-def test_which_reports_are_cells_of_a_table() -> None:
+def test_table_cells_are_known_for_small_message_formats() -> None:
     assert table_cells(MessageFormat(np.dtype("u1"))) == 256
     assert table_cells(MessageFormat(np.dtype("<u2"), distinct=300)) == 300
     assert table_cells(MessageFormat(np.dtype("<u4"))) is None
     assert table_cells(MessageFormat(np.dtype("u1"), 2)) is None
 
 
-def test_words_become_a_table_counted_or_not() -> None:
+def test_plain_and_counted_messages_give_the_same_table() -> None:
     words = np.array([[1], [2]], "<u2")
     assert table_of(words, np.array([5, 2**32 - 1], "<u4"), 3).tolist() == [0, 5, 2**32 - 1]
     assert table_of(np.repeat(words, [5, 2], 0), None, 3).tolist() == [0, 5, 2]
-    with pytest.raises(
-        CodecError, match=r"4,294,967,296 reports are equal; .* at most 4,294,967,295"
-    ):
+    with pytest.raises(CodecError, match=r"occurs 4,294,967,296 times; .* at most 4,294,967,295"):
         table_of(words[[0, 1, 1]], np.array([5, 1, 2**32 - 1], "<u8"), 3)
 
 
@@ -187,7 +185,7 @@ def test_repeated_share_counts_once_for_both_parties() -> None:
     assert len(first.seen) == 1
 
 
-def test_opened_shares_are_compared_in_any_order() -> None:
+def test_digest_of_shares_is_independent_of_their_order() -> None:
     tables = [shared([1, 2, 3]), shared([4, 5, 6])]
     first, _ = added(SMALL, *tables)
     _, second = added(SMALL, *reversed(tables))
@@ -196,7 +194,7 @@ def test_opened_shares_are_compared_in_any_order() -> None:
     assert read(SMALL, alone).digest != read(SMALL, first).digest
 
 
-def test_ciphertexts_of_something_else_are_counted_and_left_out() -> None:
+def test_invalid_shares_are_counted_and_skipped() -> None:
     total = ShareSum.empty(SMALL, 0)
     header = bytes(16) + np.array([1, 1], "<u4").tobytes()
     total.add([None, b"", header + bytes(32), header + bytes(31)])
@@ -204,7 +202,7 @@ def test_ciphertexts_of_something_else_are_counted_and_left_out() -> None:
     assert not total.chunks.any()
 
 
-def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
+def test_suppressed_sum_is_not_serialized() -> None:
     first, _ = added(SMALL, shared([1, 2, 3], contributors=4))
     assert first.of_fewer_than(5)
     assert not first.of_fewer_than(4)
@@ -215,7 +213,7 @@ def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
 
 
 class TestGolden:
-    def test_a_row_that_was_sealed_once_opens_to_the_same_shares(self) -> None:
+    def test_golden_row_decrypts_to_its_shares(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
         assert rows.shape[1] == SMALL.row_format.width
         header = (1).to_bytes(16, "big") + np.array([0, 5], "<u4").tobytes()
@@ -224,14 +222,14 @@ class TestGolden:
         assert opened(rows, 0) == [header + seed]
         assert opened(rows, 1) == [header + difference.tobytes()]
 
-    def test_rows_are_made_as_they_were(self) -> None:
+    def test_rows_match_the_golden_row(self) -> None:
         table: Counts = np.array([1, 2, 2**32 - 1], "<u4")
         rows = share_table(table, 5, SMALL, (FIRST, SECOND), numbered())
         before = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
         for party in range(2):
             assert opened(rows, party) == opened(before, party)
 
-    def test_partials_are_written_as_they_were(self) -> None:
+    def test_partials_match_the_golden_bytes(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
         for party, total in enumerate(added(SMALL, rows)):
             header = (1).to_bytes(16, "big") + np.array([0, 5], "<u4").tobytes()

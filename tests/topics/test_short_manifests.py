@@ -1,4 +1,4 @@
-"""Test delta-encoded manifests: they decode to full manifests and take a few bytes."""
+"""Test manifests of differences: they decode to whole manifests and take a few bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def passed(writer: ManifestReader, offset: int, said: Manifest) -> bytes:
 
 
 @pytest.mark.parametrize(("missing", "most"), [(0, 125), (100, 250), (1_000, 1_380)])
-def test_ten_thousand_producers_take_two_kilobytes_at_most(missing: int, most: int) -> None:
+def test_short_manifest_of_ten_thousand_producers_is_small(missing: int, most: int) -> None:
     populations, everybody = crowd(10_000), np.ones(10_000, np.bool_)
     writer = reader()
     whole = passed(writer, 0, manifest(1, everybody, populations))
@@ -82,7 +82,7 @@ def test_ten_thousand_producers_take_two_kilobytes_at_most(missing: int, most: i
     assert len(grown) <= 2_048
 
 
-def test_complete_manifest_is_written_after_many_changes() -> None:
+def test_whole_manifest_is_written_after_many_changes() -> None:
     populations, everybody = crowd(1_000), np.ones(1_000, np.bool_)
     writer = reader()
     records = []
@@ -90,13 +90,13 @@ def test_complete_manifest_is_written_after_many_changes() -> None:
         populations = populations + (epoch == 3)
         records.append(passed(writer, 7 * epoch, manifest(epoch, everybody, populations)))
     assert [is_short(record) for record in records] == [False, True, False, True]
-    # A record that cannot be read alone names the record it needs.
+    # The message for a record that cannot be read by itself names the record it requires.
     for record, base in ((records[1], 7), (records[3], 21)):
         with pytest.raises(CodecError, match=f"differences from the manifest at offset {base}$"):
             decode_manifest(record)
 
 
-def test_one_producer_and_instances_have_whole_manifests() -> None:
+def test_single_producer_and_parallel_shufflers_have_whole_manifests() -> None:
     writer, one = reader(), np.ones(1, np.bool_)
     for epoch in (1, 2):
         assert not is_short(passed(writer, epoch, manifest(epoch, one, crowd(1))))
@@ -104,7 +104,7 @@ def test_one_producer_and_instances_have_whole_manifests() -> None:
     named = replace(many, drawings=(bytes(8),) * 200)
     passed(writer, 3, many)
     assert not is_short(passed(writer, 4, named))
-    assert is_short(writer.encode(many)), "but of the first instance they are"
+    assert is_short(writer.encode(many)), "manifests of the first shuffler are short"
 
 
 def test_manifest_with_unread_base_is_rejected_consistently() -> None:
@@ -162,7 +162,7 @@ def test_manifest_reader_reproduces_written_manifests(said: list[Manifest]) -> N
 
 
 @given(st.lists(st.booleans(), max_size=200) | st.lists(st.just(True), max_size=400), st.binary())
-def test_a_membership_survives_its_bytes(inside: list[bool], after: bytes) -> None:
+def test_membership_round_trips(inside: list[bool], after: bytes) -> None:
     written = encode_membership(np.array(inside, np.bool_))
     assert len(written) <= 1 + (len(inside) + 7) // 8
     read, end = decode_membership(written + after, len(inside))
@@ -170,7 +170,7 @@ def test_a_membership_survives_its_bytes(inside: list[bool], after: bytes) -> No
 
 
 @given(st.integers(0, 2**35 - 1))
-def test_a_number_survives_its_bytes(number: int) -> None:
+def test_number_round_trips(number: int) -> None:
     written = encode_number(number)
     assert decode_number(b"\xff" + written + b"\x07", 1) == (number, 1 + len(written))
     assert len(written) == max(1, -(-number.bit_length() // 7))
@@ -187,7 +187,7 @@ def test_a_number_survives_its_bytes(number: int) -> None:
         (b"\x01\x81\x00\x05", 100, "the number at byte 1 is not in its shortest encoding"),
         (b"\x01\x80\x80\x80\x80\x80\x00", 100, "the number at byte 1 is longer than 5 bytes"),
         (b"\x01\x02\x05", 100, "the number at byte 3 is longer than"),
-        (b"\x01\x65", 100, "101 of 100 producers are missing"),
+        (b"\x01\x65", 100, "101 producers are missing; expected at most 100"),
         (b"\x01\x02\x05\x5e", 100, "missing producer 100 is out of range: there are"),
     ],
 )
@@ -219,8 +219,8 @@ def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
             assert writer.encode(said) == forged
     assert other > 20
     for end, problem in (
-        (b"\x00\x00", "change 0 of producer 60"),
-        (b"\xbe\x01\x02", "producer 250 .of 198 included"),
+        (b"\x00\x00", "change 0 of included producer 60"),
+        (b"\xbe\x01\x02", "producer 250 of 198 is out"),
     ):
         size = (len(record) - HEADER + len(end)).to_bytes(4, "little")
         longer = forge(record + end, (112, size))
@@ -228,5 +228,5 @@ def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
             writer.decode(9, longer)
     negative = encode_number(2 * 2_000 - 1)
     less = forge(record[: HEADER + 6] + negative, (112, (6 + len(negative)).to_bytes(4, "little")))
-    with pytest.raises(CodecError, match="a population is negative or too large"):
+    with pytest.raises(CodecError, match="a population is out of range"):
         writer.decode(9, less)

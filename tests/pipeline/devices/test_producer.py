@@ -311,7 +311,7 @@ def _interrupt(arrays: object) -> None:
 def test_invalid_registration_is_not_stored(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
-    with pytest.raises(ProducerError, match="first_epoch is 0; expected 1 to "):
+    with pytest.raises(ProducerError, match="'first_epoch' is 0; expected 1 to "):
         Producer(job, tmp_path / "s", name="gateway", transport=MemoryDriver(log), first_epoch=0)
     open_producer(job, tmp_path / "s", log).shut()
 
