@@ -1,8 +1,8 @@
 """Privacy loss distributions, composed numerically and never below the true loss.
 
-The privacy loss of an outcome is ln(P / Q), where P and Q are its probabilities in two worlds. The
-losses of independent outcomes are additive. Delta is the mean of (1 - e^(epsilon - loss))+ under P, so
-more probability or a larger loss can only increase it.
+The privacy loss of an outcome is ln(P / Q), where P and Q are its probabilities in two worlds.
+Losses of independent outcomes are additive. Delta is the mean of (1 - e^(epsilon - loss))+ under P,
+so more probability or a larger loss can only increase it.
 
 Rounding to a grid is conservative: the probabilities of an outcome in both worlds are split between
 the two neighboring grid points so that each part has the loss of its point ("Connect the Dots",

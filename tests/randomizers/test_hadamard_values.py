@@ -27,7 +27,7 @@ ITEMS = ("a", "b", "c")
         ({"epsilon": 11}, "epsilon is 11; expected 0.001 to 10"),
         ({"max_changes": -1}, "max_changes is -1"),
         ({"max_changes": 1 << 15}, "max_changes is 32768"),
-        ({"boosted": 4}, r"boosted is 4; expected a whole number from 1 to max_changes \+ 1, 3"),
+        ({"boosted": 4}, r"boosted is 4; expected an integer from 1 to 3 \(max_changes \+ 1"),
         ({"domain": ("a", "a")}, "the label 'a' twice"),
         (
             {"domain": tuple(map(str, range(4097)))},

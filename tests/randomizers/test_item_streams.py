@@ -53,7 +53,7 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
 def test_item_reports_reject_a_boost_when_items_share_words() -> None:
     with pytest.raises(
         ValueError,
-        match=("boost is 2: no noise is proven to suffice for items that share words; expected 0"),
+        match=r"boost is 2 and overlap is .*; expected one of them to be 0",
     ):
         ItemReports(64, 2, 2, 0.01)
 

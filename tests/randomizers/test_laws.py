@@ -1,4 +1,4 @@
-"""Test that constants are JSON by their fields, and that all other JSON is rejected."""
+"""Test that constants round trip through JSON by field type, and that other JSON is rejected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_constants_are_read_by_the_types_of_their_fields() -> None:
+def test_constants_are_parsed_by_field_type() -> None:
     law = CoinTossLaw.from_json(json.loads(json.dumps(BODY)))
     assert law == CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3))
     with_spare = CoinTossLaw.from_json({**BODY, "spare": {"weight": 7}})
@@ -46,7 +46,7 @@ def test_constants_are_read_by_the_types_of_their_fields() -> None:
     assert type(with_spare.spare.weight) is float
 
 
-def test_constants_are_written_as_their_fields() -> None:
+def test_constants_are_serialized_by_field() -> None:
     written = CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3)).to_json()
     assert json.loads(json.dumps({**written, "share": "1/3"})) == BODY
 
@@ -65,12 +65,12 @@ def test_constants_are_written_as_their_fields() -> None:
         ({"spare": {"weight": True}}, "True is not a number"),
     ],
 )
-def test_invalid_json_is_rejected_as_a_law(changed: dict[str, Any], message: str) -> None:
+def test_invalid_json_of_constants_is_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CoinTossLaw.from_json({**BODY, **changed})
 
 
 @pytest.mark.parametrize("name", BODY)
-def test_law_with_missing_constant_is_rejected(name: str) -> None:
+def test_missing_constant_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="not a law of coin_toss"):
         CoinTossLaw.from_json({key: value for key, value in BODY.items() if key != name})

@@ -34,9 +34,7 @@ ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
 @pytest.mark.parametrize(
     ("participations", "expected"), [(1, 0.290), (10, 1.013), (30, 1.858), (100, 3.665)]
 )
-def test_what_shuffling_makes_of_the_steps_of_a_device(
-    participations: int, expected: float
-) -> None:
+def test_shuffling_reduces_epsilon_of_all_steps(participations: int, expected: float) -> None:
     law = calibrate(ASKED, 30 * participations, minimum=2000)
     assert law.participations == participations
     assert law.stream_epsilon == pytest.approx(expected, abs=1e-3)
@@ -44,14 +42,14 @@ def test_what_shuffling_makes_of_the_steps_of_a_device(
     assert epsilon_with(law, 2000) == pytest.approx(law.epsilon)
 
 
-def test_a_report_loses_no_more_than_shuffling_was_computed_with() -> None:
+def test_local_loss_of_a_report_is_at_most_the_requested_one() -> None:
     for requested in np.geomspace(0.2, 8.0, 12).tolist():
         parameters = LdpSgdParameters(requested, 1e-5, features=2, classes=2, groups=30)
         law = calibrate(parameters, 30, minimum=2000)
         assert law.odds.loss <= requested <= law.odds.loss * (1 + 1e-14)
 
 
-def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
+def test_users_have_an_extra_step_if_groups_do_not_divide_steps() -> None:
     law = calibrate(ASKED, 301, minimum=2000)
     assert law.participations == 11
     assert law.stream_epsilon == calibrate(ASKED, 330, minimum=2000).stream_epsilon
@@ -74,7 +72,7 @@ def test_guarantee_states_the_local_loss() -> None:
     )
 
 
-def test_reports_that_lose_more_than_one_alone_are_rejected() -> None:
+def test_several_reports_beyond_the_loss_of_one_are_rejected() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
         calibrate(requested, 1, minimum=10)
@@ -111,7 +109,7 @@ def test_invalid_parameters_are_rejected(changed: dict[str, object], message: st
         LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_a_model_of_too_many_steps_is_rejected() -> None:
+def test_too_many_steps_for_the_model_size_are_rejected() -> None:
     requested = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
     with pytest.raises(ValueError, match="steps; expected at most 1,118"):
         calibrate(requested, 1_119, minimum=2000)
@@ -135,19 +133,19 @@ def test_feature_out_of_range_is_rejected(feature: int) -> None:
     check_examples(np.where(examples == feature, nearest, examples), 2, "here")
 
 
-def test_examples_survive_packing() -> None:
+def test_packed_examples_round_trip() -> None:
     examples = np.array([[1, -32_000, 5], [10, 0, 7]])
     assert unpacked_examples(packed_examples(examples), 2, 10).tolist() == examples.tolist()
 
 
-def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
+def test_quantile_table_is_accurate_and_platform_independent() -> None:
     table = normal_table()
     normal = NormalDist()
     expected = [round(UNIT * normal.inv_cdf((word + 0.5) / 65_536)) for word in range(65_536)]
     assert table.tolist() == expected
     pinned = "1ea009ce409dac97d6bd609266910f809c5fb912f78e16bd89145b08174d6fc5"
     assert hashlib.sha256(table.astype("<i2").tobytes()).hexdigest() == pinned
-    # Estimates are scaled by the mean of |v|.
+    # Estimates depend on the mean of |v|.
     assert np.abs(table).mean() / UNIT == pytest.approx(math.sqrt(2 / math.pi), rel=1e-5)
 
 
@@ -169,7 +167,7 @@ def mixed(word: int) -> int:
     return word ^ word >> 31
 
 
-def test_coordinates_are_normal_and_independent() -> None:
+def test_coordinates_are_independent_gaussians() -> None:
     seeds = draw_seeds(40_000, 128, seeded_generator(1))
     vectors = directions(seeds, 9).astype(np.float64) / UNIT
     for coordinate in vectors.T:
@@ -178,7 +176,7 @@ def test_coordinates_are_normal_and_independent() -> None:
     assert np.abs(products - np.eye(9)).max() < 7 * math.sqrt(2 / len(vectors))
 
 
-def test_seeds_are_uniform_and_as_long_as_they_should_be() -> None:
+def test_seeds_are_uniform_with_the_requested_number_of_bits() -> None:
     seeds = draw_seeds(80_000, 11, seeded_generator(2))
     assert seeds.shape == (80_000, 2)
     numbers = seeds[:, 0] + 256 * seeds[:, 1].astype(np.int64)
@@ -193,7 +191,7 @@ def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
     return rows
 
 
-def test_gradients_are_those_of_the_loss() -> None:
+def test_gradients_match_finite_differences_of_the_loss() -> None:
     features, classes = 3, 4
     requested = LdpSgdParameters(2.0, 1e-5, features, classes)
     devices = LdpSgd(calibrate(requested, 1, minimum=100))
@@ -216,11 +214,11 @@ def test_gradients_are_those_of_the_loss() -> None:
     assert lengths == pytest.approx(np.sqrt(np.square(found).sum(axis=(1, 2))))
     examples[:, 0] = 0
     errors, lengths = devices.gradients(examples)
-    assert not errors.any(), "of no example"
+    assert not errors.any(), "gradient of no example"
     assert not lengths.any()
 
 
-def test_no_user_joins_more_steps_than_guaranteed() -> None:
+def test_step_beyond_the_guaranteed_participations_is_rejected() -> None:
     requested = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
     devices, rng = LdpSgd(calibrate(requested, 4, minimum=100)), seeded_generator(5)
     devices.enroll(3, rng)

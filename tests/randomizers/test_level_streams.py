@@ -1,7 +1,7 @@
-"""Test numbers over time: every pair of streams of two epochs and four values, whole law.
+"""Test numbers over time: exact deltas of every pair of streams of two epochs and four values.
 
-Messages are those of devices whose dummies the shuffle stage adds; only the noise is taken from
-accounting.
+Messages are drawn by devices without dummies, which the shuffler adds; only the noise comes from
+the accounting.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Coun
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 1e-3), (3.0, 0.02), (8.0, 1e-4)])
-def test_no_pair_of_streams_exceeds_the_claimed_loss(
+def test_no_pair_of_streams_exceeds_the_stated_loss(
     levels: Levels, epsilon: float, delta: float
 ) -> None:
     streams = messages(levels, 0, 0, epochs=2)
@@ -72,7 +72,7 @@ def test_no_pair_of_streams_exceeds_the_claimed_loss(
     assert worst(streams, mean / 2, mean / 2, epsilon) > claimed
 
 
-def test_no_pair_of_boosted_streams_exceeds_the_claimed_loss() -> None:
+def test_no_pair_of_boosted_streams_exceeds_the_stated_loss() -> None:
     epsilon, delta, words = 4.0, 0.02, 6
     streams = messages(TREES[0], 1, 1, epochs=2)
     held, left = noise_for_items(epsilon, delta, ItemReports(2, 1, 1, 0.0, levels=2))
@@ -84,7 +84,7 @@ def test_no_pair_of_boosted_streams_exceeds_the_claimed_loss() -> None:
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_boosted_streams_differ_no_more_than_the_noise_is_sized_on(
+def test_boosted_streams_differ_by_at_most_the_assumed_shifts(
     levels: Levels, changes: int, boost: int
 ) -> None:
     epochs, words = 3, levels.cells - 1
@@ -105,7 +105,7 @@ def test_boosted_streams_differ_no_more_than_the_noise_is_sized_on(
 
 
 @pytest.mark.parametrize(("last_epoch", "levels"), [(1, 1), (2, 3), (7, 2), (40, 1), (40, 4)])
-def test_all_pairs_of_streams_are_within_those_charged_for(last_epoch: int, levels: int) -> None:
+def test_charged_shifts_bound_every_pair_of_streams(last_epoch: int, levels: int) -> None:
     charged = list(shifted_up_and_down(last_epoch, levels))
     for first, second in product(range(last_epoch + 1), repeat=2):
         exchanged = last_epoch - first - second
@@ -119,7 +119,7 @@ def test_all_pairs_of_streams_are_within_those_charged_for(last_epoch: int, leve
         )
 
 
-def test_a_single_epoch_needs_what_one_epoch_of_a_code_needs() -> None:
+def test_noise_of_one_epoch_equals_that_of_a_cell_code() -> None:
     for epsilon, levels in ((1.0, 1), (1.0, 5), (4.0, 2)):
         expected = poisson_for_code(epsilon, 1e-6, levels + 1, 1).mean
         assert poisson_for_levels(epsilon, 1e-6, 1, levels) == pytest.approx(expected, rel=1e-4)
@@ -127,7 +127,7 @@ def test_a_single_epoch_needs_what_one_epoch_of_a_code_needs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "last_epoch"), thinned([(6.0, 1), (1.0, 8)], 2))
-def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
+def test_chosen_tree_has_the_least_range_error(epsilon: float, last_epoch: int) -> None:
     requested = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
     best = calibrate(requested, last_epoch, minimum=1000)
     job = LevelJob(requested, last_epoch, 1000, 1e-6)
@@ -138,7 +138,7 @@ def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
 
 def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: float) -> float:
     cells = {word % 1000 for sent in streams for word in sent}
-    # Words of values left follow those of values held.
+    # The messages of values that were left follow those of current values.
     first_left = 6 if held != left else max(cells) + 1
     known: dict[tuple[tuple[int, int, float], ...], float] = {}
     for one, other in product(streams, repeat=2):

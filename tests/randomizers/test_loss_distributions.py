@@ -1,4 +1,4 @@
-"""Test losses of up to 2^24 cells: delta and epsilon are never below the truth, barely above."""
+"""Test losses of up to 2^24 cells: delta and epsilon are tight upper bounds on the true values."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tests.randomizers.high_precision import log_transform, renyi_divergence, tr
 from tests.support.thinned import thinned
 
 CELLS = [1_000, 200_000, 500_000, 1 << 20, 1 << 24]
-# Epsilon, and messages of noise for every cell: deltas of 1e-6 and 1e-12, some of 0.1.
+# Pairs of epsilon and mean noise per cell, with deltas of 1e-6, 1e-12 and some of 0.1.
 TARGETS = [(1.0, 17.86), (1.0, 42.0), (0.1, 3_900.0), (4.0, 3.3), (0.25, 20.0)]
 NEAR = 1.01
 
 
-def test_the_high_precision_is_that_of_a_sum_over_all_counts() -> None:
+def test_log_transform_equals_the_sum_over_all_counts() -> None:
     mean = mpmath.mpf(4_000)
     for power in (mpmath.mpc(-20, 3), mpmath.mpc(15, -30)):
         term, whole = mpmath.exp(-mean), mpmath.mpf(0)
@@ -58,9 +58,7 @@ def test_the_high_precision_is_that_of_a_sum_over_all_counts() -> None:
     ("cells", "epsilon", "share"),
     thinned([(cells, *target) for cells, target in product(CELLS, TARGETS)]),
 )
-def test_delta_is_never_below_the_true_one_and_hardly_above(
-    cells: int, epsilon: float, share: float
-) -> None:
+def test_delta_is_a_tight_upper_bound(cells: int, epsilon: float, share: float) -> None:
     mean = share * cells
     true = true_delta(mean, cells, 0, epsilon)
     assert 1e-14 < true < 0.5
@@ -70,7 +68,7 @@ def test_delta_is_never_below_the_true_one_and_hardly_above(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cells", "part"), thinned(list(product(CELLS[1:], [0.0, 0.3, 0.5])), 4))
-def test_nor_is_it_where_some_cells_are_shifted_down(cells: int, part: float) -> None:
+def test_delta_of_mixed_directions_is_a_tight_upper_bound(cells: int, part: float) -> None:
     mean, ups = 42.0 * cells, int(part * cells)
     true = true_delta(mean, ups, cells - ups, 1.0)
     spent = ShiftedEitherWay(PoissonNoise(mean), cells).delta(ups, 1.0)
@@ -78,15 +76,15 @@ def test_nor_is_it_where_some_cells_are_shifted_down(cells: int, part: float) ->
 
 
 @pytest.mark.parametrize(("cells", "delta"), thinned(list(product(CELLS, [1e-6, 1e-11, 1e-12])), 2))
-def test_epsilon_is_never_below_the_true_one_and_hardly_above(cells: int, delta: float) -> None:
+def test_epsilon_is_a_tight_upper_bound(cells: int, delta: float) -> None:
     mean = 30.0 * cells
     epsilon = epsilon_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], delta)
     assert true_delta(mean, cells, 0, epsilon) <= delta
     assert true_delta(mean, cells, 0, 0.999 * epsilon) > delta
 
 
-def test_where_delta_is_not_enough_no_epsilon_is() -> None:
-    # No message is hidden without noise, which has a probability of e^-10.
+def test_epsilon_is_infinite_when_delta_is_too_small() -> None:
+    # A cell has no noise, and hides nothing, with probability e^-10.
     assert ShiftedEitherWay(PoissonNoise(10.0), 4).epsilon(1e-6) == math.inf
     assert ShiftedEitherWay(PoissonNoise(10.0), 4).epsilon(1e-3) < 10
 
@@ -95,7 +93,7 @@ def test_where_delta_is_not_enough_no_epsilon_is() -> None:
     ("epsilon", "delta", "epochs"),
     [(1.0, 1e-11, 500_000), pytest.param(0.5, 1e-12, 1 << 20, marks=pytest.mark.verify)],
 )
-def test_noise_for_hundreds_of_thousands_of_epochs_is_enough_and_hardly_more(
+def test_noise_for_many_epochs_is_sufficient_and_minimal(
     epsilon: float, delta: float, epochs: int
 ) -> None:
     mean = poisson_for_epochs(epsilon, delta, epochs).mean
@@ -104,7 +102,7 @@ def test_noise_for_hundreds_of_thousands_of_epochs_is_enough_and_hardly_more(
 
 
 @pytest.mark.parametrize("pairs", [CELLS[1] // 2, 1 << 19])
-def test_sets_of_words_are_charged_for_no_less_than_the_true_delta(pairs: int) -> None:
+def test_epsilon_of_overlapping_cells_and_items_is_tight(pairs: int) -> None:
     mean, delta = 60.0 * pairs, 1e-11
     reports = ItemReports(pairs, 0, 0, 0.0)
     for epsilon in (
@@ -117,7 +115,7 @@ def test_sets_of_words_are_charged_for_no_less_than_the_true_delta(pairs: int) -
 
 @pytest.mark.parametrize("cells", CELLS)
 @pytest.mark.parametrize("alpha", [1.5, 22.0])
-def test_renyi_divergences_are_never_below_the_true_ones(cells: int, alpha: float) -> None:
+def test_renyi_divergence_is_a_tight_upper_bound(cells: int, alpha: float) -> None:
     mean = 20.0 * cells
     true = renyi_divergence(mean, alpha)
     stated = shift_divergence(PoissonNoise(mean), 1, alpha)
@@ -125,7 +123,7 @@ def test_renyi_divergences_are_never_below_the_true_ones(cells: int, alpha: floa
 
 
 @pytest.mark.parametrize("cells", CELLS)
-def test_nor_is_the_epsilon_that_follows_from_them(cells: int) -> None:
+def test_renyi_epsilon_is_a_tight_upper_bound(cells: int) -> None:
     mean, delta = 30.0 * cells, 1e-11
     epsilon, alpha = renyi_epsilon(PoissonNoise(mean), {1: cells}, delta)
     least = min(
@@ -150,12 +148,12 @@ def test_nor_is_the_epsilon_that_follows_from_them(cells: int) -> None:
     ],
     ids=repr,
 )
-def test_weights_and_losses_are_off_by_no_more_than_they_say(noise: CellNoise) -> None:
+def test_weights_and_losses_are_within_their_error_bounds(noise: CellNoise) -> None:
     low, high = noise.window(1e-30)
     masses, error = noise.weights(low, high)
     assert error < 1e-11
     told = shifted_losses(noise, 2)
-    # Values of the noise that are possible after a shift by 2: the last ones.
+    # The losses belong to the noise values that remain possible after a shift by 2.
     for index in np.linspace(0, len(told.losses) - 1, 7).astype(int):
         count = int(np.flatnonzero(masses == told.masses[index])[0]) + low
         exact = log_law(noise, count)
@@ -185,7 +183,7 @@ def log_law(noise: CellNoise, count: int) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("contributors", [1_000, 10**6, 10**8])
-def test_the_binomial_laws_of_scipy_are_off_by_less_than_a_fifth_of_what_is_charged(
+def test_scipy_binomial_errors_are_below_a_fifth_of_the_charge(
     contributors: int,
 ) -> None:
     charged = 1e-13 + 1e-14 * math.sqrt(contributors)
@@ -205,7 +203,7 @@ DISTRIBUTIONS = [
 
 
 @pytest.mark.parametrize("one", DISTRIBUTIONS, ids=["poisson", "negative binomial", "by hand"])
-def test_a_coarser_grid_tells_no_less_and_has_no_mass_more(one: LossDistribution) -> None:
+def test_coarser_grid_has_the_same_mass_and_no_smaller_delta(one: LossDistribution) -> None:
     coarse = one.coarser()
     assert coarse.width == 2 * one.width
     assert coarse.masses.sum() == pytest.approx(one.masses.sum(), rel=1e-14)
@@ -229,7 +227,7 @@ def test_coarser_grid_compositions_are_tight_upper_bounds() -> None:
             assert true <= each.delta(epsilon) <= 1.002 * true
 
 
-def test_what_is_cut_off_counts_as_certain_loss_or_as_more_loss() -> None:
+def test_truncated_mass_counts_as_certain_or_larger_loss() -> None:
     masses = np.array([1e-9, 0.4, 0.6, 1e-10])
     one = LossDistribution(0.1, -1, masses, 0.0)
     none = LossDistribution(0.1, 0, np.ones(1), 0.0)
@@ -240,7 +238,7 @@ def test_what_is_cut_off_counts_as_certain_loss_or_as_more_loss() -> None:
     assert cut.masses[0] == 0.4 + 1e-9
 
 
-def test_what_either_gives_away_both_together_give_away() -> None:
+def test_certain_losses_compose() -> None:
     one = LossDistribution(0.1, 0, np.array([0.9]), 0.1)
     other = LossDistribution(0.1, 0, np.array([0.8]), 0.2)
     for both in (one.composed_with(other), other.composed_with(one)):
@@ -248,14 +246,14 @@ def test_what_either_gives_away_both_together_give_away() -> None:
         assert both.masses.sum() + both.certain == pytest.approx(1)
 
 
-def test_epsilon_is_infinite_where_delta_does_not_reach_and_0_where_it_is_not_needed() -> None:
+def test_epsilon_is_infinite_for_small_and_0_for_large_deltas() -> None:
     one = on_grid(Losses(np.array([-0.5, 0.5]), np.array([0.4, 0.5]), 0.1, 0.0, 0.0), 0.1)
     assert one.epsilon(0.09) == math.inf
     assert one.epsilon(0.5) == 0.0
     assert 0.4 < one.epsilon(0.101) < 0.7
 
 
-def test_errors_are_carried_along() -> None:
+def test_error_bounds_accumulate_in_compositions() -> None:
     one = LossDistribution(0.1, 0, np.ones(3) / 3, 0.0, slack=1e-3, rounding=1e-2)
     power = Powers(one, 8).of(8)
     assert power.slack == pytest.approx(8e-3)
@@ -265,7 +263,7 @@ def test_errors_are_carried_along() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 64, 1000])
-def test_running_and_window_sums_are_sums(length: int) -> None:
+def test_running_and_window_sums_match_numpy(length: int) -> None:
     terms = np.random.default_rng(length).normal(size=1_000)
     sums = rounding.running_sums(terms[:length])
     assert sums == pytest.approx(np.cumsum(terms[:length]), abs=1e-12)
@@ -273,7 +271,7 @@ def test_running_and_window_sums_are_sums(length: int) -> None:
     assert rounding.window_sums(terms, length) == pytest.approx(windows, abs=1e-12)
 
 
-def test_running_sums_of_millions_lose_nothing() -> None:
+def test_running_sums_of_millions_are_within_their_error_bound() -> None:
     terms = np.full(3_000_000, 0.1)
     exact = 3_000_000 * mpmath.mpf(0.1)
     last = rounding.running_sums(terms)[-1]
@@ -292,12 +290,12 @@ NOISES: list[CellNoise] = [
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
-def test_the_dominating_kind_has_the_larger_delta_everywhere(noise: CellNoise) -> None:
+def test_dominating_cell_has_the_larger_delta_everywhere(noise: CellNoise) -> None:
     cells = ShiftedEitherWay(noise, 1)
     up, down, both = (each.of(1) for each in cells._kinds)
     assert both.masses.min() >= 0
     assert both.masses.sum() + both.certain == pytest.approx(1, abs=1e-9)
-    # Between two points of the grid it is the chord, as for all distributions.
+    # Between two grid points delta is linear in e^epsilon, as for all distributions.
     for point in range(both.first, both.last + 2):
         epsilon = point * both.width
         larger = max(up.delta(epsilon), down.delta(epsilon))
@@ -305,8 +303,8 @@ def test_the_dominating_kind_has_the_larger_delta_everywhere(noise: CellNoise) -
         assert both.delta(epsilon) <= larger * (1 + 1e-9) + 1e-12
 
 
-def test_the_dominating_kind_leaves_nothing_out_below_all_losses() -> None:
-    # At the least loss the one has the larger delta, and next to it the other.
+def test_dominating_cell_covers_deltas_below_all_losses() -> None:
+    # The first distribution has the larger delta at the least loss, the second next to it.
     one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
     other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)
     both = dominating(one, other)
@@ -321,7 +319,7 @@ def test_the_dominating_kind_leaves_nothing_out_below_all_losses() -> None:
     ("noise", "cells", "epsilon"),
     thinned(list(product(NOISES, [1, 2, 3], [0.003, 0.3, 1.5])), 2),
 )
-def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
+def test_delta_of_every_direction_pattern_is_a_tight_bound(
     noise: CellNoise, cells: int, epsilon: float
 ) -> None:
     patterns = list(product((1, -1), repeat=cells))
@@ -344,10 +342,8 @@ def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
         *product([0.05], [1e-2], [1, 2]),
     ],
 )
-def test_noise_of_every_epoch_counts_is_enough_for_all_pairs_of_streams(
-    epsilon: float, delta: float, epochs: int
-) -> None:
-    """Enumerates streams of 0 and 1 that differ in all epochs or in some, either way."""
+def test_noise_suffices_for_all_pairs_of_streams(epsilon: float, delta: float, epochs: int) -> None:
+    """Enumerate pairs of streams of 0 and 1 that differ in some epochs, in either direction."""
     noise = poisson_for_epochs(epsilon, delta, epochs)
     worst = max(
         hockey_stick(noise, pattern, epsilon) for pattern in product((1, 0, -1), repeat=epochs)
@@ -356,9 +352,7 @@ def test_noise_of_every_epoch_counts_is_enough_for_all_pairs_of_streams(
 
 
 @pytest.mark.parametrize(("epsilon", "epochs"), [(0.25, 64), (1.0, 170), (1.0, 1024), (4.0, 1024)])
-def test_all_patterns_are_looked_at_for_the_noise_that_is_chosen(
-    epsilon: float, epochs: int
-) -> None:
+def test_chosen_noise_is_private_for_all_direction_patterns(epsilon: float, epochs: int) -> None:
     noise = poisson_for_epochs(epsilon, 1e-6, epochs)
     either = ShiftedEitherWay(noise, epochs)
     assert either.private(epsilon, 1e-6)
@@ -372,7 +366,7 @@ def hockey_stick(noise: CellNoise, pattern: Sequence[int], epsilon: float) -> fl
     moved = np.array([float(each) for each in laws(noise, counts - 1)])
     p, q = np.ones((2, 1))
     for direction in pattern:
-        # The first neighbor is without the message in cells that are shifted up.
+        # In cells that are shifted up, the first neighbor does not have the message.
         one, two = {1: (law, moved), -1: (moved, law), 0: (law, law)}[direction]
         if direction:
             p, q = np.outer(p, one).ravel(), np.outer(q, two).ravel()

@@ -55,8 +55,8 @@ from dpstream.randomizers.randomness import seeded_generator
 THOUSAND = tuple(map(str, range(1000)))
 
 
-def test_the_table_of_noise_is_the_discrete_laplace_law() -> None:
-    """q^|z| (1 - q) / (1 + q), and the whole tail at the outermost numbers."""
+def test_noise_table_is_the_discrete_laplace_distribution() -> None:
+    """The probability of z is q^|z| (1 - q) / (1 + q); the end points have the whole tails."""
     noise = ClampedNoise(0.875, 40)
     q = Fraction(noise.decay)
     masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
@@ -77,7 +77,7 @@ def test_clamped_noise_loss_is_close_to_epsilon(loss: float) -> None:
     assert noise.gap == pytest.approx(1.0, abs=1e-4)
 
 
-def test_masses_are_those_of_the_noise_moved_and_clamped() -> None:
+def test_masses_are_those_of_shifted_and_clamped_noise() -> None:
     noise = ClampedNoise(0.5, 3)
     masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
     for measurement in (-1, 0, 1):
@@ -88,8 +88,8 @@ def test_masses_are_those_of_the_noise_moved_and_clamped() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_noise_of_jl_hh_is_as_published_and_twice_that(calibration: Calibration) -> None:
-    """Scale sqrt(8 ln(1/delta)) / epsilon where entries are 1/sqrt(m): 14,868 of 10^6 users."""
+def test_jl_hh_noise_is_once_or_twice_the_published_noise(calibration: Calibration) -> None:
+    """The scale is sqrt(8 ln(1/delta)) / epsilon for entries 1/sqrt(m): 14,868 for 10^6 users."""
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, calibration), 1)
     times = 1 if calibration == "published" else 2
     deviation = math.sqrt(sum_variance(law, 1_000_000) / 256)
@@ -100,10 +100,10 @@ def test_noise_of_jl_hh_is_as_published_and_twice_that(calibration: Calibration)
 
 @pytest.mark.parametrize(("epsilon", "delta", "measurements"), [(12.0, 0.2, 2), (1.0, 0.3, 1)])
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
+def test_worst_loss_of_all_item_pairs_equals_the_stated_epsilon(
     epsilon: float, delta: float, measurements: int, calibration: Calibration
 ) -> None:
-    """Enumerates six items, some of them opposite in all rows. Half of the noise is detected."""
+    """Enumerate six items, some of them opposite in all rows; half of the noise would fail."""
     requested = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
     law = calibrate(requested, 1)
     views = ExactMeasurements(law, 1)
@@ -142,7 +142,7 @@ def test_neighbors_differ_in_at_most_the_stated_measurements(
             assert np.count_nonzero(steps == step) <= said.get(step, 0)
 
 
-def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -> None:
+def test_loss_of_many_measurements_is_advanced_composition() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, "published"), 4)
     single = published_loss(256, 1.0, 1e-6)
     for epochs, stated in ((1, law.epsilon), (4, law.stream_epsilon)):
@@ -155,15 +155,13 @@ def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -
     assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
 
 
-def test_epsilon_beyond_the_paper_s_theorem_is_rejected() -> None:
+def test_epsilon_outside_the_paper_theorem_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"Theorem 2\.5 holds only for epsilon below 1"):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
 
 @pytest.mark.parametrize(("calibration", "cells"), [("published", 1), ("replacement", 2)])
-def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
-    calibration: str, cells: int
-) -> None:
+def test_histogram_noise_covers_two_cells_for_replacement(calibration: str, cells: int) -> None:
     requested = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
     law = calibrate(requested, 1)
     q = math.exp(-1 / cells)
@@ -200,14 +198,14 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
         if changed.keys() <= signature(parameters).parameters.keys()
     ],
 )
-def test_parameters_that_no_noise_is_for_are_rejected(
+def test_invalid_measurement_parameters_are_rejected(
     parameters: Callable[..., Any], changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         parameters(**{"epsilon": 1.0, "domain": THOUSAND, **changed})
 
 
-def test_laws_without_noise_or_with_too_much_are_rejected() -> None:
+def test_inconsistent_measurement_constants_are_rejected() -> None:
     of_noise = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3), 1)
     of_odds = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3, calibration="sampled"), 1)
     wrong: list[tuple[MeasurementsLaw, dict[str, Any]]] = [
@@ -222,7 +220,7 @@ def test_laws_without_noise_or_with_too_much_are_rejected() -> None:
             replace(law, **changed)
 
 
-def test_histograms_that_do_not_fit_a_record_are_rejected() -> None:
+def test_histogram_larger_than_a_record_is_rejected() -> None:
     labels = tuple(map(str, range(40_000)))
     with pytest.raises(ValueError, match="Use fewer, a smaller domain, or another protocol"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
@@ -241,7 +239,7 @@ def test_jl_hh_errors_match_stated_and_planned_errors(
     found = estimated(law, held)
     assert found.reports == users
     squared = float(np.square(found.values - ground_truth).mean())
-    # 300 errors: their mean square is within seven deviations of its expectation.
+    # The mean square of 300 errors is within seven standard deviations of its expectation.
     assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / 300))
     planning = PROTOCOLS["jl_hh"].planning
     assert planning is not None
@@ -268,7 +266,7 @@ def test_device_with_two_items_is_rejected_before_measuring() -> None:
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 
-def test_plan_marks_comparisons_and_states_the_lower_bound() -> None:
+def test_plan_marks_comparison_protocols_and_states_the_bound() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"
@@ -282,12 +280,12 @@ def test_plan_marks_comparisons_and_states_the_lower_bound() -> None:
     assert "hadamard_values" in said
 
 
-def test_matrices_have_columns_of_zeros_for_no_item() -> None:
+def test_matrix_column_of_no_item_is_zero() -> None:
     assert not ParityRows(np.array([0, 3])).entries(np.zeros(1, np.int64)).any()
 
 
-def test_delta_is_stated_where_any_part_of_what_is_lost_needs_it() -> None:
-    """Few large steps are bounded by the sum of their losses; many small ones need a delta."""
+def test_delta_is_stated_when_any_composition_needs_it() -> None:
+    """The sum of losses bounds few large steps, but many small steps need a delta."""
     steps = {9: Fraction(2), 1: Fraction(1001, 1000)}
     noise = cast(ClampedNoise, SimpleNamespace(odds=steps.__getitem__))
     for counts in ([(1, 9), (5000, 1)], [(5000, 1), (1, 9)]):

@@ -1,4 +1,4 @@
-"""Test memoized responses: their claim for a value, and the loss of a stream that changes."""
+"""Test memoized responses: the claim for an unchanged value, and the loss of changing streams."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PARAMETERS = [
 ]
 
 
-def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> None:
-    """RAPPOR's conventions: half of epsilon for a bit, half of that for its first report.
+def test_claim_of_1_loses_4_65_in_ten_epochs_with_one_change() -> None:
+    """By RAPPOR's conventions a bit gets half of epsilon, and its first report half of that.
 
-    One of the two streams of the pair has a single change, the other has none.
+    Of the worst pair of streams, one has a single change and the other has none.
     """
     law = calibrate(MemoizedResponseParameters(epsilon=1), last_epoch=10)
     guarantee = MemoizedResponse(law).guarantee
@@ -49,7 +49,7 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
 
 
 @pytest.mark.parametrize(("last_epoch", "lost"), [(10, 5.509), (64, 37.374), (256, 150.680)])
-def test_all_of_epsilon_for_the_permanent_response_loses_more(last_epoch: int, lost: float) -> None:
+def test_full_calibration_has_the_expected_stream_loss(last_epoch: int, lost: float) -> None:
     law = calibrate(MemoizedResponseParameters(1.0, calibration="full"), last_epoch)
     assert law.permanent.loss == law.epsilon
     assert law.stream_loss == pytest.approx(lost, abs=6e-4)
@@ -57,10 +57,10 @@ def test_all_of_epsilon_for_the_permanent_response_loses_more(last_epoch: int, l
 
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 4, 5, 6])
-def test_the_loss_of_a_stream_is_that_of_the_worst_pair_of_streams(
+def test_stream_loss_is_that_of_the_worst_pair_of_streams(
     parameters: MemoizedResponseParameters, last_epoch: int
 ) -> None:
-    """All streams and all possible reports, in exact arithmetic; one change is enough."""
+    """Enumerate all streams and reports in exact arithmetic; one change attains the worst loss."""
     law = calibrate(parameters, last_epoch)
     streams = list(product((0, 1), repeat=last_epoch))
     hardly = [stream for stream in streams if int(np.abs(np.diff(stream)).sum()) <= 1]
@@ -75,14 +75,14 @@ def test_the_loss_of_a_stream_is_that_of_the_worst_pair_of_streams(
 
 
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
-def test_a_value_that_never_changes_loses_what_is_claimed_at_most(
+def test_unchanged_value_loses_at_most_the_claim(
     parameters: MemoizedResponseParameters,
 ) -> None:
     """Any number of reports reveals at most the permanent response."""
     for last_epoch in (1, 10, 1000):
         law = calibrate(parameters, last_epoch)
         kept = float(law.permanent.probability(0))
-        # The most revealing reports: all ones.
+        # All ones are the most revealing reports.
         most = law.instantaneous.loss * last_epoch
         ratio = (kept + (1 - kept) * math.exp(-most)) / (kept * math.exp(-most) + 1 - kept)
         assert math.log(ratio) <= law.epsilon + 1e-12
@@ -91,7 +91,7 @@ def test_a_value_that_never_changes_loses_what_is_claimed_at_most(
     assert law.permanent.loss == share * parameters.epsilon
 
 
-def test_a_single_report_loses_the_share_asked_for() -> None:
+def test_first_report_loses_its_requested_fraction() -> None:
     for parameters in PARAMETERS:
         law = calibrate(parameters, 3)
         wanted = parameters.first_share * law.permanent.loss
@@ -99,7 +99,7 @@ def test_a_single_report_loses_the_share_asked_for() -> None:
         assert calibrate(parameters, 1).stream_loss == pytest.approx(wanted)
 
 
-def test_long_streams_and_extreme_parameters_are_accounted_for() -> None:
+def test_loss_is_finite_for_long_streams_and_extreme_parameters() -> None:
     for epsilon, share in ((64.0, 0.99), (1e-6, 0.01), (64.0, 0.01), (1e-6, 0.99)):
         for last_epoch in (1, 2, 1 << 20):
             parameters = MemoizedResponseParameters(epsilon, share, "full")
@@ -107,8 +107,8 @@ def test_long_streams_and_extreme_parameters_are_accounted_for() -> None:
             assert 0 < law.stream_loss < math.inf
 
 
-def test_a_device_answers_from_its_memo_for_ever() -> None:
-    """With hardly any instantaneous noise the reports are the permanent responses."""
+def test_device_always_reports_its_memoized_responses() -> None:
+    """With almost no instantaneous noise, the reports are the permanent responses."""
     certain = ComposedLaw((1 << 200, 1))
     law = MemoizedResponseLaw(6, 1.0, ComposedLaw((2, 1)), certain)
     devices = MemoizedResponse(law)
@@ -123,7 +123,7 @@ def test_a_device_answers_from_its_memo_for_ever() -> None:
         assert abs((one[:, 0] == value).mean() - 2 / 3) < 7 * math.sqrt(2 / 9 / 3000)
 
 
-def test_bad_parameters_laws_and_states_are_rejected() -> None:
+def test_invalid_parameters_constants_and_states_are_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"first_share is 1.0; expected a number from 0.01 to 0.99"
     ):
@@ -160,7 +160,7 @@ def loss_of_report(law: MemoizedResponseLaw) -> float:
 
 
 def probability(law: MemoizedResponseLaw, stream: tuple[int, ...], sent: tuple[int, ...]) -> int:
-    """Return an integer weight of a stream's reports: the sum over its four pairs of responses."""
+    """Return the integer weight of reports, summed over the four pairs of permanent responses."""
     return sum(
         prod(law.permanent.weights[reversed_] for reversed_ in reversals)
         * prod(

@@ -1,11 +1,11 @@
-"""Compare computed noise with the reference's tables and with the exact values.
+"""Compare computed noise with the reference's printed tables and with exact values.
 
-Exact values are bracketed: by losses on a grid several times finer than that of the accounting,
-rounded up or down, from probabilities of scipy. A mean is private by the one, and one that is half
-a percent smaller is not private by the other.
+Exact values are bracketed by losses from scipy's probabilities, rounded up or down on a grid
+several times finer than that of the accounting. A computed mean is private with losses rounded up;
+a mean half a percent smaller is not private even with losses rounded down.
 
-Some printed means of the reference are up to 1.7 % above the necessary mean; computed means must
-never exceed the printed ones.
+Some printed means are up to 1.7 % above the necessary mean; computed means must never exceed
+printed ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.support.thinned import thinned
 pytestmark = pytest.mark.slow
 
 DELTA = 1e-6
-# A printed value is within 1 %, or further below where the bracket says so.
+# Tolerance for printed values, except where the bracket proves that less noise suffices.
 NEAR = 0.01
 BRACKET = 0.995
 
@@ -58,7 +58,7 @@ ROWS: list[tuple[float, float, dict[int, float]]] = [
     (1e-8, 1.0, {1: 62.1, 5: 263, 10: 524}),
     (1e-10, 1.0, {1: 82.2, 5: 350, 10: 702}),
 ]
-# Printed 1.5 and 1.7 % above the exact values.
+# These values are printed 1.5 and 1.7 % above the exact values.
 COARSE = {(1e-6, 0.25, 10), (1e-10, 1.0, 10)}
 
 
@@ -117,7 +117,9 @@ def test_negative_binomial_noise_of_rows(
         (170, 4.0, 246.5),
     ],
 )
-def test_every_epoch_counts(last_epoch: int, epsilon: float, printed: float) -> None:
+def test_poisson_noise_of_every_epoch_counts(
+    last_epoch: int, epsilon: float, printed: float
+) -> None:
     mean = poisson_for_epochs(epsilon, DELTA, last_epoch).mean
     assert mean == pytest.approx(printed, rel=0.001)
     assert_least(lambda scale: epoch_shifts(PoissonNoise(mean * scale), last_epoch), epsilon, DELTA)
@@ -143,8 +145,8 @@ def test_negative_binomial_noise_over_time(
     assert_least(lambda scale: shifts(NegativeBinomialNoise(shape, mean * scale)), 1.0, DELTA)
 
 
-def test_fewest_dummies_over_time_are_fewer_than_printed() -> None:
-    """The reference tried a few shapes only, with variances of up to 1.25 times Poisson."""
+def test_fewest_dummies_over_time_are_below_printed_ones() -> None:
+    """The reference tried only a few shapes, with up to 1.25 times the Poisson variance."""
     assert negative_binomial_for_epochs(1.0, DELTA, 64).mean < 213.8
 
 
@@ -183,7 +185,7 @@ def assert_least(
     delta: float,
     bracket: float = BRACKET,
 ) -> None:
-    """Check that parts are private, and not with a mean that is half a percent smaller."""
+    """Check that the cells are private, but not with a mean that is half a percent smaller."""
     upper = max(divergence(each, epsilon, upwards=True) for each in both_ways(parts(1.0)))
     lower = max(divergence(each, epsilon, upwards=False) for each in both_ways(parts(bracket)))
     assert upper <= delta < lower
@@ -197,16 +199,16 @@ def both_ways(parts: Sequence[ShiftedCells]) -> list[list[ShiftedCells]]:
 
 
 def divergence(parts: Sequence[ShiftedCells], epsilon: float, upwards: bool) -> float:
-    """Bound the hockey-stick divergence, from above or from below.
+    """Bound the hockey-stick divergence from above or from below.
 
-    From above, outcomes are split between two points of a grid as in "Connect the Dots". From below
-    losses are rounded down, and very unlikely outcomes are dropped instead of being certain loss.
+    From above, outcomes are split between two grid points as in "Connect the Dots". From below,
+    losses are rounded down, and very unlikely outcomes are dropped instead of counting as certain.
     """
     squares = sum(part.cells * part.shift**2 / part.noise.variance for part in parts)
     cells = sum(part.cells for part in parts)
-    # Rounding down takes half a width from each loss: 3/2,000 of epsilon in all.
+    # Rounding down reduces each loss by half a width: by 3/2,000 of epsilon in total.
     width = math.sqrt(squares / cells) / 120 if upwards else 0.003 * epsilon / cells
-    # Half a circle holds twelve standard deviations, and the maximum excess of an outcome.
+    # Half the period covers twelve standard deviations and the maximum excess of an outcome.
     reach = 12 * math.sqrt(squares) + squares + epsilon + 2
     points = 1 << math.ceil(math.log2(2 * reach / width))
     spectrum = np.ones(points // 2 + 1, complex)

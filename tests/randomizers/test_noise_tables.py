@@ -1,4 +1,4 @@
-"""Test tables of dummies: stated distance to their laws, exact draws, from 10^-6 to 10^5."""
+"""Test tables of dummies with means from 10^-6 to 10^5: distance bounds and exact draws."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEANS = [1e-6, 1e-3, 0.5, 1.0, 7.3, 74.0, 1e3, 1e5]
 
 
 class Scripted:
-    """Replace a generator: return the given words in order."""
+    """Generator that returns the given random integers in order."""
 
     def __init__(self, words: list[int]) -> None:
         self.words = words
@@ -54,8 +54,8 @@ def probabilities(table: NoiseTable) -> list[Fraction]:
 
 
 @pytest.mark.parametrize("mean", [1e-6, 0.5, 1.0, 7.3, 74.0])
-def test_poisson_tables_are_as_near_to_their_law_as_they_say(mean: float) -> None:
-    """Total variation, with 60 digits, against e^-lambda lambda^z / z!."""
+def test_poisson_table_distance_is_within_its_bound(mean: float) -> None:
+    """Compute the total variation distance to e^-lambda lambda^z / z! with 60 digits."""
     table = poisson_table(mean)
     assert table.distance < 1e-35
     with localcontext() as context:
@@ -75,9 +75,7 @@ def test_poisson_tables_are_as_near_to_their_law_as_they_say(mean: float) -> Non
 @pytest.mark.parametrize(
     ("trials", "probability"), [(1, 0.5), (5, 0.25), (5, 0.75), (40, 0.001), (300, 0.999)]
 )
-def test_binomial_tables_are_as_near_to_their_law_as_they_say(
-    trials: int, probability: float
-) -> None:
+def test_binomial_table_distance_is_within_its_bound(trials: int, probability: float) -> None:
     table = binomial_table(trials, probability)
     chance = Fraction(probability)
     exact = [
@@ -91,7 +89,7 @@ def test_binomial_tables_are_as_near_to_their_law_as_they_say(
 
 
 @pytest.mark.parametrize("failure", [1e-6, 0.5, 0.9, 0.99])
-def test_logarithmic_tables_are_as_near_to_their_law_as_they_say(failure: float) -> None:
+def test_logarithmic_table_distance_is_within_its_bound(failure: float) -> None:
     table = logarithmic_table(failure)
     assert table.first == 1
     with localcontext() as context:
@@ -106,8 +104,8 @@ def test_logarithmic_tables_are_as_near_to_their_law_as_they_say(failure: float)
     assert table.distance < 1e-33
 
 
-def test_every_boundary_of_a_draw_is_exact() -> None:
-    """A draw is a function of one uniform integer, which changes exactly at the bounds."""
+def test_draws_change_exactly_at_the_bounds() -> None:
+    """A draw is a function of one uniform integer that changes exactly at the bounds."""
     table = poisson_table(3.0)
     for count, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
         if low < high:
@@ -115,7 +113,7 @@ def test_every_boundary_of_a_draw_is_exact() -> None:
 
 
 def test_bounds_with_shared_leading_bits_are_distinguished() -> None:
-    """Several within one word, one at the very beginning of a group, and empty counts."""
+    """Test several bounds in one 64-bit integer, one at the start of a group, and empty counts."""
     whole = 1 << TABLE_BITS
     bounds = (0, 3, 3, 1 << 64, (1 << 64) + 5, 1 << 112, (1 << 112) + (1 << 70), whole - 1, whole)
     table = NoiseTable(10, bounds, 0.0)
@@ -125,7 +123,7 @@ def test_bounds_with_shared_leading_bits_are_distinguished() -> None:
 
 
 def drawn(table: NoiseTable, value: int) -> int:
-    """Return the table's draw from one uniform 128-bit integer, read word by word on demand."""
+    """Return the table's draw from one uniform 128-bit integer, read in parts on demand."""
     leading, rest = divmod(value, 1 << 64)
     words = [leading >> 48, (leading & (1 << 48) - 1) << 16, rest]
     generator = cast(np.random.Generator, Scripted(words))
@@ -133,7 +131,7 @@ def drawn(table: NoiseTable, value: int) -> int:
 
 
 @pytest.mark.parametrize("mean", MEANS)
-def test_poisson_draws(mean: float) -> None:
+def test_poisson_draws_have_their_distribution(mean: float) -> None:
     table = poisson_table(mean)
     rng = seeded_generator(1, round(1e6 * mean))
     counts = table.draw(DRAWS, rng)
@@ -147,7 +145,7 @@ def test_poisson_draws(mean: float) -> None:
 @pytest.mark.parametrize(
     ("trials", "probability"), [(1, 0.5), (40, 0.3), (40_960, 0.0018), (10**6, 0.1)]
 )
-def test_binomial_draws(trials: int, probability: float) -> None:
+def test_binomial_draws_have_their_distribution(trials: int, probability: float) -> None:
     counts = binomial_table(trials, probability).draw(DRAWS, seeded_generator(2, trials))
     assert counts.max() <= trials
     assert fit(counts, stats.binom(trials, probability).cdf) > FALSE_ALARM
@@ -158,7 +156,7 @@ def test_binomial_draws(trials: int, probability: float) -> None:
 
 
 @pytest.mark.parametrize("failure", [1e-6, 0.3, 0.9, 0.999])
-def test_logarithmic_draws(failure: float) -> None:
+def test_logarithmic_draws_have_their_distribution(failure: float) -> None:
     sizes = logarithmic_table(failure).draw(DRAWS, seeded_generator(3))
     assert sizes.min() == 1
     assert fit(sizes, stats.logser(failure).cdf) > FALSE_ALARM
@@ -169,7 +167,7 @@ def test_logarithmic_draws(failure: float) -> None:
 @pytest.mark.parametrize(
     ("shape", "mean"), [(1e-4, 3e-4), (0.12, 0.4), (30.0, 98.0), (25.0, 663.0), (2.0, 1e4)]
 )
-def test_negative_binomial_draws(shape: float, mean: float) -> None:
+def test_negative_binomial_draws_have_their_distribution(shape: float, mean: float) -> None:
     tables = negative_binomial_tables(shape, mean)
     counts = tables.draw(DRAWS, seeded_generator(4))
     law = stats.nbinom(shape, shape / (shape + mean))
@@ -180,8 +178,8 @@ def test_negative_binomial_draws(shape: float, mean: float) -> None:
     assert tables.distance(10**9, 10**10) < 1e-22
 
 
-def test_clusters_in_uniform_cells_make_independent_negative_binomial_cells() -> None:
-    """A contributor draws for all cells at once: cells times the share of one in a cell."""
+def test_clusters_make_independent_negative_binomial_cells() -> None:
+    """A contributor draws for all cells at once: the mean of one cell times the cells."""
     cells, contributors, shape, mean = 8, 50, 3.0, 6.0
     share = cells / contributors
     tables = negative_binomial_tables(shape * share, mean * share)
@@ -200,8 +198,8 @@ def test_clusters_in_uniform_cells_make_independent_negative_binomial_cells() ->
     assert np.abs(correlation).max() < 7 / math.sqrt(runs)
 
 
-def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
-    """Rounding up the mean number of clusters makes the shape larger, by at most the rounding."""
+def test_mean_number_of_clusters_is_rounded_up() -> None:
+    """Rounding up the mean number of clusters increases the shape by at most the rounding."""
     for shape, mean in ((1e-4, 3e-4), (30.0, 98.0), (2.0, 1e4)):
         with localcontext() as context:
             context.prec = 60
@@ -244,7 +242,7 @@ def test_noise_without_table_is_rejected(make: Callable[[], object], complaint: 
 @pytest.mark.parametrize("shape", [1e-12, 0.012, 1.0, 3e5])
 @pytest.mark.parametrize("mean", [1e-12, 0.7, 61.3, 1e6])
 @pytest.mark.parametrize("times", [1, 3, 1000])
-def test_the_rate_of_clusters_is_the_next_float_above_it(
+def test_cluster_rate_is_rounded_up_to_the_next_float(
     shape: float, mean: float, times: int
 ) -> None:
     with mpmath.workdps(120):

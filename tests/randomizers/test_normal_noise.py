@@ -1,4 +1,4 @@
-"""Test integer normal noise: its table to the last unit, its draws, and its loss."""
+"""Test integer Gaussian noise: its exact table, its draws and its loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.randomizers.randomness import seeded_generator
 
 
 @pytest.mark.parametrize("deviation", [1, 7, 22_843, 1 << 48])
-def test_entries_are_those_of_the_normal_law(deviation: int) -> None:
+def test_table_entries_match_the_gaussian_distribution(deviation: int) -> None:
     noise = NormalNoise(deviation)
     with mp.workprec(700):
         for place in (0.0, 0.1, 1.0, 2.5, 6.0, 11.0, 13.9):
@@ -25,7 +25,7 @@ def test_entries_are_those_of_the_normal_law(deviation: int) -> None:
                 assert abs(noise.bound(signed) - exact) < 2
 
 
-def test_a_table_is_symmetric_rises_and_ends() -> None:
+def test_table_is_symmetric_increasing_and_finite() -> None:
     noise = NormalNoise(9)
     bounds = [noise.bound(number) for number in range(-noise.most - 2, noise.most + 2)]
     assert bounds == sorted(bounds)
@@ -34,7 +34,7 @@ def test_a_table_is_symmetric_rises_and_ends() -> None:
         assert noise.bound(number) + noise.bound(-number - 1) == 1 << 128
 
 
-def test_how_far_a_table_is_from_its_law_is_stated() -> None:
+def test_table_distance_is_within_its_bound() -> None:
     noise = NormalNoise(3)
     with mp.workprec(700):
         exact = [mp.ncdf(mpf(2 * n + 1) / 6) for n in range(-noise.most - 1, noise.most + 1)]
@@ -47,7 +47,7 @@ def test_how_far_a_table_is_from_its_law_is_stated() -> None:
     assert 0 < distance <= noise.distance < 1e-34
 
 
-def test_a_draw_is_the_place_of_a_uniform_integer() -> None:
+def test_draw_inverts_the_cumulative_distribution() -> None:
     class Fixed:
         def __init__(self, uniform: int) -> None:
             self.words = [uniform >> 64, uniform & (1 << 64) - 1]
@@ -65,7 +65,7 @@ def test_a_draw_is_the_place_of_a_uniform_integer() -> None:
     assert noise.draw(Fixed((1 << 128) - 1)) == noise.most  # type: ignore[arg-type]
 
 
-def test_draws_follow_the_law() -> None:
+def test_draws_have_the_gaussian_distribution() -> None:
     noise, rng = NormalNoise(20), seeded_generator(1)
     drawn = np.array([noise.draw(rng) for _ in range(2000)])
     edges = np.arange(-45, 46, 10)
@@ -76,7 +76,7 @@ def test_draws_follow_the_law() -> None:
 
 
 def test_draws_match_golden_values() -> None:
-    """A worker of another version with different draws would make a second noise."""
+    """Workers of different versions must draw the same noise for a window."""
     rng = seeded_generator(20240229)
     assert [NormalNoise(22_843).draw(rng) for _ in range(4)] == [
         66_781,
@@ -87,7 +87,7 @@ def test_draws_match_golden_values() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0, -1, 1.5, True, (1 << 48) + 1])
-def test_other_deviations_are_rejected(deviation: object) -> None:
+def test_invalid_standard_deviations_are_rejected(deviation: object) -> None:
     with pytest.raises(ValueError, match="expected a whole number from 1 to"):
         NormalNoise(deviation)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def test_other_deviations_are_rejected(deviation: object) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(0.01, 1e-11), (0.1, 1e-5), (1, 1e-6), (4, 0.1), (12, 1e-9), (30, 0.5)]
 )
-def test_a_deviation_is_the_least_that_loses_no_more(epsilon: float, delta: float) -> None:
+def test_calibrated_standard_deviation_is_minimal(epsilon: float, delta: float) -> None:
     def exact(deviation: float) -> float:
         with mp.workdps(60):
             half, shift = 1 / (2 * mpf(deviation)), mpf(epsilon) * mpf(deviation)
@@ -106,6 +106,6 @@ def test_a_deviation_is_the_least_that_loses_no_more(epsilon: float, delta: floa
     assert exact(found) <= normal_delta(epsilon, found) <= delta
 
 
-def test_the_golden_deviation() -> None:
+def test_calibrated_standard_deviation_matches_golden_value() -> None:
     assert normal_deviation(1, 1e-6) ** 2 == pytest.approx(17.848, abs=5e-4)
     assert math.isclose(normal_delta(1, normal_deviation(1, 1e-6)), 1e-6, rel_tol=1e-9)

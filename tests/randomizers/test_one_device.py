@@ -1,4 +1,4 @@
-"""Test one device from a protocol's name and the JSON of its law, with numpy alone."""
+"""Test one device, created from a protocol's name and JSON constants, with only numpy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_devices_of_all_protocols_run_with_numpy_alone() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_device_is_a_population_of_one(protocol: str) -> None:
+def test_device_draws_like_a_population_of_one(protocol: str) -> None:
     for law in laws_of(protocol):
         data = os.urandom(1 << 16)
         device = OneDevice(protocol, law)
@@ -81,7 +81,7 @@ def test_a_device_is_a_population_of_one(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_laws_are_read_as_the_protocol_reads_them(protocol: str) -> None:
+def test_device_parses_constants_like_the_protocol(protocol: str) -> None:
     for law in laws_of(protocol):
         device = OneDevice(protocol, law)
         assert device._law.to_json() == law
@@ -144,7 +144,7 @@ def test_last_item_of_a_large_domain_is_reported() -> None:
     assert len(device.report(1, [1000], os.urandom)) == 1
 
 
-def test_a_state_of_something_else_is_rejected_with_a_sentence() -> None:
+def test_state_of_another_protocol_is_rejected() -> None:
     law = laws_of("future_rand")[0]
     device = OneDevice("future_rand", law)
     device.enroll(os.urandom)

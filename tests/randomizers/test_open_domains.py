@@ -25,7 +25,7 @@ from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNum
         (ShortStrings(7), ["", "a", "ab", "seven77", "né", "日本", "\U0001f600"]),
     ],
 )
-def test_values_survive(domain: OpenDomain, values: list[object]) -> None:
+def test_values_round_trip(domain: OpenDomain, values: list[object]) -> None:
     numbers = domain.numbers(values)
     assert numbers.dtype == np.int64
     assert numbers.min() >= 1
@@ -97,7 +97,7 @@ def test_invalid_domains_are_rejected(make: Callable[[], object], said: str) -> 
         make()
 
 
-def test_numbers_sort_as_bytes_do_and_prefixes_are_shared() -> None:
+def test_numbers_have_byte_order_and_shared_prefixes() -> None:
     words = ["", "a", "ab", "abc", "abd", "b", "é"]
     numbers = ShortStrings(3).numbers(words)
     assert (np.diff(numbers) > 0).all()
@@ -124,7 +124,7 @@ def test_values_of_other_domains_are_rejected(domain: OpenDomain, value: object)
         domain.numbers([value])
 
 
-def test_sizes_and_item_numbers_are_checked() -> None:
+def test_invalid_sizes_and_item_numbers_are_rejected() -> None:
     for wrong in (0, 62):
         with pytest.raises(ValueError, match="bits"):
             WholeNumbers(wrong)
@@ -136,14 +136,14 @@ def test_sizes_and_item_numbers_are_checked() -> None:
             ShortStrings(1).value(number)
 
 
-def test_numbers_without_a_string_have_no_value() -> None:
+def test_numbers_that_encode_no_string_have_no_value() -> None:
     domain = ShortStrings(2)
     assert domain.value(1 + 0x0061) is None
     assert domain.value(1 + 0xFF00) is None
 
 
 @pytest.mark.parametrize("length", range(1, 17))
-def test_possible_prefixes_are_those_of_padded_bytes(length: int) -> None:
+def test_valid_prefixes_are_those_of_padded_bytes(length: int) -> None:
     numbers = np.arange(1 << 16)
     begun = {int(n) >> (16 - length) for n in numbers if n >> 8 or not n & 0xFF}
     prefixes = np.arange(1 << length, dtype=np.int64)

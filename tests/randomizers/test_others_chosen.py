@@ -1,9 +1,9 @@
-"""Attack guarantees that hide a user among others, with the others' values chosen freely.
+"""Attack guarantees that hide a user among others, with freely chosen values of the others.
 
 Each protocol whose stated delta assumes that other users randomize their values is attacked on a
-small population: for every pair of neighboring values and every choice of the others' values, the
-law of all that the shuffle stage releases is enumerated, and the largest exact delta compared with
-the stated one. Only the law is taken from accounting.
+small population. For every pair of neighboring values and every choice of the others' values, the
+distribution of the shuffler's output is enumerated, and the largest exact delta is compared with
+the stated one. Only the constants come from the accounting.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ ALPHABET = tuple("abcdefghij")
 
 @dataclass(frozen=True)
 class Case:
-    """A calibrated law as its definition has it.
+    """A calibrated mechanism, written out from its definition.
 
     Attributes:
-        sent: Law of the messages of each value.
+        sent: Distribution of the messages for each value.
         neighbors: Pairs of values that must be indistinguishable.
         users: Minimum number of contributors.
     """
@@ -85,7 +85,7 @@ class Case:
 
 
 def added(law: NDArray[np.float64], sent: Sent) -> NDArray[np.float64]:
-    """Return the law of counts after one more user; each count grows by at most 1."""
+    """Return the distribution of counts after one more user, who adds at most 1 to each."""
     grown = np.zeros([size + 1 for size in law.shape])
     for counts, probability in sent.items():
         grown[tuple(slice(n, n + size) for n, size in zip(counts, law.shape, strict=True))] += (
@@ -173,7 +173,7 @@ def of_sketch(law: Any, users: int) -> Case:
 
 
 def of_sets(law: ProjectiveGeometryLaw, users: int) -> Case:
-    """Two coordinates: of each item one point, and another one each, is in its set."""
+    """Return the case of points with two coordinates, where each item's set has one point."""
     space, (own, other) = law.space, law.odds.weights
     assert (space.coordinates, space.hyperplane) == (2, 1)
     values = held(law.items, 1)
@@ -189,7 +189,7 @@ def of_sets(law: ProjectiveGeometryLaw, users: int) -> Case:
 
 
 def of_learning(law: LdpSgdLaw, users: int) -> Case:
-    """Two directions to draw from: an example determines the sign for each of them."""
+    """Return the case of two directions, for each of which an example determines the sign."""
     own, other = law.odds.weights
     sent: dict[Items, Sent] = {}
     for signs in product((0, 1), repeat=2):
@@ -202,7 +202,7 @@ def of_learning(law: LdpSgdLaw, users: int) -> Case:
 
 
 def of_streams(loss: float, delta: float, users: int) -> Case:
-    """Whole streams, each a randomized response over three of them."""
+    """Return the case of whole streams, as a randomized response over three streams."""
     own = math.exp(loss) / (math.exp(loss) + 2)
     sent: dict[Items, Sent] = {
         (value,): {symbol(n, 3): own if n == value else (1 - own) / 2 for n in range(3)}
@@ -260,7 +260,7 @@ TIGHT = {
     *("one item", "fragments", "fragments of few", "fragments of three", "fragments of sets"),
     *("fragments removed", "sketch removed"),
 }
-"""Laws whose worst delta exceeds half of the stated one: less noise breaks the promise."""
+"""Cases whose worst delta exceeds half of the stated one, so less noise would be detected."""
 
 
 def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
@@ -270,7 +270,7 @@ def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_no_choice_of_others_breaks_the_stated_delta(name: str) -> None:
+def test_no_values_of_others_exceed_the_stated_delta(name: str) -> None:
     protocol, law, users = law_of(name)
     case = protocol.case(law, users)
     worst = case.worst()
@@ -288,7 +288,7 @@ def quieter(law: Any, factor: int) -> Any:
     return replace(law, odds=ComposedLaw((factor * own + (factor - 1) * other, other)))
 
 
-def test_the_values_of_others_matter() -> None:
+def test_worst_delta_depends_on_the_values_of_others() -> None:
     protocol, law, users = law_of("fragments")
     case = protocol.case(law, users)
     others = next(case._others(users - 1, [()]))
@@ -298,7 +298,7 @@ def test_the_values_of_others_matter() -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_no_choice_of_fewer_others_breaks_the_epsilon_stated_for_them(name: str) -> None:
+def test_no_values_of_fewer_others_exceed_their_epsilon(name: str) -> None:
     protocol, law, users = law_of(name)
     fewer = max(2, users // 2)
     epsilon = protocol.epsilon_with(law, fewer)
@@ -307,7 +307,7 @@ def test_no_choice_of_fewer_others_breaks_the_epsilon_stated_for_them(name: str)
 
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
-def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
+def test_no_values_of_others_exceed_the_delta_of_two_epochs(name: str) -> None:
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     requested = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
@@ -321,9 +321,7 @@ def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "users"), [(3.0, 14), (2.0, 8)])
-def test_no_choice_of_others_breaks_the_figure_of_shuffled_points(
-    epsilon: float, users: int
-) -> None:
+def test_no_values_of_others_exceed_the_delta_of_points(epsilon: float, users: int) -> None:
     requested = ProjectiveGeometryParameters(epsilon, ALPHABET[:2], delta=0.1)
     case = of_sets(projective_geometry.calibrate(requested, 1, users), users)
     assert case.epsilon < epsilon
@@ -331,7 +329,7 @@ def test_no_choice_of_others_breaks_the_figure_of_shuffled_points(
 
 
 @pytest.mark.parametrize("users", [4, 9])
-def test_no_choice_of_others_breaks_the_delta_of_learning(users: int) -> None:
+def test_no_values_of_others_exceed_the_delta_of_learning(users: int) -> None:
     requested = LdpSgdParameters(1.5, 0.05, features=2, classes=2)
     case = of_learning(ldp_sgd.calibrate(requested, 1, users), users)
     assert case.epsilon < 1.5
@@ -339,14 +337,14 @@ def test_no_choice_of_others_breaks_the_delta_of_learning(users: int) -> None:
 
 
 @pytest.mark.parametrize(("loss", "users"), [(1.0, 6), (2.0, 20)])
-def test_no_choice_of_others_breaks_the_figure_of_whole_streams(loss: float, users: int) -> None:
+def test_no_values_of_others_exceed_the_delta_of_streams(loss: float, users: int) -> None:
     case = of_streams(loss, 0.05, users)
     assert case.epsilon < loss
     assert 0 < case.worst() <= case.delta
 
 
 def test_every_calibration_that_assumes_others_is_attacked() -> None:
-    """Protocols that hide a user among the messages of others import one of two modules."""
+    """Calibrations that hide a user among others import one of two modules."""
     folder = ROOT / "randomizers"
     hiding = re.compile(r"accounting\.amplification|fragments\.calibration")
     found = {

@@ -1,4 +1,4 @@
-"""Test noise of overlapping cells against all possible views, in tiny spaces of words."""
+"""Test noise of overlapping cells against all possible views, in tiny spaces of messages."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_no_observation_exceeds_the_stated_loss(
         epsilon = epsilon_for_overlapping(mean, delta, overlap, items)
         assert 0 < epsilon < math.inf
         assert delta_of_views(sets, items, mean, epsilon) <= delta
-        # Labels reveal more than is visible, but little more.
+        # The labels of the proof reveal a little more than an observer sees.
         assert delta_of_views(sets, items, mean, epsilon / 2) > delta / 3
 
 
 def delta_of_views(sets: Sequence[Words], items: int, mean: float, epsilon: float) -> float:
-    """Return delta over all counts of messages, for the first sets of a user and the second.
+    """Return delta over all message counts, between a user's first and second collection of sets.
 
-    Words that lie in the same sets are equivalent.
+    Messages that lie in the same sets are equivalent.
     """
     rate = mean / len(sets[0])
     kinds = Counter(
@@ -91,7 +91,9 @@ def delta_of_views(sets: Sequence[Words], items: int, mean: float, epsilon: floa
 
 @pytest.mark.parametrize("mean", [0.5, 20.0, 3000.0])
 @pytest.mark.parametrize(("items", "overlap"), [(1, 0.0), (1, 0.3), (2, 1 / 3), (5, 0.01)])
-def test_both_laws_of_the_weight_add_up_to_one(mean: float, items: int, overlap: float) -> None:
+def test_weight_distributions_of_both_neighbors_sum_to_one(
+    mean: float, items: int, overlap: float
+) -> None:
     weights, masses, left_out, _ = weight_law(mean, overlap, items)
     assert masses.sum() == pytest.approx(1, abs=1e-12)
     assert (weights * masses).sum() == pytest.approx(mean, rel=1e-12)
@@ -99,7 +101,7 @@ def test_both_laws_of_the_weight_add_up_to_one(mean: float, items: int, overlap:
 
 
 def test_single_item_loss_follows_from_two_poisson_counts() -> None:
-    """Words only in its set have weight 1, words of the overlap, half of them labeled, weight 2."""
+    """Messages of one set have weight 1, those of both sets (half of them labeled) weight 2."""
     weights, masses, *_ = weight_law(5.0, 0.4, 1)
     alone, shared = stats.poisson(3.0), stats.poisson(1.0)
     for weight, mass in zip(weights[:40], masses[:40], strict=True):
@@ -110,7 +112,7 @@ def test_single_item_loss_follows_from_two_poisson_counts() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("items", "overlap"), [(1, 0.2), (2, 0.1)])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
-def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
+def test_epsilon_is_a_tight_bound_over_all_weights(
     items: int, overlap: float, epsilon: float
 ) -> None:
     mean = 12.0
@@ -121,7 +123,7 @@ def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
     for _ in range(items):
         absent = np.outer(absent, masses).ravel()
         present = np.outer(present, masses * weights / mean).ravel()
-    # Equally many messages fewer and more.
+    # Equal numbers of removed and added messages.
     one, other = np.outer(absent, present), np.outer(present, absent)
     delta = float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
     spent = epsilon_for_overlapping(mean, delta, overlap, items)
@@ -129,8 +131,8 @@ def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
 
 
 @pytest.mark.parametrize("items", [1, 2, 3, 6])
-def test_no_cover_with_the_same_mean_has_larger_jumps(items: int) -> None:
-    """In convex order, where covers are extreme: words lie in one set, or in `items` of them."""
+def test_dominating_jumps_are_largest_in_convex_order(items: int) -> None:
+    """Extreme covers suffice: messages lie in one set or in `items` sets."""
     mean, overlap = 1.0, 0.9 / (2 * items - 1)
     beta, ceilings = (2 * items - 1) * overlap, np.linspace(0, 2 * items + 1, 500)
     most = sum(
@@ -160,7 +162,9 @@ def test_no_cover_with_the_same_mean_has_larger_jumps(items: int) -> None:
         2,
     ),
 )
-def test_without_overlap_cells_are_those_of_a_row(epsilon: float, items: int, epochs: int) -> None:
+def test_noise_without_overlap_equals_that_of_a_row(
+    epsilon: float, items: int, epochs: int
+) -> None:
     expected = poisson_for_rows(epsilon, 1e-6, 1, items, epochs).mean
     means = [
         poisson_for_overlapping(epsilon, 1e-6, overlap, items, epochs)
@@ -172,14 +176,14 @@ def test_without_overlap_cells_are_those_of_a_row(epsilon: float, items: int, ep
 
 
 @pytest.mark.parametrize(("overlap", "items", "epochs"), [(0.25, 1, 1), (1 / 64, 3, 2)])
-def test_the_mean_is_the_least(overlap: float, items: int, epochs: int) -> None:
+def test_mean_number_of_dummies_is_minimal(overlap: float, items: int, epochs: int) -> None:
     mean = poisson_for_overlapping(1.0, 1e-6, overlap, items, epochs)
     assert epsilon_for_overlapping(mean, 1e-6, overlap, items, epochs) <= 1
     assert epsilon_for_overlapping(mean * 0.999, 1e-6, overlap, items, epochs) > 1
 
 
 @pytest.mark.parametrize("mean", [42.7, 42.7 / 2])
-def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
+def test_epsilon_without_overlap_equals_that_of_disjoint_cells(mean: float) -> None:
     parts = [ShiftedCells(PoissonNoise(mean), shift, 1) for shift in (1, -1)]
     found = epsilon_for_overlapping(mean, 1e-6, 0.0)
     assert found == pytest.approx(epsilon_spent(parts, 1e-6), rel=1e-4)
@@ -189,13 +193,13 @@ def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
 @pytest.mark.parametrize(
     ("overlap", "items", "epochs", "complaint"),
     [
-        (0.5, 2, 1, "share 0.5 of each other .* at most 1 / 3"),
-        (-0.1, 1, 1, "share -0.1"),
-        (0.1, 0, 1, "items is 0; expected a whole number"),
-        (0.1, 1, 1.5, "epochs is 1.5; expected a whole number"),
+        (0.5, 2, 1, "overlap is 0.5 with 2 items per user; expected 0 to 1 / 3"),
+        (-0.1, 1, 1, "overlap is -0.1"),
+        (0.1, 0, 1, "items is 0; expected a positive integer"),
+        (0.1, 1, 1.5, "epochs is 1.5; expected a positive integer"),
     ],
 )
-def test_unhideable_parameters_are_rejected(
+def test_invalid_overlap_parameters_are_rejected(
     overlap: float, items: int, epochs: int, complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

@@ -1,4 +1,4 @@
-"""Test pairwise hashes: two numbers fall into buckets as if drawn independently."""
+"""Test pairwise hashes: the buckets of two numbers are independent over the hash functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.thinned import thinned
 FALSE_ALARM = 1e-11
 FUNCTIONS = 20_000
 BUCKETS = 8
-# Neighbors, the same digits in other places, and digits at the ends of their range.
+# Consecutive numbers, swapped digits, and digits at the ends of their range.
 PAIRS = [
     (0, 1),
     (1, 2),
@@ -28,17 +28,17 @@ PAIRS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", thinned([(pair,) for pair in PAIRS], 4), ids=str)
-def test_pairs_are_independent_and_uniform_over_the_functions(pair: tuple[int, int]) -> None:
+def test_hashes_of_a_pair_are_independent_and_uniform(pair: tuple[int, int]) -> None:
     numbers, found = np.array(pair), np.zeros((BUCKETS, BUCKETS), np.int64)
     for index in range(FUNCTIONS):
         one, other = PairwiseHash.of(f"function {index}").buckets(numbers, BUCKETS)
         found[one, other] += 1
     assert stats.chisquare(found.ravel()).pvalue > FALSE_ALARM
-    # The same function of both, or one that ignores the text, would be detected.
+    # One function for both digits, or a hash that ignores the text, would be detected.
     assert stats.chisquare(np.diag(found.sum(axis=1)).ravel()).pvalue < FALSE_ALARM
 
 
-def test_collisions_are_no_more_likely_than_stated() -> None:
+def test_collision_probability_is_within_its_bound() -> None:
     rng = seeded_generator(1)
     buckets, functions = 50, 4_000
     pairs = rng.integers(0, 1 << 61, (500, 2))
@@ -48,14 +48,14 @@ def test_collisions_are_no_more_likely_than_stated() -> None:
         cells = PairwiseHash(high, low, offset).buckets(pairs, buckets)
         collisions += int(np.count_nonzero(cells[:, 0] == cells[:, 1]))
     trials = functions * len(pairs)
-    # Pairs are independent of each other except for the function; ten times their spread.
+    # The tolerance is ten standard deviations of independent pairs.
     spread = 10 * np.sqrt(trials / buckets)
     assert abs(collisions - trials / buckets) < spread
     assert abs(collisions - 1.1 * trials / buckets) > spread
 
 
 @pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1, 1 << 40, 1 << 61])
-def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
+def test_buckets_match_the_integer_formula(number: int) -> None:
     for each in (
         PairwiseHash(PRIME - 1, PRIME - 1, PRIME - 1),
         PairwiseHash.of("any"),
@@ -63,12 +63,12 @@ def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
     ):
         high, low = divmod(number, PRIME)
         expected = (each.high * high + each.low * low + each.offset) % PRIME % 1_000
-        # Independent of other numbers in the same array.
+        # The bucket of a number is independent of other numbers in the same array.
         for numbers in ([number], [number, 0], [number, 1 << 61]):
             assert each.buckets(np.array(numbers, np.int64), 1_000)[0] == expected
 
 
-def test_a_hash_is_read_back_from_json_or_rejected() -> None:
+def test_hash_round_trips_through_json() -> None:
     each = PairwiseHash.of("row 0")
     assert PairwiseHash.from_json(each.to_json()) == each
     assert each != PairwiseHash.of("row 1")
@@ -79,5 +79,5 @@ def test_a_hash_is_read_back_from_json_or_rejected() -> None:
         PairwiseHash.from_json({"high": 1})
 
 
-def test_no_numbers_have_no_buckets() -> None:
+def test_empty_input_has_no_buckets() -> None:
     assert PairwiseHash.of("none").buckets(np.zeros(0, np.int64), 10).shape == (0,)

@@ -26,11 +26,11 @@ from dpstream.randomizers.randomness import seeded_generator
         ),
     ],
 )
-def test_blocks_are_encrypted_as_the_standard_says(key: str, plain: str, encrypted: str) -> None:
+def test_blocks_match_the_aes_standard(key: str, plain: str, encrypted: str) -> None:
     assert encrypt(bytes.fromhex(key), bytes.fromhex(plain)).hex() == encrypted
 
 
-def test_what_is_encrypted_says_of_which_value_and_cells_the_answers_are() -> None:
+def test_input_blocks_contain_bit_and_cells() -> None:
     found = input_blocks(1, np.array([[0, 0x01020304]]))
     assert found.shape == (1, 2, 16)
     assert found.tobytes().hex() == (
@@ -47,7 +47,7 @@ def answer(key: NDArray[np.uint8], cell: int, bit: int, threshold: int) -> int:
 
 @pytest.mark.parametrize("cells", [1, 4, 7])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_answers_of_many_devices_are_those_of_each_by_itself(
+def test_batch_of_devices_matches_single_devices(
     cells: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, devices, threshold = seeded_generator(120, cells, slots), 40, 3 << 30
@@ -65,14 +65,14 @@ def test_answers_of_many_devices_are_those_of_each_by_itself(
     ]
     bits = PermanentBits(cells, threshold)
     assert bits.ones(keys, sets).tolist() == expected
-    # Independent of the batch size.
+    # The result is independent of the batch size.
     monkeypatch.setattr("dpstream.randomizers.permanent_bits._CHUNK_BYTES", 300)
     assert bits.ones(keys, sets).tolist() == expected
     assert bits.ones(keys[:0], sets[:0]).tolist() == [0] * cells
 
 
 @pytest.mark.parametrize("bit", [0, 1])
-def test_an_answer_is_reversed_by_smaller_words_alone(bit: int) -> None:
+def test_bit_is_flipped_if_its_word_is_below_the_threshold(bit: int) -> None:
     key = seeded_generator(122).integers(0, 256, (1, 32), dtype=np.uint8)
     block = input_blocks(bit, np.zeros(1, np.int64)).tobytes()
     word = int.from_bytes(encrypt(key.tobytes(), block)[:4], "little")
@@ -80,7 +80,7 @@ def test_an_answer_is_reversed_by_smaller_words_alone(bit: int) -> None:
         assert PermanentBits(1, threshold).ones(key, np.array([[bit]])).tolist() == [expected]
 
 
-def test_answers_are_flipped_with_the_threshold_probability() -> None:
+def test_bits_are_flipped_with_the_threshold_probability() -> None:
     devices, cells = 2_000, 8
     probability = 0.25
     bits = PermanentBits(cells, int(probability * (1 << 32)))

@@ -1,6 +1,6 @@
-"""Test fragments with a permanent backstop: what stays the same, and the cost in privacy.
+"""Test fragments with a permanent backstop: its consistency over time and its privacy loss.
 
-The losses of whole streams are compared with those of all possible reports of a bit.
+The losses of whole streams are compared with an enumeration of all possible reports of a bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpstream.randomizers.randomness import seeded_generator
 
 WORDS = 1 << 32
 EXACTLY = 1 << 200
-"""Odds of reports that are practically never reversed."""
+"""Odds of reports that are almost never flipped."""
 
 
 def law_of(
@@ -66,13 +66,13 @@ def sent(devices: Fragments, epoch: int, values: list[int], seed: int = 1) -> li
     return counts
 
 
-def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another() -> None:
+def test_backstop_depends_only_on_value_and_device() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), epochs=4, items=200, slots=1)
     devices = Fragments(law)
     devices.enroll(1, seeded_generator(131))
     first = sent(devices, 1, [5])
     assert sent(devices, 2, [5], seed=2) == first
-    # Cells with an unchanged bit are the same, the others have independent answers.
+    # Cells with an unchanged bit keep their answer; changed cells have independent answers.
     changed = sent(devices, 3, [9], seed=3)
     assert [cell for cell in range(200) if changed[cell] != first[cell]] in ([4], [8], [4, 8], [])
     restored = Fragments.restore(law, devices.state_arrays(), 3)
@@ -146,7 +146,7 @@ def test_local_losses_cover_all_possible_reports(
         if sum(a != b for a, b in zip(one, other, strict=True)) == 1
     )
     assert once <= law.local_epsilon / law.differing_bits * (1 + 1e-12)
-    # Of two items every bit that differs counts.
+    # Between two items, every differing bit counts.
     assert law.unchanged_epsilon == pytest.approx(2 * unchanged, rel=1e-12)
     assert law.changing_epsilon == pytest.approx(2 * bound, rel=1e-12)
     assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
@@ -157,15 +157,15 @@ def test_unchanged_value_costs_at_most_the_backstop() -> None:
     assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
     assert law.unchanged_epsilon <= law.limit_epsilon
     assert law.exposure(1) < law.exposure(8) < law.exposure(80) <= law.limit_epsilon / 2
-    # Changes are hidden by the reports alone.
+    # Only the noise of reports hides changes.
     assert law.changing_epsilon > 100_000
     assert law.local_epsilon == pytest.approx(2 * 8 * math.log(3))
 
 
-def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
-    """Exact law of all views: one user who differs at one epoch, reports that hide nothing.
+def test_permanent_backstops_do_not_bound_the_shuffled_loss() -> None:
+    """Enumerate all views of a user who differs at one epoch, with reports that hide nothing.
 
-    So the central epsilon relies on backstops of single epochs, but not on permanent ones.
+    So the central epsilon can rely on backstops of single epochs, but not on permanent ones.
     """
     law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
     assert law.backstop is not None
@@ -175,17 +175,17 @@ def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
     spent = float(divergence(seen, other, exponential(epsilon, rounded_up=True)))
     claimed = amplified_delta(of_randomized_response(law.backstop.loss, 2), 4, epsilon)
     assert claimed < 0.25 < spent
-    # The backstop is that of the user alone: the sums of the two epochs are equal, or not.
+    # Only the user's backstop is random: the sums of the two epochs are equal or differ.
     assert spent == pytest.approx(1 - math.exp(epsilon) * 2 * 0.25 * 0.75, rel=0.01)
 
 
 @pytest.mark.parametrize("reports", [1, 4])
-def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
+def test_central_epsilon_counts_only_the_reports(reports: int) -> None:
     law = calibrate(requested(reports=reports), 4, 10_000)
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
     assert amplified_delta(coin, 10_000, law.stream_epsilon, 4 * 2 * reports) <= 1e-6
-    # The minimum noise that allows this, and half of it, which is too little.
+    # Half of the calibrated noise is too little.
     half = of_randomized_response(math.log(2 * math.exp(law.odds.loss) + 1), 2)
     assert amplified_delta(half, 10_000, 1.0, 2 * reports) > 1e-5
     assert amplified_delta(half, 10_000, law.stream_epsilon, 4 * 2 * reports) > 1e-5
@@ -195,14 +195,14 @@ def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
 
 
 @pytest.mark.parametrize("reports", [1, 4])
-def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None:
+def test_epsilon_with_two_users_is_the_sum_of_local_losses(reports: int) -> None:
     law = calibrate(requested(reports=reports), 2, 2)
     assert epsilon_with(law, 2) <= 1.0
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
 
-def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so() -> None:
-    """The sum of four epochs rejects a standard deviation that assumes independence."""
+def test_intervals_of_sums_include_the_persistent_backstop_error() -> None:
+    """Errors of the sum of four epochs contradict a standard error that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
     participation = Participation.constant(epochs, users)
@@ -246,14 +246,16 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         ),
     ],
 )
-def test_inconsistent_input_is_rejected(parameters: dict[str, Any], message: str) -> None:
+def test_inconsistent_backstop_parameters_are_rejected(
+    parameters: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         FragmentsParameters(
             **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}
         )
 
 
-def test_a_single_epoch_has_nothing_that_could_last() -> None:
+def test_permanent_backstop_of_a_single_epoch_is_rejected() -> None:
     with pytest.raises(
         ValueError,
         match=(
@@ -263,7 +265,7 @@ def test_a_single_epoch_has_nothing_that_could_last() -> None:
         calibrate(requested(), 1, 100_000)
 
 
-def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
+def test_inconsistent_backstop_constants_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"expected a total of 2\^32"):
         law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
     with pytest.raises(ValueError, match="1 reports do not match the backstop"):
@@ -272,7 +274,7 @@ def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
         law_of(1, (3, 1), permanent=False)
 
 
-def test_devices_answer_with_their_own_key_despite_absences() -> None:
+def test_devices_keep_their_key_despite_absences() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
     devices = Fragments(law)
     devices.enroll(6, seeded_generator(136))

@@ -11,7 +11,7 @@ def plan(bits: int = 24, contributors: int = 1_000_000, messages: float = 6.5) -
     return plan_prefixes(bits, contributors, 1.0, 1e-6, messages)
 
 
-def test_noise_and_messages_are_those_of_the_levels() -> None:
+def test_plan_has_the_noise_and_messages_of_its_levels() -> None:
     planned = plan()
     rows = len(planned.levels)
     cells = sum(level.buckets for level in planned.levels)
@@ -22,7 +22,7 @@ def test_noise_and_messages_are_those_of_the_levels() -> None:
     assert found == (planned.smallest_found, planned.standard_error)
 
 
-def test_zipf_is_summarized_without_loss() -> None:
+def test_merged_zipf_ranks_keep_their_totals() -> None:
     ranks = np.arange(1, (1 << 18) + 1.0)
     shares = ranks**-1.1 / (ranks**-1.1).sum()
     skew = Skew.zipf(1.1, 1 << 18)

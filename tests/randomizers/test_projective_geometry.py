@@ -45,7 +45,7 @@ LARGE = [(2, 21), (3, 14), (7, 7), (11, 7), (37, 5), (101, 2), (503, 3)]
 ODDS = ComposedLaw((5, 2))
 
 BOUND = 1.05
-"""Factor on the variance, over that of the best local protocol for large domains."""
+"""Maximum variance, relative to that of the best local protocol for large domains."""
 
 
 def law_of(
@@ -82,7 +82,7 @@ def chosen(space: PointSpace, item: int, numbers: NDArray[np.uint32], inside: bo
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_numbers_and_points_are_one_to_one(order: int, coordinates: int) -> None:
+def test_points_and_their_numbers_are_one_to_one(order: int, coordinates: int) -> None:
     points = PointSpace(order, coordinates).points
     for vector_of in (word_vector, item_vector):
         vectors = [vector_of(number, order, coordinates) for number in range(points)]
@@ -95,7 +95,7 @@ def test_numbers_and_points_are_one_to_one(order: int, coordinates: int) -> None
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_every_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
+def test_each_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):
@@ -108,7 +108,7 @@ def test_every_point_inside_and_outside_is_chosen_once(order: int, coordinates: 
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_any_two_sets_meet_in_equally_many_words(order: int, coordinates: int) -> None:
+def test_any_two_sets_have_equally_many_common_points(order: int, coordinates: int) -> None:
     space, sets = PointSpace(order, coordinates), sets_of(order, coordinates)
     assert {len(own) for own in sets} == {space.hyperplane}
     met = {len(one & other) for one in sets for other in sets if one is not other}
@@ -117,7 +117,7 @@ def test_any_two_sets_meet_in_equally_many_words(order: int, coordinates: int) -
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_of_large_spaces_points_are_chosen_as_they_are_numbered(data: st.DataObject) -> None:
+def test_points_of_large_spaces_are_distinct_and_orthogonal(data: st.DataObject) -> None:
     order, coordinates = data.draw(st.sampled_from(LARGE))
     space = PointSpace(order, coordinates)
     item = data.draw(st.integers(0, space.points - 1))
@@ -132,7 +132,7 @@ def test_of_large_spaces_points_are_chosen_as_they_are_numbered(data: st.DataObj
         assert orthogonal(own, word_vector(word, order, coordinates), order) == inside
 
 
-def test_of_several_items_each_place_is_reported_on_equally_often() -> None:
+def test_each_slot_is_reported_equally_often() -> None:
     law, users = law_of(3, 3, slots=3, odds=ComposedLaw((10**30, 1))), 120_000
     words = reports(law, np.tile([5, 0, 9], (users, 1)), 7)
     sets = sets_of(3, 3)
@@ -162,7 +162,7 @@ def prefix_probabilities(held: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("held", range(9))
-def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
+def test_prefix_level_is_independent_of_the_item(held: int) -> None:
     law, users = prefix_law(), 200_000
     found = np.bincount(reports(law, np.full((users, 1), held), 20 + held), minlength=law.words)
     likely = prefix_probabilities(held)
@@ -185,9 +185,7 @@ def test_of_prefixes_a_level_is_drawn_whatever_is_held(held: int) -> None:
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 6.0, 64.0])
-def test_prefixes_are_extended_by_few_bits_at_a_time(
-    bits: int, lengths: list[int], epsilon: float
-) -> None:
+def test_prefix_lengths_increase_by_few_bits(bits: int, lengths: list[int], epsilon: float) -> None:
     law = calibrate(ProjectiveGeometryParameters(epsilon, Bits(bits)), 1, 10)
     assert law.prefixes is not None
     assert [level.length for level in law.prefixes.levels] == lengths
@@ -196,7 +194,7 @@ def test_prefixes_are_extended_by_few_bits_at_a_time(
     assert law.prefixes.cells <= law.words <= 1 << 22
     body = json.loads(json.dumps(law.to_json()))
     assert ProjectiveGeometryLaw.from_json(body) == law
-    with pytest.raises(ValueError, match="prefixes of"):
+    with pytest.raises(ValueError, match=r"expected 2\^\d+, the number of"):
         ProjectiveGeometryLaw.from_json({**body, "items": 7})
 
 
@@ -209,7 +207,7 @@ def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDAr
 
 @pytest.mark.parametrize(("order", "coordinates"), [(2, 3), (3, 3), (5, 2), (2, 4)])
 @pytest.mark.parametrize("slots", [1, 2])
-def test_probabilities_and_variance_are_those_of_all_words(
+def test_probabilities_and_variance_match_all_points(
     order: int, coordinates: int, slots: int
 ) -> None:
     law = law_of(order, coordinates, slots)
@@ -224,14 +222,14 @@ def test_probabilities_and_variance_are_those_of_all_words(
         else:
             assert elsewhere == inside
     if slots == 1:
-        # One user without the item: the estimate is 1 / (a - b) times a coin.
+        # For one user without the item, the estimate is a coin divided by a - b.
         coin = (1 - elsewhere) ** 2 * elsewhere + elsewhere**2 * (1 - elsewhere)
         assert relative_variance(law.space, ODDS) == coin / (held - elsewhere) ** 2
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("items", [10, 100, 1024, 1 << 16, 1 << 20])
-def test_the_variance_is_within_a_twentieth_of_the_best(epsilon: float, items: int) -> None:
+def test_variance_is_within_5_percent_of_the_best(epsilon: float, items: int) -> None:
     odds = optimal(1, epsilon)
     space = best_space(items, odds)
     assert float(relative_variance(space, odds)) <= BOUND * least_variance(epsilon)
@@ -239,7 +237,7 @@ def test_the_variance_is_within_a_twentieth_of_the_best(epsilon: float, items: i
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
-def test_in_a_large_space_the_best_prime_is_off_by_a_thirtieth_at_most(epsilon: float) -> None:
+def test_best_prime_costs_at_most_3_percent_in_a_large_space(epsilon: float) -> None:
     odds = optimal(1, epsilon)
     spaces = [
         PointSpace(order, next(k for k in (20, 12, 6, 4, 3, 2) if order**k < 1 << 21))
@@ -251,7 +249,7 @@ def test_in_a_large_space_the_best_prime_is_off_by_a_thirtieth_at_most(epsilon: 
 
 @pytest.mark.parametrize("items", [1, 2, 3, 5, 10, 200])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 20.0])
-def test_no_space_with_fewer_points_is_nearly_as_good(items: int, epsilon: float) -> None:
+def test_no_smaller_space_has_nearly_the_same_variance(items: int, epsilon: float) -> None:
     odds = optimal(1, epsilon)
     every = [
         (space, relative_variance(space, odds))
@@ -266,12 +264,12 @@ def test_no_space_with_fewer_points_is_nearly_as_good(items: int, epsilon: float
 
 
 def least_variance(epsilon: float) -> float:
-    """Return the variance of the count of a rare item, per user, minimized over local protocols."""
+    """Return the least variance per user of a rare item's count among local protocols."""
     return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
 
 
 def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) -> list[float]:
-    """Return exact deltas, over all neighbors and all values of the others."""
+    """Return the exact deltas for all neighbors and all values of other users."""
     own, other = law.odds.weights
     sets = sets_of(law.order, law.coordinates)
     total = sum(law.message_weights)
@@ -302,7 +300,7 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("order", "coordinates", "devices"), [(2, 3, 3), (3, 2, 4)])
-def test_shuffling_adds_at_least_the_stated_privacy(
+def test_exact_delta_is_at_most_the_shuffled_delta(
     order: int, coordinates: int, devices: int
 ) -> None:
     law = law_of(order, coordinates)
@@ -317,7 +315,7 @@ def test_shuffling_adds_at_least_the_stated_privacy(
         for each in (coin, of_any_randomizer(ODDS.loss)):
             assert exact <= amplified_delta(each, devices, epsilon)
         noticed |= exact > amplified_delta(twice, devices, epsilon)
-    assert noticed, "a coin hidden twice as well would not be noticed"
+    assert noticed, "twice as many clones would not be detected"
 
 
 def test_guarantee_states_local_and_shuffled_loss() -> None:
@@ -349,7 +347,7 @@ def test_guarantee_states_local_and_shuffled_loss() -> None:
     assert alone.if_shuffled is None
 
 
-def test_words_are_as_narrow_as_the_points_allow() -> None:
+def test_messages_use_the_narrowest_integer_type() -> None:
     sizes = {
         items: calibrate(
             ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10
@@ -377,12 +375,12 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
         ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],
 )
-def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_rejected_by_name(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProjectiveGeometryParameters(**{"epsilon": 1.0, "domain": ("a", "b", "c"), **changed})
 
 
-def test_how_much_is_drawn_depends_on_no_value() -> None:
+def test_number_of_draws_is_independent_of_the_value() -> None:
     law, left = law_of(3, 4), Counter[str]()
     for held in range(law.items + 1):
         devices, rng = ProjectiveGeometry(law), seeded_generator(91)

@@ -23,7 +23,7 @@ FALSE_ALARM = 1e-10
 
 
 class Scripted:
-    """Replace a generator: return the given words in order."""
+    """Generator that returns the given random integers in order."""
 
     def __init__(self, words: list[int]) -> None:
         self.words = words
@@ -45,7 +45,7 @@ class Scripted:
         return cast(np.random.Generator, self)
 
 
-def test_the_generator_is_aes_128_in_counter_mode() -> None:
+def test_generator_is_aes_128_in_counter_mode() -> None:
     # FIPS 197, appendix C.1: the block is the counter.
     key = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
     block = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -53,7 +53,7 @@ def test_the_generator_is_aes_128_in_counter_mode() -> None:
     assert words.astype("<u8").tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
 
 
-def test_a_key_of_another_length_is_rejected() -> None:
+def test_key_of_another_length_is_rejected() -> None:
     with pytest.raises(ValueError, match="31 bytes; expected 32"):
         keyed_generator(bytes(31))
     with pytest.raises(ValueError, match="33 bytes; expected 32"):
@@ -68,14 +68,14 @@ def test_cryptographic_generators_differ_and_seeded_ones_repeat() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
-def test_random_bits_has_the_length_asked_for(count: int) -> None:
+def test_random_bits_have_the_requested_length(count: int) -> None:
     bits = random_bits(seeded_generator(3), count)
     assert bits.dtype == np.uint8
     assert bits.shape == (count,)
     assert set(bits.tolist()) <= {0, 1}
 
 
-def test_random_bits_are_fair_and_all_of_them_are_used() -> None:
+def test_random_bits_are_fair_at_every_position() -> None:
     bits = random_bits(seeded_generator(4), 64 * 4000).reshape(-1, 64)
     ones = bits.sum(axis=0)
     assert min(stats.binomtest(int(one), len(bits)).pvalue for one in ones) > FALSE_ALARM / 64
@@ -94,11 +94,11 @@ def test_random_bits_are_fair_and_all_of_them_are_used() -> None:
         [1 << (9 * step) for step in range(40)],
     ],
 )
-def test_every_boundary_between_categories_is_exact(masses: list[int]) -> None:
-    """A draw is a function of one uniform integer; categories change exactly at the bounds.
+def test_categories_change_exactly_at_the_bounds(masses: list[int]) -> None:
+    """A draw is a function of one uniform integer that changes exactly at the bounds.
 
-    So a category has `scale * mass` of the `scale * total` integers that are accepted, and its
-    probability is exactly mass / total.
+    So a category has `scale * mass` of the `scale * total` accepted integers, and its probability
+    is exactly mass / total.
     """
     total = sum(masses)
     lower_words = -(-total.bit_length() // 64)
@@ -110,15 +110,15 @@ def test_every_boundary_between_categories_is_exact(masses: list[int]) -> None:
                 assert _draw(masses, value, lower_words) == category
 
 
-def test_a_draw_beyond_the_last_whole_multiple_is_repeated() -> None:
+def test_draw_beyond_the_last_multiple_is_repeated() -> None:
     leftover = [2**64 - 1] * 2
-    # 3 does not divide 2^128: the largest value is rejected, the next draw decides.
+    # 3 does not divide 2^128, so the largest value is rejected and the next draw decides.
     assert 2**128 % 3
     assert draw_categories([1, 2], 1, Scripted([*leftover, 0, 0]).generator()).tolist() == [0]
     assert draw_categories([1, 2], 1, Scripted([*leftover, 2**63, 0]).generator()).tolist() == [1]
 
 
-def test_categories_are_drawn_in_proportion() -> None:
+def test_categories_are_drawn_in_proportion_to_their_masses() -> None:
     masses = [5, 0, 1, 10, 4]
     counts = np.bincount(draw_categories(masses, 200_000, seeded_generator(5)), minlength=5)
     drawn = [0, 2, 3, 4]
@@ -149,7 +149,7 @@ def drawn_in_a_fork(draw: Callable[[], list[int]]) -> list[int]:
     return words
 
 
-def test_a_forked_child_draws_other_words_than_its_parent_and_its_siblings() -> None:
+def test_forked_children_draw_different_random_integers() -> None:
     generators = [cryptographic_generator() for _ in range(2)]
     for generator in generators:
         generator.integers(0, 1 << 32, 3, dtype=np.uint32)
@@ -178,7 +178,7 @@ def test_unreferenced_generator_is_dropped_from_fork_hook() -> None:
     assert len(_of_this_process()) <= before
 
 
-def test_a_seeded_generator_is_the_same_in_a_child() -> None:
+def test_seeded_generator_is_the_same_in_a_forked_child() -> None:
     generator = seeded_generator(1)
     child = drawn_in_a_fork(lambda: generator.integers(0, 1000, 8).tolist())
     assert child == generator.integers(0, 1000, 8).tolist()

@@ -30,20 +30,20 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
     ("changed", "message"),
     [
         ({"epsilon": 0}, "epsilon is 0; expected 0.001 to 10"),
-        ({"max_changes": -1}, "max_changes is -1; expected a whole number from 0 to"),
+        ({"max_changes": -1}, "max_changes is -1; expected an integer from 0 to"),
         ({"max_changes": 1.0}, "max_changes is 1.0"),
         ({"low": "a"}, "low is 'a'; expected a number"),
         ({"high": math.inf}, "high is inf; expected a number"),
         ({"low": True}, "low is True; expected a number"),
         ({"high": 0}, "high is 0; expected a number above low, 0"),
         ({"low": -1e308, "high": 1e308}, "high is 1e"),
-        ({"buckets": 1}, "buckets is 1; expected a whole number from 2 to 4,096"),
+        ({"buckets": 1}, "buckets is 1; expected an integer from 2 to 4,096"),
         ({"buckets": 4097}, "buckets is 4097"),
         ({"buckets": 16.0}, "buckets is 16.0"),
-        ({"initial": 80}, "initial is 80; expected low, 0, to below high, 80"),
+        ({"initial": 80}, "initial is 80; expected at least 0 and below 80"),
         ({"initial": -1}, "initial is -1"),
         ({"initial": math.nan}, "initial is nan; expected a number"),
-        ({"boosted": 5}, r"boosted is 5; expected a whole number from 1 to max_changes \+ 1, 4"),
+        ({"boosted": 5}, r"boosted is 5; expected an integer from 1 to 4 \(max_changes \+ 1"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
@@ -53,7 +53,7 @@ def test_invalid_job_parameters_are_rejected(changed: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(2, 1), (4, 2), (64, 6), (4096, 12)])
-def test_every_halving_has_a_level(buckets: int, levels: int) -> None:
+def test_tree_has_a_level_for_every_halving(buckets: int, levels: int) -> None:
     assert RangeValuesParameters(**{**GIVEN, "buckets": buckets}).levels == levels
 
 
@@ -61,28 +61,26 @@ def test_every_halving_has_a_level(buckets: int, levels: int) -> None:
     ("buckets", "nearest"),
     [(3, "2 or 4"), (5, "4 or 8"), (24, "16 or 32"), (63, "32 or 64"), (4095, "2048 or 4096")],
 )
-def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
-    buckets: int, nearest: str
-) -> None:
+def test_rejection_of_bucket_counts_suggests_powers_of_two(buckets: int, nearest: str) -> None:
     with pytest.raises(
         ValueError, match=f"is {buckets}; expected a power of two, such as {nearest}$"
     ):
         RangeValuesParameters(**{**GIVEN, "buckets": buckets})
 
 
-def test_a_law_has_a_level_for_every_halving_and_survives_json() -> None:
+def test_constants_have_every_level_and_round_trip_through_json() -> None:
     assert [level.items for level in LAW.levels] == [2, 4, 8, 16]
     assert LAW.buckets == 16
     assert LAW.last_epoch == EPOCHS
     assert RangeValuesLaw.from_json(json.loads(json.dumps(LAW.to_json()))) == LAW
 
 
-def test_no_more_is_spent_than_was_asked_for_on_any_level() -> None:
+def test_every_level_loses_at_most_epsilon() -> None:
     assert RangeValues(LAW).guarantee.epsilon == 2
     assert all(1.99 < level.booleans.loss <= 2 for level in LAW.levels)
 
 
-def test_boosts_may_be_set_for_all_levels() -> None:
+def test_number_of_boosts_can_be_set_for_all_levels() -> None:
     law = calibrate(RangeValuesParameters(**GIVEN, boosted=2), EPOCHS)
     assert {level.booleans.max_changes for level in law.levels} == {2}
     assert all(level.unboosted_share > 0 for level in law.levels)
@@ -107,12 +105,12 @@ def calibrated_for_longer() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("body", broken_laws())
-def test_fields_that_contradict_each_other_are_no_law(body: dict[str, Any]) -> None:
+def test_contradictory_constants_are_rejected(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a law of range_values"):
         RangeValuesLaw.from_json(body)
 
 
-def test_levels_are_drawn_in_proportion() -> None:
+def test_levels_are_drawn_in_proportion_to_their_weights() -> None:
     devices = RangeValues(LAW)
     devices.enroll(100_000, seeded_generator(1))
     level = devices.state_arrays()["level"]
@@ -126,7 +124,7 @@ def test_levels_are_drawn_in_proportion() -> None:
     assert stats.chisquare(seen[drawn], uniform).pvalue < FALSE_ALARM
 
 
-def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
+def test_level_reports_like_hadamard_values_over_its_nodes() -> None:
     only = RangeValuesLaw(LAW.levels[:3], (0, 0, 1))
     devices, nodes = RangeValues(only), HadamardValues(only.levels[2])
     devices.enroll(500, seeded_generator(1))

@@ -1,4 +1,4 @@
-"""Test that reserves for rounding are at least the possible loss."""
+"""Test that bounds on rounding errors are at least the possible errors."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Counted:
 
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 10**4, 10**8])
-def test_errors_of_sums_are_those_that_are_proven(terms: int) -> None:
-    """Higham's gamma: of products, and of their sum in any order."""
+def test_sum_errors_match_higham_bounds(terms: int) -> None:
+    """Higham's gamma bounds the error of products and of their sum in any order."""
     lost = terms * Fraction(rounding.UNIT)
     assert Fraction(rounding.of_sum(terms)) >= lost / (1 - lost)
     assert Fraction(1, 2**53) == rounding.UNIT
     assert 4 * np.finfo(np.float64).eps <= rounding.FUNCTION
 
 
-def test_no_term_takes_part_in_more_additions_than_are_counted() -> None:
+def test_terms_pass_through_at_most_the_counted_additions() -> None:
     for length in (*range(1, 70), 127, 128, 129, 1000):
         terms = np.array([Counted() for _ in range(length)], dtype=object)
         sums = rounding.running_sums(terms)
@@ -43,7 +43,7 @@ def test_no_term_takes_part_in_more_additions_than_are_counted() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.2, 2.0, 20.0])
-def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alpha: float) -> None:
+def test_divergence_includes_slack_and_rounding(alpha: float) -> None:
     slack, more = 0.01, 0.02
     likelier, less_likely = MASSES * (LOSSES > 0), MASSES * (LOSSES < 0)
     gained = likelier * np.expm1(more)
@@ -56,6 +56,6 @@ def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alph
     assert largest <= found <= largest + slack + more / order
 
 
-def test_masses_that_come_to_one_point_are_off_by_as_much_as_their_sum() -> None:
+def test_rounding_of_merged_masses_includes_their_sum() -> None:
     told = Losses(np.zeros(1_000), np.full(1_000, 1e-3), 0.0, 0.0, rounding=1e-9)
     assert on_grid(told, 0.1).rounding >= 1e-9 + rounding.of_sum(1_000)

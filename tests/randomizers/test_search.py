@@ -18,7 +18,7 @@ from dpstream.randomizers.search import (
 
 
 @given(st.floats(1e-2, 1e3), st.floats(1e-2, 1e3))
-def test_least_parameter_is_enough_and_hardly_above(needed: float, guess: float) -> None:
+def test_least_parameter_is_sufficient_and_minimal(needed: float, guess: float) -> None:
     tried: list[float] = []
 
     def loss(parameter: float) -> float:
@@ -30,17 +30,17 @@ def test_least_parameter_is_enough_and_hardly_above(needed: float, guess: float)
     assert found in tried
 
 
-def test_least_parameter_takes_losses_of_zero_and_infinity() -> None:
+def test_least_parameter_accepts_zero_and_infinite_losses() -> None:
     found = least_parameter(lambda noise: math.inf if noise < 7 else 0.0, 1e-6, 1.0)
     assert 7 <= found <= 7 * (1 + 3e-5)
     with pytest.raises(ValueError, match="noise of up to"):
         least_parameter(lambda noise: 1.0, 0.5, 1.0)
 
 
-def test_an_end_of_the_bracket_may_be_all_but_enough() -> None:
+def test_least_parameter_is_safe_next_to_the_end_of_the_bracket() -> None:
     guess = 55.0
     needed = math.nextafter(guess, math.inf)
-    assert math.exp(math.log(guess)) > needed, "its logarithm lies on the other side"
+    assert math.exp(math.log(guess)) > needed, "the rounded logarithm is on the other side"
     found = least_parameter(lambda noise: needed / noise, 1.0, guess)
     assert needed <= found <= needed * (1 + 3e-5)
 
@@ -61,12 +61,12 @@ def test_least_integer_is_exact_with_and_without_a_bound(low: int, above: int, s
     assert least_integer(lambda number: False, low, wanted) == wanted
 
 
-def test_least_integer_gives_up_where_nothing_is_enough() -> None:
+def test_least_integer_is_rejected_when_nothing_suffices() -> None:
     with pytest.raises(ValueError, match="numbers up to"):
         least_integer(lambda number: False, 0)
 
 
-def test_raised_values_grow_by_larger_and_larger_shares() -> None:
+def test_raised_values_grow_by_increasing_factors() -> None:
     assert raised(lambda value: value in (0.5, 1.0), 0.0, 0.5, growth=2) == 0.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5, growth=2) == 1.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5) == 1.6875

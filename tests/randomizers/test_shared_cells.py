@@ -1,4 +1,4 @@
-"""Test noise of cell codes: enough for every pair of sets of items, with little excess."""
+"""Test noise of cell codes: sufficient for every pair of item sets, with little excess."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import raised_cells
 
 DELTA = 1e-6
-# With four children of the root, two users with two items each may differ in everything below it.
+# With four children of the root, two sets of two items can differ in all levels below it.
 SMALL = [
     (Levels(6, (6,)), 1),
     (Levels(4, (2, 2)), 1),
@@ -44,28 +44,28 @@ def delta_of(noise: PoissonNoise, epsilon: float, up: int, down: int) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize(("code", "items"), SMALL)
-def test_every_pair_of_users_is_protected_and_the_worst_one_just_so(
+def test_noise_suffices_for_every_pair_and_is_nearly_minimal(
     code: AxisCode | Grid, items: int, epsilon: float
 ) -> None:
     noise = poisson_for_code(epsilon, DELTA, code.messages, code.shared, items)
     pairs = shifts(code, items)
     assert max(delta_of(noise, epsilon, *pair) for pair in pairs) <= DELTA
-    # Two items of the paper's tree never differ in as many cells both ways.
+    # In the paper's tree, two items never differ in the assumed number of cells in both directions.
     fewer = PoissonNoise(noise.mean * (0.8 if isinstance(code, KeptNodes) else 0.99))
     assert max(delta_of(fewer, epsilon, *pair) for pair in pairs) > DELTA
 
 
-def test_with_large_epsilon_the_noise_of_the_exchange_is_not_enough_for_leaving() -> None:
+def test_noise_for_replacing_items_does_not_suffice_for_removal() -> None:
     code = Levels(4, (2, 2))
     exchange = poisson_for_rows(4.0, DELTA, code.messages - code.shared)
     assert max(delta_of(exchange, 4.0, *pair) for pair in shifts(code, 1)) > 1.4 * DELTA
 
 
-def test_noise_without_shared_cells_is_that_of_rows() -> None:
+def test_noise_without_shared_cells_equals_that_of_rows() -> None:
     assert poisson_for_code(1.0, DELTA, 3, 0, items=2) == poisson_for_rows(1.0, DELTA, 3, items=2)
 
 
-def test_noise_with_shared_cells_is_less_than_that_of_all_messages() -> None:
+def test_noise_with_shared_cells_is_below_that_of_all_messages() -> None:
     for epsilon in (0.25, 1.0, 4.0):
         for messages in (2, 3, 6, 11):
             alone = poisson_for_code(epsilon, DELTA, messages, 1)
@@ -73,6 +73,6 @@ def test_noise_with_shared_cells_is_less_than_that_of_all_messages() -> None:
 
 
 @pytest.mark.parametrize("shared", [-1, 3])
-def test_not_all_messages_can_be_shared(shared: int) -> None:
-    with pytest.raises(ValueError, match=f"{shared} of 3 messages are shared"):
+def test_code_that_shares_all_messages_is_rejected(shared: int) -> None:
+    with pytest.raises(ValueError, match=f"shared is {shared} of 3 messages"):
         poisson_for_code(1.0, DELTA, 3, shared)

@@ -1,4 +1,4 @@
-"""Test cells shifted by messages: laws of the noise, losses, and their composition."""
+"""Test cells shifted by messages: noise distributions, losses and their composition."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ def frozen(noise: CellNoise) -> stats.rv_discrete:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
-def test_the_laws_are_those_of_scipy(noise: CellNoise) -> None:
+def test_noise_distributions_match_scipy(noise: CellNoise) -> None:
     law = frozen(noise)
     assert noise.mean == pytest.approx(law.mean(), rel=1e-12)
     assert noise.variance == pytest.approx(law.var(), rel=1e-12)
     low, high = noise.window(1e-20)
     counts = np.arange(low, high + 1)
     kept = law.logpmf(counts) > -46
-    # For large means it is scipy that loses digits.
+    # For large means, scipy is the less accurate one.
     weights = np.log(noise.weights(low, high)[0][kept])
     assert weights == pytest.approx(law.logpmf(counts)[kept], abs=1e-7, rel=1e-7)
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 @pytest.mark.parametrize("tail", [1e-3, 1e-9])
-def test_noise_leaves_its_window_at_most_as_often_as_stated(noise: CellNoise, tail: float) -> None:
+def test_noise_outside_the_window_is_within_its_bound(noise: CellNoise, tail: float) -> None:
     low, high = noise.window(tail)
     assert frozen(noise).cdf(low - 1) <= tail
     assert frozen(noise).sf(high) <= tail
@@ -78,7 +78,7 @@ def test_noise_leaves_its_window_at_most_as_often_as_stated(noise: CellNoise, ta
 
 @pytest.mark.parametrize("noise", NOISES[1:], ids=repr)
 @pytest.mark.parametrize("shift", [1, -1, 3, -3])
-def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: int) -> None:
+def test_losses_are_log_ratios_and_masses_sum_to_one(noise: CellNoise, shift: int) -> None:
     told = shifted_losses(noise, shift)
     assert told.masses.sum() + told.certain == pytest.approx(1, abs=1e-10)
     law = frozen(noise)
@@ -90,7 +90,7 @@ def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: 
 
 
 @pytest.mark.parametrize("noise", [PoissonNoise(42.7), NegativeBinomialNoise(40.0, 82.1)], ids=repr)
-def test_the_tails_that_are_left_out_count_as_certain_losses(noise: CellNoise) -> None:
+def test_omitted_tails_count_as_certain_losses(noise: CellNoise) -> None:
     tail = 2.0**-10
     low, high = noise.window(tail)
     left_out = frozen(noise).cdf(low - 1) + frozen(noise).sf(high)
@@ -108,7 +108,7 @@ PAIRS: list[list[ShiftedCells]] = [
 
 @pytest.mark.parametrize("parts", PAIRS, ids=repr)
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0])
-def test_delta_is_that_of_all_outcomes_never_below_and_hardly_above(
+def test_delta_of_all_outcomes_is_a_tight_upper_bound(
     parts: list[ShiftedCells], epsilon: float
 ) -> None:
     mirrored = [ShiftedCells(part.noise, -part.shift, part.cells) for part in parts]
@@ -120,7 +120,7 @@ def test_delta_is_that_of_all_outcomes_never_below_and_hardly_above(
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_epsilon_and_delta_are_inverse_functions(parts: list[ShiftedCells], epsilon: float) -> None:
     delta = delta_spent(parts, epsilon)
-    # Where some loss is certain, delta hardly depends on epsilon.
+    # If certain losses dominate, delta hardly depends on epsilon.
     assert delta_spent(parts, epsilon_spent(parts, delta)) <= delta * (1 + 1e-9)
     assert epsilon_spent(parts, delta) == pytest.approx(epsilon, rel=1e-4)
 
@@ -131,10 +131,10 @@ def test_epsilon_and_delta_are_inverse_functions(parts: list[ShiftedCells], epsi
     [(3, range(4)), (16, range(17)), (64, range(0, 65, 4)), (1024, (0, 1, 2, 16, 512, 1022, 1023))],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_shifts_in_mixed_directions_are_no_worse(
+def test_mixed_directions_are_no_worse_than_one_direction(
     last_epoch: int, ups: Sequence[int], epsilon: float
 ) -> None:
-    """Every-epoch counts rely on this: the worst case is one stream with all the messages."""
+    """Every-epoch counts rely on the worst case that one stream has all the messages."""
     noise = poisson_for_epochs(epsilon, 1e-6, last_epoch)
     for up in ups:
         parts = [
@@ -145,7 +145,7 @@ def test_shifts_in_mixed_directions_are_no_worse(
         assert delta_spent(parts, epsilon) <= 1e-6
 
 
-def test_more_cells_are_less_private_and_more_noise_is_more() -> None:
+def test_delta_grows_with_cells_and_shrinks_with_noise() -> None:
     def delta(mean: float, cells: int) -> float:
         return delta_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], 1.0)
 
@@ -154,8 +154,8 @@ def test_more_cells_are_less_private_and_more_noise_is_more() -> None:
 
 
 @pytest.mark.verify
-def test_the_smallest_deltas_are_not_lost_in_rounding() -> None:
-    """Bounded below by a convolution of losses rounded down: sums of positive numbers only."""
+def test_smallest_deltas_survive_rounding() -> None:
+    """The lower bound is a convolution of losses rounded down, with only positive terms."""
     noise, cells, width = PoissonNoise(900.0), 32, 2e-4
     told = shifted_losses(noise, 1)
     points = np.floor(told.losses / width).astype(np.int64)
@@ -171,8 +171,8 @@ def test_the_smallest_deltas_are_not_lost_in_rounding() -> None:
     assert 1e-12 < below < 5e-11
 
 
-def test_composing_thousands_of_cells_keeps_the_digits() -> None:
-    """Compared with a sum of independent losses, normal by the central limit theorem."""
+def test_composition_of_thousands_of_cells_is_accurate() -> None:
+    """Compare with a Gaussian sum of independent losses, by the central limit theorem."""
     cells, mean = 100_000, 2.0e6
     spent = delta_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], 1.0)
     spread = math.sqrt(cells / mean)
@@ -183,7 +183,7 @@ def test_composing_thousands_of_cells_keeps_the_digits() -> None:
 
 
 @pytest.mark.parametrize("guess", [1e-6, 42.0, 1e9])
-def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float) -> None:
+def test_least_mean_is_independent_of_the_initial_guess(guess: float) -> None:
     def parts(mean: float) -> list[ShiftedCells]:
         return [ShiftedCells(PoissonNoise(mean), 1, 3)]
 
@@ -197,7 +197,7 @@ def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float)
         (0.0, 1e-6, "epsilon is 0.0; expected a positive finite number"),
         (math.inf, 1e-6, "epsilon"),
         (math.nan, 1e-6, "epsilon"),
-        (1.0, 0.0, "delta is 0.0; expected 1e-12 to below 1"),
+        (1.0, 0.0, "delta is 0.0; expected at least 1e-12 and below 1"),
         (1.0, 1e-13, "delta"),
         (1.0, 1.0, "delta"),
     ],
@@ -207,10 +207,10 @@ def test_targets_out_of_range_are_rejected(epsilon: float, delta: float, complai
         least_mean(epsilon, delta, lambda mean: [ShiftedCells(PoissonNoise(mean), 1, 1)], 1.0)
 
 
-def test_noise_that_can_never_be_enough_is_rejected() -> None:
+def test_target_that_no_noise_reaches_is_rejected() -> None:
     with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
-    with pytest.raises(ValueError, match="cells shifted by"):
+    with pytest.raises(ValueError, match="expected a nonzero shift"):
         ShiftedCells(PoissonNoise(1.0), 0, 1)
     for corrupted in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="expected a positive finite number"):
@@ -220,7 +220,7 @@ def test_noise_that_can_never_be_enough_is_rejected() -> None:
 
 
 def test_table_tails_are_charged_to_delta() -> None:
-    """The worst case: two laws that meet the bound, each moved against the other."""
+    """In the worst case, two distributions attain the bound, each moved away from the other."""
     epsilon, delta, moved = 1.0, 0.1, 0.01
     p = np.array([delta, (1 - delta) * math.e / (1 + math.e), (1 - delta) / (1 + math.e)])
     q = np.array([0.0, p[1] / math.e, 1 - p[1] / math.e])
@@ -244,7 +244,7 @@ def laws(noise: CellNoise, shift: int) -> tuple[NDArray[np.float64], NDArray[np.
     return law.pmf(counts), law.pmf(counts - shift)
 
 
-def test_the_sum_over_all_outcomes_is_that_of_its_definition() -> None:
+def test_enumerated_delta_matches_its_definition() -> None:
     part = ShiftedCells(BinomialNoise(1, 0.25), 1, 2)
     chances = {0: 0.75, 1: 0.25}
     expected = 0.0

@@ -1,6 +1,6 @@
 """Test boosted value reports: messages of a device, and the distance between two streams.
 
-Devices whose dummies are added by the shuffle stage send real messages only.
+If the shuffler adds the dummies, devices send only real messages.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        # Always 3, the value, and 3 more or fewer for each of the first two changes.
+        # 3 messages, plus the value, plus or minus 3 for each of the first two changes.
         ((0, 1, 1, 0, 0, 1, 0), [3, 7, 4, 0, 3, 4, 3]),
         ((1, 0), [7, 0]),
-        # A change while absent counts, and is not boosted later.
+        # A change during absence counts and is never boosted.
         ((0, None, 1, 0, 1), [3, 0, 4, 0, 4]),
-        # A change that was reverted during its absence is unknown to the device.
+        # A device never knows of a change that was reverted during its absence.
         ((0, None, 0, 1), [3, 0, 3, 7]),
-        # Back with the same value it reports no change, and its next change is boosted.
+        # A device that returns with the same value reports no change; its next change is boosted.
         ((1, None, 1, 0), [7, 0, 4, 0]),
         ((None, 1, 0, 1), [0, 4, 0, 4]),
     ],
 )
-def test_worked_examples(values: tuple[int | None, ...], expected: list[int]) -> None:
+def test_worked_examples_send_the_expected_messages(
+    values: tuple[int | None, ...], expected: list[int]
+) -> None:
     assert sent(without_dummies(max_changes=2, boost=3), values) == expected
 
 
-def test_without_a_boost_values_are_sent_as_they_are() -> None:
+def test_messages_equal_values_without_a_boost() -> None:
     assert sent(without_dummies(0, 0), (0, 1, None, 1, 0)) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize(("max_changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
-def test_no_two_streams_differ_more_than_the_noise_is_sized_on(
-    max_changes: int, boost: int
-) -> None:
-    """Differences of any two, with any silences, are weakly majorized by the stated shifts."""
+def test_streams_differ_by_at_most_the_assumed_shifts(max_changes: int, boost: int) -> None:
+    """Differences of two streams, with any absences, are weakly majorized by the assumed shifts."""
     last_epoch = 5
     law = without_dummies(max_changes, boost, last_epoch)
     stated = BoostedReports(last_epoch, max_changes, boost).shifts
@@ -94,12 +94,12 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(
             largest = np.sort(np.abs(one - other))[::-1].cumsum()
             assert (largest <= bound).all()
             attained = np.maximum(attained, largest)
-    # The largest of all shifts is attained.
+    # Some pair of streams attains the largest shift.
     assert attained[0] == bound[0]
 
 
 @pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
-def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
+def test_dummies_have_the_distribution_of_the_noise(kind: Any) -> None:
     law = calibrate(ShuffledCountsParameters(1.0, DELTA, dummies=kind), 1, minimum=20)
     contributors, draws = 30, 4_000
     noise = law.noise
@@ -129,21 +129,21 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"boost": 2}, "max_changes"),
         (
             {"calibration": "rigorous"},
-            ("which requires a boost. Remove calibration, or set `max_changes`"),
+            ("which requires a boost. Remove 'calibration' or set 'max_changes'"),
         ),
         ({"calibration": "assumed"}, "expected 'rigorous' or 'exact'"),
         (
             {"max_changes": 4, "boost": 0, "calibration": "rigorous"},
-            ("which requires a boost. Remove calibration, or set `max_changes`"),
+            ("which requires a boost. Remove 'calibration' or set 'max_changes'"),
         ),
         (
             {"max_changes": 4, "calibration": "exact"},
-            ("boosted counts have no known exact calibration. Set calibration: rigorous"),
+            ("calibration is 'exact', which requires boost 0. Set 'calibration: rigorous'"),
         ),
         ({"max_changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
         (
             {"max_changes": 2, "domain": ("a", "b")},
-            "a cell for every item.* Set `cells: count_min`",
+            "a cell for every item.* Set 'cells: count_min'",
         ),
         ({"max_changes": 0}, "max_changes is 0"),
         ({"max_changes": 2, "boost": -1}, "boost is -1"),
@@ -157,9 +157,7 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"messages_per_user": True}, "messages_per_user"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_rejected(
-    parameters: dict[str, Any], problem: str
-) -> None:
+def test_contradictory_parameters_are_rejected(parameters: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, **parameters})
 
@@ -174,7 +172,7 @@ def test_parameters_that_contradict_each_other_are_rejected(
         ({"dummies": "negative_binomial"}, 64, 0, 183.8, "exact"),
     ],
 )
-def test_jobs_get_the_noise_of_the_reference(
+def test_calibrated_noise_matches_the_reference(
     parameters: dict[str, Any], last_epoch: int, boost: int, mean: float, basis: str
 ) -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, **parameters)
@@ -196,22 +194,22 @@ def test_jobs_get_the_noise_of_the_reference(
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
-def test_minimum_contributors_spend_epsilon_and_half_more() -> None:
+def test_half_of_the_minimum_contributors_have_a_larger_epsilon() -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
     law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0
     assert 1.3 < epsilon_with(law, 500) < 2.0
 
 
-def test_jobs_that_ask_for_too_many_messages_are_rejected() -> None:
-    """If the boost is not fixed, it is reduced instead."""
+def test_job_that_needs_too_many_messages_is_rejected() -> None:
+    """If the boost is not set, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
         requested = ShuffledCountsParameters(1.0, DELTA, max_changes=4, **more)
         return calibrate(requested, 170, minimum=28_785)
 
     free = law()
-    # 170 x (3 + 1) and 3 real ones, and 170 x 7,119 / 28,785 dummies.
+    # 170 x (3 + 1) + 3 real messages and 170 x 7,119 / 28,785 dummies.
     assert free.messages == pytest.approx(683 + 42.0, abs=0.1)
     frugal = law(messages_per_user=600)
     assert frugal.boost == 2
@@ -240,7 +238,7 @@ def test_jobs_that_ask_for_too_many_messages_are_rejected() -> None:
         {"noise": {}},
     ],
 )
-def test_laws_that_contradict_themselves_are_rejected(change: dict[str, Any]) -> None:
+def test_contradictory_constants_are_rejected(change: dict[str, Any]) -> None:
     body = without_dummies(2, 3).to_json()
     assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
     with pytest.raises(ValueError, match="not a law of shuffled_counts"):

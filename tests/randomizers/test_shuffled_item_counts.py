@@ -1,6 +1,6 @@
-"""Test shuffled item counts over time: messages of a device, and the law.
+"""Test shuffled item counts over time: messages of a device, and calibrated constants.
 
-Devices whose dummies are added by the shuffle stage send real messages only.
+If the shuffler adds the dummies, devices send only real messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STAGE = CellNoiseLaw("shuffle", 100.0, 1)
 
 
 def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledItemCountsLaw:
-    """One bucket per item: word i is item i + 1, and word i + 3 means that it was left."""
+    """Use one bucket per item: message i means item i + 1, and i + 3 that it was left."""
     left = STAGE if boost else None
     return ShuffledItemCountsLaw(last_epoch, 3, 1.0, DELTA, changes, boost, 3, STAGE, left)
 
@@ -48,12 +48,12 @@ def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]
 
 
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
+def test_streams_differ_by_at_most_the_assumed_shifts(changes: int, boost: int) -> None:
     last_epoch = 3
     law = without_dummies(changes, boost, last_epoch)
     reports = ItemReports(last_epoch, changes, boost, 0.0)
     streams = [sent(law, items) for items in product(range(4), repeat=last_epoch)]
-    # Stated shifts, the largest first, are at least the actual ones.
+    # The assumed shifts, in descending order, are at least the actual shifts.
     bounds = [
         sorted((n for n, epochs in stated.items() for _ in range(epochs)), reverse=True)
         for stated in (reports.plus, reports.minus)
@@ -74,13 +74,13 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
                 assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
 
 
-def test_law_rejects_a_boost_when_items_share_buckets() -> None:
+def test_boost_is_rejected_when_items_share_buckets() -> None:
     law = without_dummies(2, 2)
     with pytest.raises(ValueError, match="boost is 2; expected 0 for items that share buckets"):
         replace(law, buckets=2)
 
 
-def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
+def test_dummies_are_uniform_over_messages_of_each_kind() -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
     law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
@@ -95,7 +95,7 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
     assert len(written_out(none_present)) == 0
 
 
-def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_charged_for_the_actual_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     charged: list[tuple[CellNoiseLaw, int]] = []
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration.check_tables",
@@ -112,11 +112,11 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
     [
         (
             {"max_changes": 2},
-            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
+            ("a domain with 'max_changes' requires a cell for every item"),
         ),
         (
             {"max_changes": 2, "calibration": "rigorous"},
-            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
+            ("a domain with 'max_changes' requires a cell for every item"),
         ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),
@@ -140,16 +140,14 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_parameters_that_contradict_each_other_are_rejected(
-    parameters: dict[str, Any], problem: str
-) -> None:
+def test_contradictory_parameters_are_rejected(parameters: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": ITEMS, **parameters})
 
 
 @pytest.mark.verify
-def test_as_many_buckets_are_taken_as_messages_allow() -> None:
-    """The reference has 62 with 158 messages: of 10,000 items, per item."""
+def test_buckets_are_the_most_that_messages_allow() -> None:
+    """The reference has 62 buckets for 10,000 items with 158 messages per user."""
     items = tuple(map(str, range(10_000)))
 
     def law(messages: float) -> ShuffledItemCountsLaw:

@@ -1,4 +1,4 @@
-"""Test shuffled counts of numbers over time: the words of a value, the law, the parameters."""
+"""Test shuffled counts of numbers over time: messages of a value, constants and parameters."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
 
 
 def test_value_raises_its_ancestors_while_present() -> None:
-    """The root is 0, its children 1 to 4, the values 5 to 12."""
+    """The root is cell 0, its children are cells 1 to 4, and values are cells 5 to 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
     assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]
     assert law.words == law.message_format.distinct == 13
 
 
 @pytest.mark.parametrize(("values", "word_bytes"), [(255, 1), (256, 2)])
-def test_words_are_as_wide_as_the_last_cell_needs(values: int, word_bytes: int) -> None:
+def test_message_width_fits_the_last_cell(values: int, word_bytes: int) -> None:
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(values, (values,)), 1.0, DELTA, 0, 0, STAGE, None)
     assert law.message_format.dtype.itemsize == word_bytes
     assert sent(law, values) == [[0, values]]
 
 
-def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
-    """The children are 0 to 3, the values 4 to 11; 12 more for a value that was left."""
+def test_boosted_change_is_sent_on_every_level_but_the_root() -> None:
+    """Children are cells 0 to 3, values cells 4 to 11; cells of left values start at 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 2, 1, STAGE, STAGE)
     first, second, third, *_ = sent(law, 5, 8, 1)
     assert first == [2, 2, 8, 8]
@@ -60,7 +60,7 @@ def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"max_changes": 1, "boost": 2}])
-def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str, Any]) -> None:
+def test_dummies_are_uniform_over_cells_of_each_kind(parameters: dict[str, Any]) -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
     law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
@@ -81,8 +81,6 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
         ({"dummies": "negative_binomial"}, "poisson dummies"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_rejected(
-    parameters: dict[str, Any], problem: str
-) -> None:
+def test_contradictory_parameters_are_rejected(parameters: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": HOURS, **parameters})

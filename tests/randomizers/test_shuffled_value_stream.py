@@ -37,7 +37,7 @@ def steps(
     present: NDArray[np.bool_] | None = None,
     seed: int = 1,
 ) -> NDArray[np.int64]:
-    """Return the messages for values (epochs, devices), in steps; 0 for absent devices."""
+    """Return messages in steps, shape (epochs, devices) like `values`; 0 for absent devices."""
     devices, rng = ShuffledValueStream(law), seeded_generator(seed)
     devices.enroll(values.shape[1], rng)
     sent = np.zeros(values.shape, np.int64)
@@ -57,7 +57,7 @@ def steps(
     ("max_changes", "boost", "decay", "squared_norm_budget", "deviation", "planned"),
     [(4, 3.05, 0.43, 110.39, 88.8, 28.5), (6, 2.39, 0.36, 105.12, 86.6, 32.2)],
 )
-def test_golden_numbers(
+def test_calibrated_constants_match_golden_values(
     max_changes: int,
     boost: float,
     decay: float,
@@ -73,28 +73,28 @@ def test_golden_numbers(
     assert np.sqrt(variances.mean()) * best.deviation / 256 == pytest.approx(planned, abs=0.05)
 
 
-def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
-    """Two streams differ by 2 sqrt(R), and that costs epsilon and delta."""
+def test_noise_is_calibrated_to_the_norm_budget() -> None:
+    """Two streams at a distance of 2 sqrt(R) have the loss epsilon and delta."""
     for law in (LAW, DYADIC):
         distance = 2 * np.sqrt(law.squared_norm_budget)
         assert normal_delta(law.epsilon, law.deviation / distance) <= law.delta
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
 
-def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
+def test_omitted_table_mass_above_the_reserve_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration.FOR_TABLES", 1e-40
     )
     with pytest.raises(
-        ValueError, match=("requires noise with a finer distribution than is available")
+        ValueError, match=("requires a more precise noise distribution than is available")
     ):
         calibrate(ASKED, 170, 100)
 
 
 def test_valid_streams_never_exhaust_the_norm_budget() -> None:
-    """All streams of 8 epochs with at most 2 changes: each message is 256 u, rounded."""
+    """Enumerate all streams of 8 epochs with at most 2 changes; each message is 256 u, rounded."""
     law = DYADIC
     streams = np.array(list(product((0, 1), repeat=8)), np.int8)
     made = np.abs(np.diff(streams, axis=1, prepend=0)).sum(axis=1)
@@ -108,13 +108,11 @@ def test_valid_streams_never_exhaust_the_norm_budget() -> None:
         assert (np.abs(sent[epoch] - exact) < 1).all()
     spent = np.square(sent).sum(axis=0).max()
     assert spent <= law.squared_norm_budget
-    assert law.squared_norm_budget < 1.02 * spent, (
-        "the formula is close to what the worst stream spends"
-    )
+    assert law.squared_norm_budget < 1.02 * spent, "the worst stream spends almost the whole budget"
 
 
 @pytest.mark.parametrize("law", [LAW, DYADIC], ids=["students", "dyadic"])
-def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> None:
+def test_no_stream_spends_more_than_the_norm_budget(law: ShuffledValueStreamLaw) -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(0, 2, (law.last_epoch, 400)).astype(np.int8)
     values[:, :100] = np.arange(law.last_epoch)[:, None] % 2
@@ -123,7 +121,7 @@ def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> No
     assert np.square(steps(law, values, present)).sum(axis=0).max() <= law.squared_norm_budget
 
 
-def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
+def test_norm_budget_clips_a_device_that_would_exceed_it() -> None:
     law = replace(DYADIC, squared_norm_budget=100_000)
     values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
     sent = steps(law, values)
@@ -140,7 +138,7 @@ def test_exhausted_norm_budget_sends_only_zeros() -> None:
     assert (sent[1:] == 0).all()
 
 
-def test_rounding_is_right_on_average() -> None:
+def test_rounding_is_unbiased() -> None:
     law = replace(LAW, max_changes=4)
     values = np.zeros((4, 40_000), np.int8)
     values[1:] = 1
@@ -151,10 +149,10 @@ def test_rounding_is_right_on_average() -> None:
         assert set(np.unique(sent[epoch])) <= {int(exact), int(exact) + 1}
         error = (sent[epoch].mean() - exact) / np.sqrt(share * (1 - share) / values.shape[1])
         assert abs(error) < 7
-    assert np.ptp(sent[0]) == 0, "on the lattice nothing is rounded"
+    assert np.ptp(sent[0]) == 0, "multiples of 1/256 are not rounded"
 
 
-def test_changes_that_are_not_boosted_are_followed() -> None:
+def test_changes_without_a_boost_are_tracked() -> None:
     values = np.array([[1], [0], [1], [1]], np.int8)
     np.testing.assert_array_equal(
         steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]
@@ -173,7 +171,7 @@ def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
     assert (words[:, 0].astype(int) - ZERO).tolist() == [-128, 384]
 
 
-def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
+def test_released_sum_is_messages_plus_noise() -> None:
     words = np.array([[ZERO + 3], [ZERO - 1], [ZERO]], np.uint16)
     counts = np.array([5, 2, 9], np.uint32)
     noise = LAW.noise.draw(seeded_generator(3))
@@ -183,12 +181,12 @@ def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
         assert released.tolist() == [[SUM_ZERO + total + noise]]
 
 
-def test_words_that_no_device_sends_are_rejected() -> None:
+def test_messages_out_of_range_are_rejected() -> None:
     most = DYADIC.most
     assert most == 384
     DYADIC.check_messages(8, np.array([[ZERO - most], [ZERO + most]], np.uint16))
     for word in (ZERO - most - 1, ZERO + most + 1, 0, 2**16 - 1):
-        with pytest.raises(ValueError, match=f"word {word} at epoch 1"):
+        with pytest.raises(ValueError, match=f"message {word} at epoch 1"):
             DYADIC.check_messages(1, np.array([[ZERO], [word]], np.uint16))
     for epoch in (0, 9):
         with pytest.raises(ValueError, match="expected 1 to 8"):
@@ -197,7 +195,7 @@ def test_words_that_no_device_sends_are_rejected() -> None:
 
 def test_too_many_messages_are_rejected() -> None:
     assert calibrate(replace(ASKED, messages_per_user=20), 20, 100).last_epoch == 20
-    with pytest.raises(ValueError, match="20 epochs; messages_per_user is 19"):
+    with pytest.raises(ValueError, match="messages_per_user is 19; expected at least 20"):
         calibrate(replace(ASKED, messages_per_user=19), 20, 100)
 
 
@@ -220,7 +218,7 @@ def test_too_many_messages_are_rejected() -> None:
     ],
     ids=str,
 )
-def test_constants_that_contradict_each_other_are_rejected(wrong: dict[str, object]) -> None:
+def test_contradictory_constants_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"expected|is out of range"):
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
 
@@ -230,12 +228,12 @@ def test_largest_boost_fits_the_message_type() -> None:
     assert ZERO + law.most == np.iinfo(law.message_format.dtype).max
     with pytest.raises(
         ValueError,
-        match=r"boost 127\.49.* or decay .* is out of range",
+        match=r"boost is 127\.49.* and decay is .*; expected boost 0 to 127\.49",
     ):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
 
 
-def test_a_clock_of_another_law_is_rejected() -> None:
+def test_norm_budget_of_another_job_is_rejected() -> None:
     devices = ShuffledValueStream(DYADIC)
     devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}

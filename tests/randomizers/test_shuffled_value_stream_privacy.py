@@ -1,9 +1,9 @@
-"""Test the loss of noisy sums between two streams, from the table of the noise.
+"""Test the loss of noisy sums between two streams, computed from the noise table.
 
 For every stream, and every reaction to published values, the squares of a device's messages sum to
-at most its squared-norm budget; so the contributions of two of its streams to the sums differ by at
-most twice its root. The loss of that is computed here: of one epoch exactly, in integers; of
-several by summing the products of all outcomes.
+at most its squared-norm budget. So the contributions of two streams to the sums differ by at most
+twice the root of the budget. The loss at that distance is computed exactly, in integers, for one
+epoch, and by summing the products of all outcomes for several epochs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
 )
 
 KERNEL = Kernel(1.0, 0.25)
-"""Stream whose words of the first epochs all lie on the lattice: no random rounding."""
+"""Change kernel whose first messages are multiples of 1/256, so that nothing is rounded."""
 
-# A table for larger noise takes a while.
+# Tables for larger noise take long to compute.
 CASES = [
     (8.0, 1e-2),
     pytest.param(4.0, 1e-3, marks=pytest.mark.verify),
@@ -45,7 +45,7 @@ CASES = [
 ]
 
 REACH = 9
-"""Deviations; the tail beyond has a probability below 2^-61, and counts as certain loss."""
+"""Standard deviations; the tail beyond has probability below 2^-61 and counts as certain loss."""
 BEYOND = Fraction(1, 1 << 61)
 
 
@@ -55,7 +55,7 @@ def law_of(epochs: int, epsilon: float, delta: float) -> ShuffledValueStreamLaw:
 
 
 def farthest(law: ShuffledValueStreamLaw) -> int:
-    """Return the maximum difference of two streams' words at an epoch, if equal at all others."""
+    """Return the maximum difference of two streams' messages at the only epoch that differs."""
     return math.isqrt(4 * law.squared_norm_budget)
 
 
@@ -64,14 +64,14 @@ def weights(noise: NormalNoise) -> tuple[int, ...]:
     most = REACH * noise.deviation
     above = [noise.bound(number) for number in range(most + 1)]
     assert (1 << 128) - above[most] < 2**127 * BEYOND
-    # Symmetric, like the table except for its last entries.
+    # The weights are symmetric, and so is the table except for its last entries.
     assert [noise.bound(-1), noise.bound(-3)] == [2**128 - above[0], 2**128 - above[2]]
     right = np.diff(np.array(above, object)).tolist()
     return (*right[::-1], 2 * above[0] - 2**128, *right)
 
 
 def exact_delta(noise: NormalNoise, shift: int, factor: Fraction) -> Fraction:
-    """Return the largest P(outcomes) - factor Q(outcomes) of one sum: the noise, and it shifted."""
+    """Return the largest P(outcomes) - factor Q(outcomes) of one sum, where Q is P shifted."""
     held = weights(noise)
     excess = (
         factor.denominator * of_one - factor.numerator * of_other
@@ -82,7 +82,7 @@ def exact_delta(noise: NormalNoise, shift: int, factor: Fraction) -> Fraction:
 
 
 class Sums:
-    """Noisy sums: P, Q, and the largest P(outcomes) - factor Q(outcomes) for any factor."""
+    """Distributions P and Q of a noisy sum, with their deltas for any factor."""
 
     def __init__(self, noise: NormalNoise, shift: int) -> None:
         held = np.array([weight / 2**128 for weight in weights(noise)])
@@ -107,7 +107,7 @@ class Sums:
 
 
 def delta_of(noise: NormalNoise, shifts: tuple[int, ...], epsilon: float) -> float:
-    """Return delta over all outcomes of the sums of as many epochs as shifts; at most three."""
+    """Return delta over all outcomes of the sums, one per shift (at most three)."""
     *earlier, last = (Sums(noise, abs(shift)) for shift in shifts)
     one, other, told = np.ones(1), np.ones(1), len(shifts) * float(BEYOND)
     for sums in earlier[1:]:
@@ -132,7 +132,7 @@ def words(law: ShuffledValueStreamLaw, values: NDArray[np.int8]) -> NDArray[np.i
 
 
 def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]]:
-    """Return possible differences of two streams over all epochs; sizes only, by symmetry."""
+    """Return the possible absolute differences of two streams' messages over all epochs."""
     streams = np.array(list(product((0, 1), repeat=epochs)), np.int8)
     sent = words(law, streams.T).T
     found = {tuple(np.abs(one - other).tolist()) for one, other in combinations(sent, 2)}
@@ -142,9 +142,7 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
-    epsilon: float, delta: float
-) -> None:
+def test_loss_at_the_largest_distance_is_at_most_stated(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     factor = exponential(epsilon, rounded_up=False)
     assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)
@@ -160,7 +158,7 @@ def test_no_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: 
     lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
     assert len(lost) == 4
     assert max(lost) <= delta
-    assert max(lost) > delta / 1000, "some tell streams apart"
+    assert max(lost) > delta / 1000, "some pairs of streams have a loss"
 
 
 @pytest.mark.verify
@@ -172,11 +170,11 @@ def test_no_streams_of_three_epochs_exceed_the_stated_loss() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: float) -> None:
+def test_adaptive_streams_gain_nothing(epsilon: float, delta: float) -> None:
     """The first sum determines the distance of the second sums, within the remaining budgets.
 
-    However the squared-norm budgets are divided, two epochs lose what one does that spends all of
-    them.
+    However the squared-norm budgets are divided, two epochs lose as much as one epoch that spends
+    the whole budgets.
     """
     law = law_of(2, epsilon, delta)
     far, found = farthest(law), []
@@ -214,10 +212,10 @@ def test_fastest_spending_stream_is_capped_by_norm_budget() -> None:
         np.testing.assert_array_equal(
             devices.state_arrays()["left"], law.squared_norm_budget - spent
         )
-    assert spent.max() > 0.9 * law.squared_norm_budget, "some come near it"
+    assert spent.max() > 0.9 * law.squared_norm_budget, "some devices spend almost the whole budget"
 
 
-def test_noise_that_two_epochs_share_would_be_noticed() -> None:
+def test_noise_shared_by_two_epochs_is_detected() -> None:
     law = law_of(2, 4.0, 1e-3)
     shifts = max(differences(law, 2))
     assert shifts[0] != shifts[1]

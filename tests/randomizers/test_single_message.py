@@ -29,7 +29,7 @@ def law_of(response: Response, slots: int = 1, items: int = 3) -> SingleMessageL
     return SingleMessageLaw(items, slots, response, 10, 3, ComposedLaw((5, 2)), 1.0, 0.1, 1.0)
 
 
-def test_bits_are_reversed_independently() -> None:
+def test_bits_are_flipped_independently() -> None:
     law, users = law_of("rappor", slots=2), 200_000
     devices, rng = SingleMessage(law), seeded_generator(81)
     devices.enroll(users, rng)
@@ -40,7 +40,7 @@ def test_bits_are_reversed_independently() -> None:
     assert stats.chisquare(found, expected).pvalue > FALSE_ALARM
 
 
-def test_many_bits_are_packed_in_order() -> None:
+def test_bits_are_packed_in_order() -> None:
     law = SingleMessageLaw(20, 3, "rappor", 10, 1, ComposedLaw((10**30, 1)), 1.0, 0.1, 1.0)
     devices, rng = SingleMessage(law), seeded_generator(82)
     devices.enroll(3, rng)
@@ -57,7 +57,7 @@ def test_many_bits_are_packed_in_order() -> None:
         (20, "randomized_response", 1),
     ],
 )
-def test_the_local_loss_is_as_large_as_shuffling_allows(
+def test_local_loss_is_the_largest_that_shuffling_allows(
     contributors: int, response: Response, slots: int
 ) -> None:
     law = calibrate(SingleMessageParameters(1.0, 1e-6, LABELS, slots, response), 1, contributors)
@@ -78,7 +78,7 @@ def test_the_local_loss_is_as_large_as_shuffling_allows(
 @pytest.mark.parametrize(
     ("response", "slots"), [("randomized_response", 1), ("rappor", 1), ("rappor", 3)]
 )
-def test_a_message_loses_no_more_than_was_computed_with(response: Response, slots: int) -> None:
+def test_message_loses_at_most_the_calibrated_local_loss(response: Response, slots: int) -> None:
     for epsilon in (0.5, 0.9, 1.0):
         law = calibrate(SingleMessageParameters(epsilon, 1e-6, LABELS, slots, response), 1, 300)
         computed = most_local_loss(epsilon, 1e-6, 300, lambda loss: coins(response, loss, slots, 3))
@@ -86,7 +86,7 @@ def test_a_message_loses_no_more_than_was_computed_with(response: Response, slot
 
 
 def test_the_more_accurate_response_is_chosen() -> None:
-    """Symbols for few items; bits once most symbols would be false."""
+    """Symbols are chosen for few items, and bits once most symbols would be false."""
     few, many = (
         calibrate(SingleMessageParameters(1.0, 1e-6, tuple(map(str, range(n)))), 1, 10_000)
         for n in (3, 2000)
@@ -95,7 +95,7 @@ def test_the_more_accurate_response_is_chosen() -> None:
     assert calibrate(SingleMessageParameters(1.0, 1e-6, LABELS, 2), 1, 100).response == "rappor"
 
 
-def test_all_epochs_together_spend_what_is_stated() -> None:
+def test_stream_epsilon_covers_all_epochs() -> None:
     parameters = SingleMessageParameters(1.0, 1e-6, LABELS)
     once, often = calibrate(parameters, 1, 10_000), calibrate(parameters, 10, 10_000)
     assert once.stream_epsilon == once.epsilon == often.epsilon == 1.0
@@ -110,22 +110,26 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
         ({"items": 4}, "items is 4"),
         (
             {"items": 2, "response": "randomized_response"},
-            ("randomized_response supports one item per user, not"),
+            ("expected 1 for response 'randomized_response'"),
         ),
         ({"response": "coin"}, "response is 'coin'"),
-        ({"domain": tuple(map(str, range(5000))), "response": "rappor"}, "at most 4,096 items"),
-        ({"domain": tuple(map(str, range(5000))), "items": 2}, "at most 4,096 items"),
+        (
+            {"domain": tuple(map(str, range(5000))), "response": "rappor"},
+            "at most 4,096 for response 'rappor'",
+        ),
+        (
+            {"domain": tuple(map(str, range(5000))), "items": 2},
+            "at most 4,096 for response 'rappor'",
+        ),
     ],
 )
-def test_parameters_that_are_not_allowed_are_named(
-    changed: dict[str, object], message: str
-) -> None:
+def test_invalid_parameters_are_rejected_by_name(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SingleMessageParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": LABELS, **changed})  # type: ignore[arg-type]
 
 
-def test_the_bound_of_rappor_is_for_messages_about_a_single_item() -> None:
-    """Two sets of several items differ in more bits than two items do."""
+def test_rappor_bound_is_used_only_for_single_items() -> None:
+    """Sets of several items can differ in more bits than two items."""
     of_one, of_several = (coins("rappor", 0.5, slots, 10) for slots in (1, 2))
     assert of_one == [of_any_randomizer(0.5), of_rappor(0.5)]
     assert of_several == [of_any_randomizer(0.5)]

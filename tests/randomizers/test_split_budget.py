@@ -1,4 +1,4 @@
-"""Test the split budget: an equal share for every epoch, and all of it for the stream."""
+"""Test the split budget: epsilon of the stream, divided equally among the epochs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dpstream.randomizers.composed import ComposedLaw
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])
 @pytest.mark.parametrize("last_epoch", [1, 3, 7, 256, 1000])
-def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
+def test_losses_of_all_epochs_sum_to_at_most_epsilon(
     epsilon: float, last_epoch: int, exponential_below: Callable[[float], Fraction]
 ) -> None:
     law = calibrate(SplitBudgetParameters(epsilon), last_epoch)
     kept, reversed_ = law.response.weights
-    # exponential_below lies within 2^-400 of the true value.
+    # exponential_below is within 2^-400 of the true value.
     assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
     assert law.loss == SplitBudget(law).guarantee.epsilon == epsilon
     assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
 
 
-def test_bad_parameters_laws_and_states_are_rejected() -> None:
+def test_invalid_parameters_constants_and_states_are_rejected() -> None:
     with pytest.raises(ValueError, match="epsilon is 0; expected 1e-06 to 64"):
         SplitBudgetParameters(0)
     for last_epoch in (0, (1 << 20) + 1):

@@ -1,8 +1,8 @@
-"""Test properties shared by all of accounting: rejected targets and monotonicity.
+"""Test properties of all accounting functions: rejected targets and monotonicity.
 
-`ANSWERS` lists every function that answers for an epsilon or a delta. It rejects invalid targets,
-or states that there is no guarantee; and for a smaller target it never finds less noise, or a
-smaller loss.
+The tables below list every function with a parameter epsilon or delta. Each function rejects
+invalid targets. For a smaller target it never returns less noise, nor a smaller epsilon for a
+smaller delta.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ LOSS_FOR: dict[str, Callable[[float, float], float]] = {
         whole_streams.local_loss_of_streams(epsilon, delta, 10**4)
     ),
 }
-"""Functions that return a single device's loss, smaller for smaller epsilon and delta."""
+"""Functions that return a device's local loss, which is smaller for smaller epsilon or delta."""
 
 EPSILON_FOR: dict[str, Callable[[float], float]] = {
     "amplification.amplified_epsilon": lambda delta: amplification.amplified_epsilon(
@@ -135,15 +135,15 @@ EPSILON_FOR: dict[str, Callable[[float], float]] = {
 }
 
 OF_NO_DELTA = {"charges.composed_epsilon": 2.0}
-"""Answers for a delta of 0, which other functions reject."""
+"""Results for a delta of 0, which other functions reject."""
 
 ELSEWHERE = {
-    # Predicts the accuracy of the calibrations listed here.
+    # It predicts the accuracy of calibrations that are tested here.
     "prefix_levels.plan_prefixes",
-    # Searches used by others that are listed here.
+    # Functions that are tested here use these searches.
     "clustered_noise.fewest_dummies",
     "directions.least_mean_either_way",
-    # Targets themselves, and the charges alongside them.
+    # These functions only check targets and tables.
     "shifted_noise.check_target",
     "table_distances.check_tables",
 }
@@ -162,7 +162,7 @@ def told_a_delta() -> Iterator[str]:
                 yield f"{found.name}.{name}"
 
 
-def test_whatever_is_told_a_delta_is_looked_at() -> None:
+def test_every_function_with_a_delta_is_tested() -> None:
     assert set(told_a_delta()) == {*NOISE_FOR, *LOSS_FOR, *EPSILON_FOR, *ELSEWHERE}
 
 
@@ -178,7 +178,7 @@ def test_invalid_targets_are_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EPSILON_FOR)
-def test_invalid_deltas_promise_nothing(name: str) -> None:
+def test_invalid_deltas_are_rejected(name: str) -> None:
     for delta in (*NO_DELTA, 1.0):
         if delta == 0 and name in OF_NO_DELTA:
             assert EPSILON_FOR[name](0.0) == pytest.approx(OF_NO_DELTA[name], rel=1e-9)
@@ -188,7 +188,7 @@ def test_invalid_deltas_promise_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*NOISE_FOR, *LOSS_FOR])
-def test_a_smaller_target_never_takes_less_noise(name: str) -> None:
+def test_noise_grows_as_the_target_shrinks(name: str) -> None:
     sign = 1 if name in NOISE_FOR else -1
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
     requested = sign * answer(2.0, 1e-3)
@@ -197,6 +197,6 @@ def test_a_smaller_target_never_takes_less_noise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EPSILON_FOR)
-def test_a_smaller_delta_never_goes_with_a_smaller_epsilon(name: str) -> None:
+def test_epsilon_grows_as_delta_shrinks(name: str) -> None:
     answer = EPSILON_FOR[name]
     assert 0 < answer(1e-6) < answer(1e-9)

@@ -1,4 +1,4 @@
-"""Test value_stream's parts: constants, symbols, draws and what symbols follow."""
+"""Test the parts of value_stream: constants, symbols, draws and tracked changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FALSE_ALARM = 1e-12
 
 
 class Told:
-    """Replace a generator: return exactly the given random words."""
+    """Generator that returns exactly the given random integers."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self.words = list(words)
@@ -62,13 +62,13 @@ class Told:
         (8.0, 2.7429448, 0.0992790, 0.0030445),
     ],
 )
-def test_constants_of_an_epsilon(
+def test_calibrated_constants_match_golden_values(
     epsilon: float, gain: float, noise: float, beginning: float
 ) -> None:
     law = calibrate(ValueStreamParameters(epsilon, 2), 64)
     assert best_threshold(epsilon) == pytest.approx(gain, abs=6e-8)
     assert law.gain == pytest.approx(gain, abs=1e-6)
-    assert law.theta == pytest.approx(law.gain, rel=1e-12), "the gain is its own best goal"
+    assert law.theta == pytest.approx(law.gain, rel=1e-12), "the gain equals theta"
     assert law.probability_of_noise == pytest.approx(noise, abs=1e-6)
     assert law.beginning == pytest.approx(beginning, abs=1e-6)
     assert epsilon - 2e-6 < law.loss <= epsilon
@@ -84,7 +84,7 @@ def test_constants_of_an_epsilon(
         (1024, 4, (7.45, 0.662), 739.372852, 740.952915, 0.02967116, None, None),
     ],
 )
-def test_clocks_and_variances_of_a_kernel(
+def test_kernel_budgets_and_variances_match_golden_values(
     epochs: int,
     changes: int,
     kernel: tuple[float, float],
@@ -115,10 +115,8 @@ def test_clocks_and_variances_of_a_kernel(
         *[(1024, 16, 18.36), (4096, 1, 9.43), (4096, 4, 14.98), (4096, 16, 23.63)],
     ],
 )
-def test_the_best_kernel_has_the_errors_of_the_table(
-    epochs: int, changes: int, error: float
-) -> None:
-    """RMSE over the square root of the users at epsilon 1; the reserve costs up to .6 %."""
+def test_best_kernel_has_the_expected_errors(epochs: int, changes: int, error: float) -> None:
+    """RMSE divided by the square root of the users at epsilon 1; the reserve costs up to 0.6 %."""
     kernel = best_kernel(epochs, changes)
     law = calibrate(ValueStreamParameters(1.0, changes), epochs)
     planned = math.sqrt(law.squared_norm_budget * kernel.variances(epochs).mean()) / law.gain
@@ -131,8 +129,8 @@ class Unlimited(Histories):
 
 
 @pytest.mark.parametrize(("epochs", "changes"), [(5, 1), (7, 3), (9, 2), (6, 9)])
-def test_no_stream_runs_a_clock_beyond_what_it_is_made_for(epochs: int, changes: int) -> None:
-    """Enumerate all streams: clipping never affects a device that is always present."""
+def test_no_stream_exceeds_the_norm_budget(epochs: int, changes: int) -> None:
+    """Enumerate all streams; clipping never affects a device that is always present."""
     law = law_with(Kernel(1.3, 0.4), ValueStreamParameters(1.0, changes), epochs)
     streams = np.arange(1 << epochs)
     histories = Unlimited(law, len(streams))
@@ -141,10 +139,10 @@ def test_no_stream_runs_a_clock_beyond_what_it_is_made_for(epochs: int, changes:
     left = histories.state_arrays()["left"].min()
     assert left >= law.reserve * (1 - 1e-12)
     if changes == 1:
-        assert left == pytest.approx(law.reserve), "one runs it down"
+        assert left == pytest.approx(law.reserve), "one stream spends all but the reserve"
 
 
-def test_the_distribution_function_is_right_and_the_same_everywhere() -> None:
+def test_distribution_function_is_accurate_and_reproducible() -> None:
     points = np.linspace(LEAST, MOST, 4001)
     expected = np.array([float(mpmath.ncdf(point)) for point in points.tolist()])
     found = distribution_function(points)
@@ -152,7 +150,7 @@ def test_the_distribution_function_is_right_and_the_same_everywhere() -> None:
     assert distribution_function(np.array([-9.0, 9.0])).tolist() == [found[0], found[-1]]
     assert found[-1] == pytest.approx(1.0, abs=1e-15)
     assert found.max() <= 1
-    # Bit by bit: a device elsewhere draws the same symbols from the same words.
+    # Results are compared exactly, since all devices must draw the same symbols.
     pinned = distribution_function(np.array([-4.7, -1.03, 0.4, 2.9])).tolist()
     assert [each.hex() for each in pinned] == [
         "0x1.5d2ecebcbe1d0p-20",
@@ -162,7 +160,7 @@ def test_the_distribution_function_is_right_and_the_same_everywhere() -> None:
     ]
 
 
-def test_letters_are_standard_normal_to_the_last_digits() -> None:
+def test_symbol_weights_are_standard_normal() -> None:
     assert sum(weights()) == 1 << 62
     assert weights() == weights()[::-1]
     for moment, expected in ((2, 1), (4, 3), (6, 15)):
@@ -170,8 +168,8 @@ def test_letters_are_standard_normal_to_the_last_digits() -> None:
         assert float(Fraction(total, 8**moment << 62)) == pytest.approx(expected, rel=1e-14)
 
 
-def test_every_letter_has_as_many_words_as_its_weight() -> None:
-    """Checked at both ends of every symbol's range, hence for all words between."""
+def test_each_symbol_has_its_weight_in_random_integers() -> None:
+    """Checked at both ends of every symbol's range, hence for all integers between."""
     first = 0
     for symbol, weight in zip(SYMBOLS.tolist(), weights(), strict=True):
         ends = np.array([first << 2, (first + weight << 2) - 1], np.uint64)
@@ -180,7 +178,7 @@ def test_every_letter_has_as_many_words_as_its_weight() -> None:
     assert first == 1 << 62
 
 
-def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
+def test_each_tail_symbol_has_its_weight_in_random_integers() -> None:
     first, shift = 0, 65 - tail_box().bit_length()
     for symbol, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
         ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)
@@ -194,7 +192,7 @@ def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
 
 
 @pytest.mark.parametrize("step", [0.7, -0.7, 3.5, -0.02])
-def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> None:
+def test_tilted_symbols_have_their_exact_probabilities(step: float) -> None:
     draws = 400_000
     same = np.ones(draws)
     moved, left, goal = 1.0, 20.0, 2.5
@@ -233,44 +231,44 @@ def place_of(symbol: int) -> int:
     return sum(weights()[: symbol + 72]) << 2
 
 
-def test_words_decide_by_all_their_64_bits() -> None:
-    """A client that compares shorter numbers would draw other symbols."""
+def test_draws_compare_all_64_bits() -> None:
+    """A client that compares fewer bits would draw other symbols."""
     body = (1 << 64) - 1
     bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero / bound * 2**64)
     assert draw_told([body, place_of(0), threshold - 1]) == 0
     again = [body, body, place_of(16), place_of(-16), 0, 0]
     assert draw_told([body, place_of(0), threshold, *again]) == 16
-    # For small shares the last bits matter, too.
+    # For small probabilities the last bits matter, too.
     bound_below, of_zero_below = reach(np.array([-4.0, -6.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero_below / bound_below * 2**64)
     assert threshold % 2048
     assert draw_told([body, place_of(0), threshold - 1], moved=-6.0) == 0
     assert draw_told([body, place_of(0), threshold, *again], moved=-6.0) == 16
-    # The tail, from the same words: the choice between them has 64 bits, too.
+    # The choice between body and tail also uses 64 bits.
     box = tail_box() / 2**62
     choice = math.floor(box / (box + bound) * 2**64)
     assert draw_told([choice - 1, 0, 0]) == 33
     assert draw_told([choice - 1, 0, 0], step=-0.5) == -33
-    assert draw_told([choice, place_of(40), 0, *again]) == 16, "none of the body"
+    assert draw_told([choice, place_of(40), 0, *again]) == 16, "no symbol of the body"
     assert draw_told([choice, place_of(-40), 0]) == -40
-    # There acceptance is compared with 1.
+    # In the tail the bound is 1.
     (of_tail,) = reach(np.array([0.5 * 33 / 8]), np.array([9.0]), 2.0)
     threshold = math.floor(of_tail * 2**64)
     assert draw_told([choice - 1, 0, threshold - 1]) == 33
     assert draw_told([choice - 1, 0, threshold, *again]) == 16
-    # Proposals in the box of the tail that are no symbols.
+    # Some positions in the tail box select no symbol.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
-def test_rounds_have_twice_as_many_tries_and_the_first_accepted_one_is_taken() -> None:
+def test_rounds_double_tries_and_use_the_first_accepted_one() -> None:
     never = [(1 << 64) - 1] * 4
     places = [place_of(symbol) for symbol in (1, 2, 3, 4)]
     rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]
     assert draw_told([*rejected, *never, *places, never[0], never[0], 0, 0]) == 3
 
 
-def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:
+def test_devices_at_the_floor_draw_from_the_base_distribution() -> None:
     assert reach(np.array([-60.0]), np.array([1.0]), 2.0)[0] == FLOOR
     base = tilts_of_symbols(np.array([0.5]), np.array([-60.0]), np.array([1.0]), 2.0)
     assert base == pytest.approx(1.0, abs=1e-12)
@@ -299,7 +297,7 @@ def test_laws_round_trip_through_json_and_reject_invalid_constants() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "changes"), [(0.0, 1), (11.0, 1), ("1", 1), (True, 1), (1.0, 0), (1.0, 2.0)]
 )
-def test_parameters_that_are_rejected(epsilon: float, changes: int) -> None:
+def test_invalid_parameters_are_rejected(epsilon: float, changes: int) -> None:
     with pytest.raises(ValueError, match=r"is .*; expected"):
         ValueStreamParameters(epsilon, changes)
 
@@ -307,7 +305,7 @@ def test_parameters_that_are_rejected(epsilon: float, changes: int) -> None:
 @pytest.mark.parametrize("epochs", range(1, 9))
 @pytest.mark.parametrize("changes", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("rounding", [0.0, 0.25])
-def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
+def test_norm_budget_equals_that_of_the_worst_stream(
     epochs: int, changes: int, rounding: float
 ) -> None:
     kernel = Kernel(boost=3.05, decay=0.43)
@@ -344,7 +342,7 @@ def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
         assert np.array_equal(array, called.state_arrays()[name]), name
 
 
-def test_known_changes_of_absent_devices_are_followed() -> None:
+def test_known_changes_of_absent_devices_are_tracked() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, absent = Histories(law, 1), Histories(law, 1)
     none_present = np.zeros(1, np.bool_)
@@ -361,7 +359,7 @@ def test_known_changes_of_absent_devices_are_followed() -> None:
     assert [law.squared_norm_budget - 0.25 - pull**2 for pull in pulls] == pytest.approx(left)
 
 
-def test_what_is_left_of_changes_decays_while_nothing_is_heard() -> None:
+def test_tracked_changes_decay_during_absence() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     one, other = Histories(law, 2), Histories(law, 2)
     values, symbols = np.array([1, 0]), np.zeros(2, np.int16)
@@ -377,8 +375,8 @@ def test_what_is_left_of_changes_decays_while_nothing_is_heard() -> None:
         )
 
 
-def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
-    """E z = g u / r for all streams, and the variance is 1."""
+def test_mean_symbol_is_the_gain_times_the_tracked_value() -> None:
+    """E z = g u / r for all streams, and the variance of z is 1."""
     law = calibrate(ValueStreamParameters(2.0, 2), 32)
     count = 200_000
     devices, rng = ValueStream(law), seeded_generator(3)
@@ -399,11 +397,11 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
         assert abs(symbols.var() - 1) < 0.03
     assert np.abs(law.gain * pulls / math.sqrt(law.squared_norm_budget)).max() > 30 / math.sqrt(
         count
-    ), "power"
-    assert made > law.max_changes, "also past what is boosted"
+    ), "the test has power"
+    assert made > law.max_changes, "also after the boosted changes"
 
 
-def test_a_state_of_another_law_is_rejected() -> None:
+def test_state_of_another_job_is_rejected() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     devices = ValueStream(law)
     devices.enroll(3, seeded_generator(1))

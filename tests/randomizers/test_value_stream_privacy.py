@@ -1,4 +1,4 @@
-"""Test value_stream's guarantee on the code of devices: all outputs, and the worst streams."""
+"""Test value_stream's guarantee with the code of devices: all outputs, and the worst streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESERVE = 1.5**2 / 40
 
 
 def largest_sum_of_squares(epochs: int, changes: int) -> float:
-    """Return the largest sum of u^2 over streams with that many epochs and boosted changes."""
+    """Return the largest sum of u^2 over streams with these numbers of epochs and changes."""
     largest = 0.0
     for stream in product((0, 1), repeat=epochs):
         followed, before, made, squares = 0.0, 0, 0, 0.0
@@ -46,7 +46,7 @@ def law_at_epsilon_itself(epochs: int, changes: int, epsilon: float) -> ValueStr
 
 
 class Paths(Histories):
-    """Devices that have sent every possible sequence of symbols, ready to draw the next."""
+    """Devices that have sent every possible sequence of symbols, and draw the next one."""
 
     def __init__(self, law: ValueStreamLaw, devices: int) -> None:
         super().__init__(law, devices)
@@ -76,9 +76,9 @@ class Paths(Histories):
 
 
 def likelihoods(law: ValueStreamLaw, stream: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return likelihoods of all sequences of symbols relative to input-independent devices.
+    """Return the likelihoods of all symbol sequences relative to input-independent devices.
 
-    Shape (145^epochs,).
+    The result has shape (145^epochs,).
     """
     paths = Paths(law, 1)
     for epoch, value in enumerate(stream, start=1):
@@ -103,7 +103,7 @@ def largest_loss(law: ValueStreamLaw) -> float:
 @pytest.mark.parametrize(
     ("changes", "epsilon", "golden"), [(2, 1.0, 0.99999914), (2, 4.0, 3.9999705), (1, 1.0, None)]
 )
-def test_no_output_of_two_epochs_tells_more_than_epsilon(
+def test_no_output_of_two_epochs_exceeds_epsilon(
     changes: int, epsilon: float, golden: float | None
 ) -> None:
     loss = largest_loss(law_at_epsilon_itself(2, changes, epsilon))
@@ -116,22 +116,22 @@ def test_no_output_of_two_epochs_tells_more_than_epsilon(
 @pytest.mark.verify
 @pytest.mark.parametrize("changes", [1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_no_output_of_three_epochs_tells_more_than_epsilon(changes: int, epsilon: float) -> None:
+def test_no_output_of_three_epochs_exceeds_epsilon(changes: int, epsilon: float) -> None:
     assert epsilon - 1e-4 < largest_loss(law_at_epsilon_itself(3, changes, epsilon)) <= epsilon
 
 
-def test_what_is_deployed_keeps_something_for_rounding() -> None:
+def test_deployed_loss_leaves_a_reserve_for_rounding() -> None:
     parameters = ValueStreamParameters(1.0, 2)
     law = law_of_budget(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
     assert largest_loss(law) == pytest.approx(0.99999814, abs=1e-8)
     assert law.loss < 1
 
 
-# Written independently, so that it can be mutated: psi from another library, another lattice.
+# An independent implementation that can be mutated, with psi from scipy and a variable lattice.
 
 
 def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -> float:
-    """Return the loss of 3 epochs, 2 changes, epsilon 1, with symbols in multiples of step."""
+    """Return the loss for 3 epochs, 2 changes and epsilon 1, on multiples of `step`."""
     law = law_at_epsilon_itself(3, 2, 1.0)
     places = np.arange(-round(9 / step), round(9 / step) + 1) * step
     base = np.exp(-(places**2) / 2)
@@ -164,22 +164,22 @@ def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -
     return float(np.log(most / least).max())
 
 
-def test_a_coarser_lattice_would_lose_more() -> None:
+def test_coarser_lattice_has_a_larger_loss() -> None:
     assert loss_on_a_lattice(0.25) == pytest.approx(1.0000072, abs=2e-7)
 
 
 @pytest.mark.verify
-def test_reimplemented_lattice_loses_what_devices_do() -> None:
+def test_reimplemented_lattice_has_the_loss_of_devices() -> None:
     expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 
 
-def test_without_a_reserve_or_without_the_sum_of_letters_more_is_lost() -> None:
+def test_loss_exceeds_epsilon_without_reserve_or_symbol_sums() -> None:
     assert loss_on_a_lattice(0.25, reserve=False) > 1.01
     assert loss_on_a_lattice(0.25, sums=False) > 1.01
 
 
-# Long streams, far past their changes, with their most revealing symbols.
+# Long streams, far beyond their changes, with the most revealing symbols.
 
 DEVICES, EPOCHS = 100, 170
 
@@ -219,13 +219,13 @@ def extremes(law: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]) -> t
 
 
 def bounds(law: ValueStreamLaw) -> tuple[float, float]:
-    """Return m, and m e^epsilon for the loss before rounding."""
+    """Return m and m e^epsilon, with the epsilon before rounding."""
     noise = law.probability_of_noise
     return noise, noise + (1 - noise) / law.beginning
 
 
 @pytest.mark.parametrize("choose", [up, down])
-def test_no_stream_leaves_the_bounds_however_often_it_changes(
+def test_likelihoods_stay_within_the_bounds_for_any_changes(
     deployed: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]
 ) -> None:
     least, most = extremes(deployed, choose)
@@ -235,7 +235,7 @@ def test_no_stream_leaves_the_bounds_however_often_it_changes(
         assert most > 0.99 * high, "the bound is attained"
 
 
-def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueStreamLaw) -> None:
+def test_likelihoods_stay_within_the_bounds_for_adaptive_streams(deployed: ValueStreamLaw) -> None:
     low, high = bounds(deployed)
     for sign in (1, -1):
         histories = Histories(deployed, DEVICES)
@@ -250,17 +250,17 @@ def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueS
 
 
 class WithoutReserve(Histories):
-    """Mutation: u may use up the whole squared-norm budget."""
+    """Mutation in which u can use up the whole squared-norm budget."""
 
     def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.sqrt(squared_norm_budget) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("kind", [Histories, WithoutReserve])
-def test_the_clip_is_what_makes_it_unconditional(
+def test_clipping_bounds_the_loss_unconditionally(
     deployed: ValueStreamLaw, kind: type[Histories]
 ) -> None:
-    """One change that alone would exhaust budgets, of many lengths, and what follows it."""
+    """Test single changes of many sizes that would exhaust the budget, and later epochs."""
     _, high = bounds(deployed)
     most = 0.0
     for share in np.linspace(0.5, 1, 50):
@@ -275,8 +275,8 @@ def test_the_clip_is_what_makes_it_unconditional(
         assert most > high * 1.001
 
 
-def test_theta_of_another_clock_is_rejected_or_loses_more(deployed: ValueStreamLaw) -> None:
-    """theta r taken from the sum of u^2 without the reserve: fewer devices reach the goal."""
+def test_theta_without_the_reserve_is_rejected_or_loses_more(deployed: ValueStreamLaw) -> None:
+    """With theta r from the sum of u^2 without the reserve, fewer devices reach the goal."""
     shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)
     theta = goal / math.sqrt(deployed.squared_norm_budget)
@@ -286,7 +286,7 @@ def test_theta_of_another_clock_is_rejected_or_loses_more(deployed: ValueStreamL
 
 
 def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
-    """Return a law with uncalibrated constants that devices still accept."""
+    """Return uncalibrated constants that devices still accept."""
     least = (law.boost + 0.5) ** 2 / 40
     changes: tuple[dict[str, Any], ...] = (
         *({"theta": theta} for theta in (1e-9, law.theta / 4)),
@@ -308,8 +308,8 @@ def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
 
 
 @pytest.mark.parametrize("epsilon", thinned([0.25, 4.0], 2))
-def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float) -> None:
-    """Constants may be arbitrary: devices enforce the budgets, and compute the loss from them."""
+def test_forged_constants_never_lose_more_than_epsilon(epsilon: float) -> None:
+    """Devices enforce the budgets of arbitrary constants, and compute the loss from them."""
     for law in forged(calibrate(ValueStreamParameters(epsilon, 2), 2)):
         assert largest_loss(law) <= law.loss <= law.epsilon
     for law in forged(calibrate(ValueStreamParameters(epsilon, 2), EPOCHS)):
@@ -320,13 +320,13 @@ def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float
 
 
 @pytest.mark.parametrize("change", [{"theta": 3.0}, {"theta": 1e300}, {"noise": 1}])
-def test_constants_that_lose_more_than_they_state_are_rejected(
+def test_constants_that_understate_the_loss_are_rejected(
     deployed: ValueStreamLaw, change: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match="loss is"):
         replace(deployed, **change)
 
 
-def test_devices_that_are_noise_tell_nothing(deployed: ValueStreamLaw) -> None:
+def test_input_independent_devices_reveal_nothing(deployed: ValueStreamLaw) -> None:
     with pytest.raises(ValueError, match="loss"):
         replace(deployed, noise=deployed.noise * 99 // 100)

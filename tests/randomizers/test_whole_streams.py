@@ -1,4 +1,4 @@
-"""Test streams that are charged once: the users covered, and the lower bound on their number."""
+"""Test streams that are charged once, and the lower bound on the number of covered users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.randomizers.accounting.whole_streams import (
 )
 
 
-def test_what_is_charged_is_one_message_whatever_the_number_of_epochs() -> None:
+def test_stream_is_charged_like_a_single_message() -> None:
     charged = charged_once(1.0, 100_000, 1e-6)
     assert charged.epsilon == pytest.approx(0.01528, abs=5.1e-6)
     assert (charged.delta, charged.others, charged.throughout) == (1e-6, 1.0, 100_000)
@@ -29,23 +29,23 @@ def test_few_contributors_are_charged_the_local_loss(throughout: int) -> None:
     assert (charged.epsilon, charged.delta, charged.others) == (1.0, 0.0, 1.0)
 
 
-def test_where_shuffling_adds_nothing_the_local_loss_is_charged_and_no_delta() -> None:
+def test_local_loss_without_delta_is_charged_when_smaller() -> None:
     charged = charged_once(1.0, throughout=2, delta=1e-12)
     assert (charged.epsilon, charged.delta) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("users", [10**4, 10**5])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
-def test_the_local_loss_is_the_inverse(epsilon: float, users: int) -> None:
+def test_local_loss_inverts_the_shuffled_epsilon(epsilon: float, users: int) -> None:
     loss = local_loss_of_streams(epsilon, 1e-6, users)
     assert epsilon_of_streams(loss, users, 1e-6) <= epsilon * (1 + 2e-6)
     assert amplified_delta(of_any_randomizer(loss * 1.0001), users, epsilon) > 1e-6
 
 
-def test_stated_minimum_is_a_lower_bound() -> None:
+def test_number_of_present_devices_is_a_lower_bound() -> None:
     """Enumerate every way in which the devices of two producers can be absent."""
     enrolled = {b"a": 2, b"b": 1}
-    for absences in product(product([0, 1], repeat=3), repeat=3):  # by epoch, by device
+    for absences in product(product([0, 1], repeat=3), repeat=3):  # indexed by epoch and device
         windows = []
         for absent in absences:
             present = {b"a": 2 - absent[0] - absent[1], b"b": 1 - absent[2]}

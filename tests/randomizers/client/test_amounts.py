@@ -25,7 +25,7 @@ def test_losses_are_rounded_up_and_limits_down(number: float, digits: int) -> No
     assert 0 <= exact - allowed(number, digits) * unit < unit
 
 
-def test_a_tenth_is_a_tenth() -> None:
+def test_losses_are_exact_decimals() -> None:
     assert spent(0.1, 9) == 100_000_000
     assert 10 * spent(0.1, 9) == allowed(1, 9)
     assert spent(1e-10, 9) == 1
@@ -40,7 +40,7 @@ def test_document_round_trips(amount: int, digits: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.50", "01", "1.", ".5", "1e3", "1,5", " 1", "1_0"])
-def test_unwritten_document_is_not_read(text: str) -> None:
+def test_amount_that_is_not_canonical_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"amount|invalid literal"):
         read(text, 9)
 
@@ -57,12 +57,12 @@ def statement_of(**values: object) -> bytes:
     return description.statement.encode()
 
 
-def test_each_horizon_is_charged_for_once_and_up_to_the_limit_exactly() -> None:
+def test_each_horizon_is_charged_once_up_to_the_limit() -> None:
     statement = read_statement(statement_of(values=STREAM))
     limit = Limit.of(2)
     account = Account().opened(statement, limit)
     assert account.spent("logins") == Limit.of(1)
-    # Joining has paid for the first draw, whichever it is.
+    # Joining paid for the first draw, whichever horizon it is in.
     account = account.charged(statement, 100, limit)
     assert account.spent("logins") == Limit.of(1)
     assert account.charged(statement, 100, limit) is account
@@ -76,7 +76,7 @@ def test_each_horizon_is_charged_for_once_and_up_to_the_limit_exactly() -> None:
     assert account.spent("others") == Limit(0, 0)
 
 
-def test_each_epoch_is_charged_for_exactly_once() -> None:
+def test_each_epoch_is_charged_once() -> None:
     statement = read_statement(statement_of(values=SETS))
     limit = Limit.of(100, 1)
     account = Account().opened(statement, limit)
@@ -92,15 +92,13 @@ def test_each_epoch_is_charged_for_exactly_once() -> None:
     ("unit", "charges", "last"),
     [("stream", 0, -1), ("epoch", 0, 3), ("epoch", -1, -1), ("epoch", 1, -2), ("week", 1, 1)],
 )
-def test_an_account_that_cannot_have_been_kept_is_rejected(
-    unit: str, charges: int, last: int
-) -> None:
+def test_inconsistent_account_entry_is_rejected(unit: str, charges: int, last: int) -> None:
     entry = AccountEntry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
     with pytest.raises(ValueError, match="charges"):
         AccountEntry.from_json(entry.to_json())
 
 
-def test_deltas_have_a_limit_of_their_own() -> None:
+def test_deltas_have_a_separate_limit() -> None:
     statement = read_statement(statement_of(values=SETS))
     with pytest.raises(LimitError, match=r"costs epsilon 1, delta 0\.000001 for each epoch"):
         Account().opened(statement, Limit.of(100))
@@ -111,7 +109,7 @@ def test_deltas_have_a_limit_of_their_own() -> None:
         account.charged(statement, 3, Limit.of(100, 2e-6))
 
 
-def test_deployments_of_one_population_are_added_up() -> None:
+def test_deployments_of_a_population_share_its_limit() -> None:
     account, limit = Account(), Limit.of(3)
     for number, name in enumerate(("one", "two", "three", "four")):
         text = statement_of(values={**STREAM, "name": name}, number=number, population="people")

@@ -1,4 +1,4 @@
-"""Test devices killed after every single step and restarted: each epoch is drawn once."""
+"""Test devices that are killed after any step and restarted: each epoch is drawn once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def days(phone: Phone, *, kill: int | None) -> int:
 
 
 def seen_twice(collector: SmallCollector) -> list[object]:
-    """Return epochs of which the server received two different draws, under any device id."""
+    """Return epochs for which the server received two different draws, under any device id."""
     draws: dict[tuple[bytes, int], set[bytes]] = {}
     for (deployment, epoch, _), bodies in collector.drawn.items():
         draws.setdefault((deployment, epoch), set()).update(bodies)
@@ -107,17 +107,17 @@ def test_device_resumes_after_kill_at_any_step(make_phone: MakePhone, job: dict[
     spent = undisturbed.start().account().spent
     assert steps > 25
     for kill in range(1, steps + 1):
-        # Killing before an action equals killing after the previous one.
+        # Killing before an action is the same as killing after the previous one.
         phone = Phone(SmallCollector(undisturbed.collector.job))
         days(phone, kill=kill)
         assert seen_twice(phone.collector) == []
         assert phone.start().account().spent == spent
-        # One epoch is lost while the server is down, and one when the app's attempts are used up.
+        # One epoch is lost while the server is down, another when the app runs out of attempts.
         assert len(phone.collector.taken) >= 3
         assert len({device for _, device in phone.collector.taken}) == 1
 
 
-def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
+def test_step_is_repeated_when_another_process_writes_first(phone: Phone) -> None:
     phone.start().join()
     other = phone.start()
 
@@ -289,7 +289,7 @@ class Lying(RuleBasedStateMachine):
                 for deployment, epoch in self.store.drawn
                 if deployment == entry.deployment
             }
-            # Joining a stream is charged before any draw.
+            # Joining a job with unit "stream" is charged before any draw.
             assert entry.charges == max(len(drawn), stream)
         assert sorted(account.entries, key=lambda each: each.deployed) == [*account.entries]
         assert account.spent.epsilon == 10**9 * sum(each.charges for each in account.entries)
@@ -300,7 +300,7 @@ TestLying = Lying.TestCase
 
 
 @pytest.mark.verify
-def test_lies_of_all_kinds() -> None:
+def test_account_is_exact_under_arbitrary_actions() -> None:
     run_state_machine_as_test(
         Lying, settings=settings(max_examples=1000, stateful_step_count=60, deadline=None)
     )
@@ -318,7 +318,7 @@ def test_received_messages_have_the_known_format(phone: Phone) -> None:
     assert slots.shape == (1, form.slots, form.width)
 
 
-def test_an_unreachable_server_is_no_error_of_a_report(phone: Phone) -> None:
+def test_report_waits_when_the_server_is_unreachable(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1

@@ -1,4 +1,4 @@
-"""Test a device in a job: every outcome that the package lists."""
+"""Test a device in a job: every event that the package docstring lists."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def document(phone: Phone) -> dict[str, Any]:
     return read
 
 
-def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
+def test_device_joins_once_and_reports_once_per_epoch(phone: Phone) -> None:
     device = phone.joined()
     first, second = device.report(True), device.report(False)
     assert (first.epoch, first.drawn, first.sending.waiting) == (1, True, 0)
@@ -77,7 +77,7 @@ def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
     )
 
 
-def test_the_first_envelope_of_a_horizon_enrolls_and_no_other(phone: Phone) -> None:
+def test_only_the_first_envelope_of_a_horizon_enrolls(phone: Phone) -> None:
     device = phone.joined()
     enrolls, devices = [], set()
     for day in range(6):
@@ -88,8 +88,8 @@ def test_the_first_envelope_of_a_horizon_enrolls_and_no_other(phone: Phone) -> N
         envelopes = decode_body(body)
         enrolls.append((envelopes.epoch, bool(envelopes.enrolls[0])))
         devices.add(envelopes.devices.tobytes())
-    # The first epoch's envelope is late when the server returns, and still the only one that
-    # enrolls: a second such envelope would link their epochs. The second horizon starts at 5.
+    # The first epoch's envelope is late when the server returns, but remains the only one that
+    # enrolls: a second one would link the two epochs. The second horizon starts at epoch 5.
     assert enrolls == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
@@ -112,7 +112,7 @@ def test_unacknowledged_report_is_resent_unchanged(phone: Phone) -> None:
     assert len(set(bodies(phone))) == 1
 
 
-def test_late_report_is_dropped_and_not_drawn_again(phone: Phone) -> None:
+def test_late_report_is_dropped_and_not_redrawn(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1
@@ -126,7 +126,7 @@ def test_late_report_is_dropped_and_not_drawn_again(phone: Phone) -> None:
     assert not phone.collector.taken
 
 
-def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
+def test_offline_device_drops_its_oldest_reports(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     for _ in range(MOST_WAITING + 3):
@@ -136,7 +136,7 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
     assert [each["epoch"] for each in waiting] == list(range(4, MOST_WAITING + 4))
 
 
-def test_one_report_that_is_rejected_does_not_hold_up_the_next(phone: Phone) -> None:
+def test_rejected_report_does_not_delay_the_next_one(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: ServerResponse(400, b"of a proxy")
     device.report(True)
@@ -149,7 +149,7 @@ def test_one_report_that_is_rejected_does_not_hold_up_the_next(phone: Phone) -> 
 
 
 @pytest.mark.parametrize("wrong", [-40 * DAY, -DAY, -61_000, 61_000, DAY, 40 * DAY])
-def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int) -> None:
+def test_server_time_replaces_a_wrong_device_clock(phone: Phone, wrong: int) -> None:
     phone.collector.time += 10 * DAY + DAY // 2
     phone.time = phone.collector.time + wrong
     device = phone.joined()
@@ -159,13 +159,13 @@ def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int
 
 
 @pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
-def test_server_without_time_is_not_queried(phone: Phone, time: object) -> None:
+def test_device_clock_is_used_without_a_valid_server_time(phone: Phone, time: object) -> None:
     phone.collector.tell = lambda _: time
     device = phone.joined()
     assert device.report(True).epoch == 1
 
 
-def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None:
+def test_early_report_waits_until_its_epoch_starts(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     phone.time += 2 * DAY
@@ -186,10 +186,10 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
     assert [epoch for epoch, _ in phone.collector.taken] == [3]
 
 
-def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
+def test_false_server_times_cost_at_most_the_limit(make_phone: MakePhone) -> None:
     for job, affordable in ((STREAM, 3), (SETS, 3)):
         phone = make_phone({"values": job}, limit=Limit.of(3, 1))
-        # A clock that is certainly wrong, so that the server's time is used.
+        # The clock is certainly wrong, so the server's time is used.
         phone.time = 0
         device = phone.joined()
         drawn = 0
@@ -206,7 +206,7 @@ def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> N
 
 
 @pytest.mark.parametrize("lie", [10 * DAY, 400 * DAY, LAST_MOMENT])
-def test_one_lie_about_time_silences_a_device_for_a_day_at_most(phone: Phone, lie: int) -> None:
+def test_one_false_server_time_costs_at_most_a_day_of_reports(phone: Phone, lie: int) -> None:
     device = phone.joined()
     honest = phone.collector.tell
     phone.collector.tell = lambda now: min(now + lie, LAST_MOMENT)
@@ -219,7 +219,7 @@ def test_one_lie_about_time_silences_a_device_for_a_day_at_most(phone: Phone, li
     assert [epoch for epoch, _ in phone.collector.taken] == [2, 3]
 
 
-def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
+def test_account_survives_new_deployments(make_phone: MakePhone) -> None:
     phone = make_phone(limit=Limit.of(2))
     device = phone.joined()
     device.report(True)
@@ -257,7 +257,7 @@ def restated_job(job: DeployedJob, horizons: int) -> DeployedJob:
     return restated(job.model_copy(update={"horizons": horizons}), OPERATOR)
 
 
-def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
+def test_later_revision_can_change_only_the_last_epoch(phone: Phone) -> None:
     first = described(phone.collector.job.model_copy(update={"horizons": 1}), OPERATOR)
     second = restated_job(first, 2)
     third = restated_job(second, 1)
@@ -297,7 +297,7 @@ def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
     assert str(device.account().spent) == "epsilon 2"
 
 
-def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
+def test_older_deployment_is_rejected(phone: Phone) -> None:
     phone.collector.job = deployed(number=2, at=START + 5)
     device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
@@ -342,7 +342,7 @@ def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
     assert device.account().spent.epsilon == 9 * 10**9
 
 
-def test_nothing_is_charged_to_an_account_without_an_entry(phone: Phone) -> None:
+def test_device_does_not_draw_without_an_account_entry(phone: Phone) -> None:
     told = phone.collector.job.signed_description
     assert told is not None
     with pytest.raises(
@@ -379,7 +379,9 @@ def test_invalid_job_description_is_rejected(answer: bytes) -> None:
 @pytest.mark.parametrize(
     "more", [{"name": "others"}, {"population": "everybody"}, {"population": "zebras"}]
 )
-def test_a_statement_about_others_is_rejected(phone: Phone, more: dict[str, Any]) -> None:
+def test_statement_about_another_job_or_population_is_rejected(
+    phone: Phone, more: dict[str, Any]
+) -> None:
     told = deployed(**more).signed_description
     assert told is not None
     with pytest.raises(StatementError, match="the statement is about job"):
@@ -392,7 +394,7 @@ def test_invalid_statement_is_rejected(phone: Phone, text: bytes) -> None:
         phone.start().join(text)
 
 
-def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
+def test_statement_with_a_missing_key_is_rejected(phone: Phone) -> None:
     whole = phone.statement()
     for part in whole.keys() - {"minimum", "late"}:
         if part in ("content", "epochs", "guarantee", "values", "deployment", "fingerprint"):
@@ -408,14 +410,16 @@ def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
     "wrong",
     [{"slots": 0}, {"slots": -1}, {"width": 0}, {"width": 1.0}, {"word_bytes": 3}],
 )
-def test_a_statement_of_content_of_no_size_is_rejected(phone: Phone, wrong: dict[str, Any]) -> None:
+def test_statement_with_an_invalid_content_size_is_rejected(
+    phone: Phone, wrong: dict[str, Any]
+) -> None:
     whole = phone.statement()
     whole["content"] |= wrong
     with pytest.raises(StatementError, match="content sizes are"):
         phone.start().join(json.dumps(whole).encode())
 
 
-def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
+def test_report_outside_the_epochs_of_a_job_is_rejected(make_phone: MakePhone) -> None:
     phone = make_phone({"epochs": {**STREAM["epochs"], "renew": False}})
     device = phone.joined()
     phone.time = phone.collector.time = phone.time - 1
@@ -435,7 +439,7 @@ def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
         device.join()
 
 
-def test_leaving_erases_membership_but_not_the_account(phone: Phone) -> None:
+def test_leaving_deletes_the_membership_but_not_the_account(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     device.report(True)
@@ -456,7 +460,7 @@ def test_leaving_erases_membership_but_not_the_account(phone: Phone) -> None:
     assert device.report(True).drawn
 
 
-def test_invalid_value_is_rejected_first(phone: Phone) -> None:
+def test_invalid_value_is_rejected_before_any_charge(phone: Phone) -> None:
     device = phone.joined()
     before, requested = phone.store.text, len(phone.collector.requests)
     with pytest.raises(ValueRejectedError, match="expected True or False"):
@@ -465,7 +469,7 @@ def test_invalid_value_is_rejected_first(phone: Phone) -> None:
     assert len(phone.collector.requests) == requested
 
 
-def test_nothing_is_reported_before_the_device_has_joined(phone: Phone) -> None:
+def test_report_before_joining_is_rejected(phone: Phone) -> None:
     with pytest.raises(NotJoinedError, match="call join first"):
         phone.start().report(True)
     assert phone.collector.requests == []
@@ -475,7 +479,7 @@ def test_nothing_is_reported_before_the_device_has_joined(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1}', "[" * 99_999])
-def test_foreign_files_are_left_untouched(phone: Phone, text: str) -> None:
+def test_malformed_document_is_rejected_and_kept(phone: Phone, text: str) -> None:
     phone.store.revision, phone.store.text = 1, text
     with pytest.raises(StoreError, match=r"damaged|later version"):
         phone.start().join()
@@ -490,7 +494,7 @@ def test_newer_document_version_is_rejected(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("more", [{"protocol": "later"}, {"law": {}}, {"law": {"horizon": 1}}])
-def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
+def test_job_without_a_randomizer_is_rejected_before_any_charge(
     phone: Phone, more: dict[str, Any]
 ) -> None:
     told = phone.collector.job.signed_description
@@ -509,7 +513,7 @@ def test_uncharged_epoch_is_not_drawn(make_phone: MakePhone) -> None:
         kept = Document.from_text(phone.store.text)
         with pytest.raises(LimitError):
             steps.drawn(kept, name, epoch, 1, Limit.of(1, 1), bytes, None)
-        # An account and a state that disagree: the horizon or epoch was paid for, and used.
+        # Account and state contradict each other: the horizon or epoch was paid for and used.
         wrong = document(phone)
         wrong["members"][name]["epoch"] = 0
         if job is STREAM:
@@ -519,7 +523,7 @@ def test_uncharged_epoch_is_not_drawn(make_phone: MakePhone) -> None:
             steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
 
 
-def test_false_server_time_on_joining_costs_nothing(
+def test_false_server_time_on_joining_is_not_charged(
     make_phone: MakePhone,
 ) -> None:
     for days in (-3, 1, 400, 100_000):
@@ -540,7 +544,7 @@ def test_false_server_time_on_joining_costs_nothing(
 
 
 @pytest.mark.parametrize("protocol", sorted(JOBS))
-def test_statement_below_the_loss_of_its_law_is_rejected(
+def test_statement_that_understates_the_loss_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
@@ -560,10 +564,8 @@ def test_statement_below_the_loss_of_its_law_is_rejected(
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "single_message", "shuffled_counts"])
-def test_a_law_whose_noise_cannot_give_what_it_states_is_rejected(
-    make_phone: MakePhone, protocol: str
-) -> None:
-    """Even if the operator signed it: the device computes a lower bound on delta."""
+def test_mechanism_with_too_little_noise_is_rejected(make_phone: MakePhone, protocol: str) -> None:
+    """The device computes a lower bound on delta, so a signature does not help."""
     phone = make_phone({"values": JOBS[protocol][0]})
     whole = phone.statement()
     odds = {"weights": [[1, str(10**30)], [1, "1"]]}
@@ -584,10 +586,10 @@ def test_a_law_whose_noise_cannot_give_what_it_states_is_rejected(
 
 
 @pytest.mark.parametrize("protocol", sorted(JOBS))
-def test_a_law_of_fewer_epochs_than_a_horizon_is_rejected(
+def test_mechanism_shorter_than_the_horizon_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
-    """Otherwise a device would join, be charged, and be silent from the law's last epoch on."""
+    """Otherwise a device would be charged but could not report after the last epoch."""
     phone = make_phone({"values": JOBS[protocol][0]})
     whole = phone.statement()
     longer = {**whole, "epochs": {**whole["epochs"], "count": 1_000}}
@@ -605,7 +607,7 @@ def laws_of_booleans(law: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "hadamard_values", "range_values"])
-def test_constants_that_lose_more_than_epsilon_are_rejected(
+def test_constants_with_a_loss_above_epsilon_are_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
@@ -617,13 +619,13 @@ def test_constants_that_lose_more_than_epsilon_are_rejected(
         with pytest.raises(DeviceError, match="this app has no randomizer for job"):
             phone.start().join(json.dumps(forged).encode())
         assert phone.store.text is None
-    # A smaller goal loses less.
+    # A smaller goal has a smaller loss.
     for law in laws_of_booleans(whole["law"]):
         law["theta"] = "0x1.8p-30"
     phone.start().join(json.dumps(whole).encode())
 
 
-def test_damaged_state_is_not_drawn_again(phone: Phone) -> None:
+def test_damaged_state_is_rejected_without_a_redraw(phone: Phone) -> None:
     device = phone.joined()
     device.report(True)
     wrong = document(phone)
@@ -639,7 +641,7 @@ def test_damaged_state_is_not_drawn_again(phone: Phone) -> None:
     assert len(bodies(phone)) == 1
 
 
-def test_sealed_reports_open_for_the_stage_alone(make_phone: MakePhone) -> None:
+def test_only_the_shuffler_can_decrypt_sealed_reports(make_phone: MakePhone) -> None:
     keys = [X25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2)]
     public = [key.public_key().public_bytes_raw().hex() for key in keys]
     phone = make_phone({"devices": {"seal": public, "rotate": 2}})
@@ -658,7 +660,7 @@ def test_sealed_reports_open_for_the_stage_alone(make_phone: MakePhone) -> None:
         phone.wait(DAY)
 
 
-def test_tokens_go_with_reports_alone(phone: Phone) -> None:
+def test_tokens_are_sent_only_with_reports(phone: Phone) -> None:
     tokens = iter(["one", "two"])
     phone.more["token"] = lambda: next(tokens)
     device = phone.joined()
@@ -689,7 +691,9 @@ def test_tokens_go_with_reports_alone(phone: Phone) -> None:
         (ServerResponse(500, b"\xff"), 1.0),
     ],
 )
-def test_other_answers_mean_wait(phone: Phone, answer: ServerResponse, after: float) -> None:
+def test_report_waits_after_other_responses(
+    phone: Phone, answer: ServerResponse, after: float
+) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: answer
     sending = device.report(True).sending
@@ -727,7 +731,7 @@ def test_delivery_honors_retry_after(phone: Phone, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("url", ["http://example.org", "example.org", "ftp://example.org", ""])
-def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
+def test_unencrypted_addresses_and_invalid_jobs_are_rejected(phone: Phone, url: str) -> None:
     with pytest.raises(ValueError, match=r"https"):
         Device(url, "logins", signers=[], limit=phone.limit, store=phone.store)
     for name in ("", "a/b", "..", "A", "a?b"):
@@ -743,7 +747,7 @@ def test_observable_traffic_is_independent_of_the_value() -> None:
     given: list[tuple[dict[str, Any], list[Any]]] = [
         (STREAM, [True, False]),
         (SETS, ["apple", None]),
-        # One of them is a set or a number valid in the job.
+        # One of the two sets or numbers is valid in the job.
         (SETS, [["plum"], [], ["apple", "pear", "plum"], ["pear", "pear"]]),
         (numbers, [0.5, -1e9, 1, 1e300, float("nan"), float("inf")]),
     ]
@@ -763,7 +767,7 @@ def test_observable_traffic_is_independent_of_the_value() -> None:
                 stored.append(len(phone.store.text))
                 phone.wait(DAY)
             requests = [
-                # All but the id of the report, which is random, and the content.
+                # Everything except the random report id and the content.
                 (method, path, headers, len(body), body[:72], body[88:89])
                 for method, path, headers, body in phone.collector.requests
             ]
@@ -771,7 +775,7 @@ def test_observable_traffic_is_independent_of_the_value() -> None:
         assert all(each == seen[0] for each in seen)
 
 
-def test_what_is_written_of_a_membership_shows_neither_state_nor_reports() -> None:
+def test_repr_of_a_membership_omits_state_and_reports() -> None:
     waiting = Waiting(7, b"name", body=b"what it says")
     member = Membership(b"statement", b"id", state={"memo": "what it drew"}, waiting=(waiting,))
     written = f"{member} {member!r}"

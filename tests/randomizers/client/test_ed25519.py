@@ -1,4 +1,4 @@
-"""Test that valid signatures are accepted and all others rejected."""
+"""Test that valid Ed25519 signatures are accepted and all others rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def library_says(signature: bytes, message: bytes, public_key: bytes) -> bool:
     return True
 
 
-def test_a_signature_of_the_standard() -> None:
+def test_signature_of_rfc_8032_verifies() -> None:
     # RFC 8032, 7.1, test 3.
     key = "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025"
     signature = (
@@ -49,7 +49,7 @@ def test_valid_signatures_verify(seed: bytes, message: bytes) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 64 * 8 + 32 * 8 + 5 * 8 - 1))
 @example(511)
-def test_no_bit_can_be_changed(bit: int) -> None:
+def test_any_flipped_bit_invalidates_a_signature(bit: int) -> None:
     message = b"hello"
     signature, key = signed(message)
     data = bytearray(signature + key + message)
@@ -67,19 +67,19 @@ def test_malleable_signatures_are_rejected() -> None:
 
 @pytest.mark.parametrize("message", [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
 def test_signature_of_negated_message_is_rejected(message: bytes) -> None:
-    """Its point has the other sign, which is above the right one for about half of them."""
+    """The negated point has the other sign bit, which is set for about half of the points."""
     signature, key = signed(message)
     scalar = ORDER - int.from_bytes(signature[32:], "little")
     assert not is_good(signature[:32] + scalar.to_bytes(32, "little"), message, key)
 
 
 @pytest.mark.parametrize("key", [bytes(32), b"\1" + bytes(31), b"\xff" * 32, b"\2" + bytes(31)])
-def test_keys_that_fit_anything_fit_nothing(key: bytes) -> None:
+def test_keys_of_small_order_are_rejected(key: bytes) -> None:
     for commitment in (key, b"\1" + bytes(31)):
         assert not is_good(commitment + bytes(32), b"anything", key)
 
 
-def test_other_lengths_are_not_good() -> None:
+def test_signatures_and_keys_of_other_lengths_are_rejected() -> None:
     signature, key = signed(b"hello")
     assert not is_good(signature[:-1], b"hello", key)
     assert not is_good(signature + b"\0", b"hello", key)

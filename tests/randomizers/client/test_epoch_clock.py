@@ -25,7 +25,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 @given(instants, lengths, instants, st.integers(1, 40))
-def test_epochs_are_those_of_durations(
+def test_epochs_match_the_durations_of_jobs(
     start: datetime, length: tuple[int, int], moment: datetime, epoch: int
 ) -> None:
     months, exact = length
@@ -38,7 +38,7 @@ def test_epochs_are_those_of_durations(
     assert clock.epoch_at(milliseconds(moment)) == duration.epoch_of(start, moment)
 
 
-def test_horizons_start_from_scratch() -> None:
+def test_epoch_numbers_restart_in_each_horizon() -> None:
     clock = EpochClock(0, 0, 1000, 4, 3, 9)
     assert [clock.horizon(epoch) for epoch in (1, 4, 5, 8, 9)] == [0, 0, 1, 1, 2]
     assert [clock.local(epoch) for epoch in (1, 4, 5, 8, 9)] == [1, 4, 1, 4, 1]

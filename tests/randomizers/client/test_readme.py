@@ -34,7 +34,7 @@ def indented(begin: str, end: str) -> str:
     return re.sub(r"^ {8}", "", found[0], flags=re.MULTILINE)
 
 
-def test_the_example_in_python_runs(
+def test_python_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collector = SmallCollector(first_job(), time=START)
@@ -53,7 +53,7 @@ def test_the_example_in_python_runs(
     assert len(collector.taken) == 1
 
 
-def test_the_example_in_python_ends_with_a_sentence_before_a_collector_is_up(
+def test_python_example_exits_with_a_message_without_a_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,7 +67,7 @@ def test_the_example_in_python_ends_with_a_sentence_before_a_collector_is_up(
             exec(program, {})
 
 
-def test_readme_names_one_job_and_address_in_both_languages() -> None:
+def test_examples_in_both_languages_use_the_same_job_and_address() -> None:
     python, page = (
         indented("from dpstream.randomizers", "</nothing>"),
         indented("<!doctype html>", "x{9}"),
@@ -81,7 +81,7 @@ def test_readme_names_one_job_and_address_in_both_languages() -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node")
-def test_the_example_in_a_browser_is_a_program(tmp_path: Path) -> None:
+def test_browser_example_is_valid_javascript(tmp_path: Path) -> None:
     assert NODE is not None
     page = indented("<!doctype html>", "x{9}")
     program = page.partition('<script type="module">')[2].partition("</script>")[0]

@@ -42,7 +42,7 @@ print(device.report(True).drawn, device.report(False).drawn, device.account().sp
 """
 
 
-def test_processes_are_one_device_and_need_numpy_alone(tmp_path: Path) -> None:
+def test_concurrent_processes_are_one_device_and_need_only_numpy(tmp_path: Path) -> None:
     collector = SmallCollector(deployed())
     path = tmp_path / "device"
     with served(collector.request) as url:
@@ -59,7 +59,7 @@ def test_processes_are_one_device_and_need_numpy_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_keeps_the_latest_text(tmp_path: Path) -> None:
+def test_file_store_keeps_the_latest_text(tmp_path: Path) -> None:
     store, other = FileStore(tmp_path / "device"), FileStore(tmp_path / "device")
     assert store.read() == (0, None)
     assert store.replace(0, "one")
@@ -81,7 +81,7 @@ def test_replaced_content_is_erased_from_the_file(tmp_path: Path) -> None:
     assert secret[:31].encode() not in (tmp_path / "device").read_bytes()
 
 
-def test_files_that_others_can_read_are_rejected(tmp_path: Path) -> None:
+def test_file_readable_by_other_users_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.touch(0o644)
     path.chmod(0o644)
@@ -91,7 +91,7 @@ def test_files_that_others_can_read_are_rejected(tmp_path: Path) -> None:
         FileStore(tmp_path / "missing" / "device")
 
 
-def test_a_file_that_is_damaged_is_rejected(tmp_path: Path) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.write_bytes(b"nothing of SQLite" * 100)
     path.chmod(0o600)
@@ -100,7 +100,7 @@ def test_a_file_that_is_damaged_is_rejected(tmp_path: Path) -> None:
     assert path.read_bytes() == b"nothing of SQLite" * 100
 
 
-def test_answers_of_all_kinds_are_answers() -> None:
+def test_error_responses_are_returned_and_missing_ones_raised() -> None:
     collector = SmallCollector(deployed())
     with served(collector.request) as url:
         transport = HttpTransport(url)

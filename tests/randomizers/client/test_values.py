@@ -1,4 +1,4 @@
-"""Test values from apps: mapped to the job's domain, and never named in errors."""
+"""Test that values from apps are mapped to the job's domain and never appear in errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONAL = DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4, optional=True)
     st.integers(1, 70_000),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=1),
 )
-def test_buckets_are_those_of_jobs(low: float, width: float, n: int, shares: list[float]) -> None:
+def test_buckets_match_those_of_jobs(low: float, width: float, n: int, shares: list[float]) -> None:
     high = low + width
     domain = NumericDomain(low, high, n)
     values = DeviceValues("numbers", n + 1, None, (), low, high, n)
@@ -37,7 +37,7 @@ def test_buckets_are_those_of_jobs(low: float, width: float, n: int, shares: lis
     assert [values.number(number) for number in inside] == parsed.tolist()
 
 
-def test_values_as_people_know_them() -> None:
+def test_readable_values_are_converted() -> None:
     assert [YES.number(value) for value in (True, False, 1, 0)] == [1, 0, 1, 0]
     assert [LABELS.number(value) for value in ("walk", "car", 2, None, 0)] == [1, 3, 2, 0, 0]
     assert SETS.number(["e", 1]) == [1, 5]
@@ -52,7 +52,7 @@ def test_values_as_people_know_them() -> None:
 @example(float("inf"))
 @example(10**400)
 @example(8.0)
-def test_no_number_is_rejected(number: float) -> None:
+def test_every_number_is_accepted(number: float) -> None:
     for values in (NUMBERS, OPTIONAL):
         bucket = values.number(number)
         if number != number:
@@ -62,7 +62,7 @@ def test_no_number_is_rejected(number: float) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "e", 1, 2, 3, 4, 5, None])))
-def test_no_set_of_items_is_rejected(items: list[Any]) -> None:
+def test_every_set_of_items_is_accepted(items: list[Any]) -> None:
     numbers = {1 + "abcde".index(each) if isinstance(each, str) else each for each in items}
     expected = sorted(number for number in numbers if number)[:2]
     assert SETS.number(items) == SETS.number(set(items)) == SETS.number(tuple(items)) == expected
@@ -90,7 +90,7 @@ def test_no_set_of_items_is_rejected(items: list[Any]) -> None:
         (OPTIONAL, [1.0]),
     ],
 )
-def test_others_are_rejected_without_being_named(values: DeviceValues, value: object) -> None:
+def test_rejection_does_not_contain_the_value(values: DeviceValues, value: object) -> None:
     with pytest.raises(ValueRejectedError) as rejection:
         values.number(value)  # type: ignore[arg-type]
     assert "bicycle" not in str(rejection.value)

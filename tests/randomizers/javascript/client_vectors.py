@@ -1,12 +1,12 @@
-"""Golden vectors of whole devices: actions of app and server, requests sent, state stored.
+"""Golden vectors of whole devices: actions of app and server, sent requests and stored state.
 
-Clients in other languages receive the same input and must send the same bytes, store the same
-document and spend the same digits. Randomness is that of `tests.randomizers.javascript.vectors`.
+Clients in other languages get the same input and must send the same bytes, store the same document
+and spend exactly the same amounts. `tests.randomizers.javascript.vectors` defines the randomness.
 Write the file with::
 
     python -m tests.randomizers.javascript.client_vectors [--check]
 
-Without the file, all constants are searched again.
+If the file is missing, all constants are calibrated again.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def of_accidents() -> dict[str, Any]:
 
 
 def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[str, Any]:
-    """Record a server with false times, from joining on; the limit allows two charges."""
+    """Record a server that sends false times from joining on; the limit allows two charges."""
     job = deployed(values, constants=laws.get(values["name"]))
     recorder = Recorder(f"client lies {values['name']}", job, (2, 1))
     value = True if values is STREAM else None
@@ -275,7 +275,7 @@ def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[
 
 
 def of_revisions() -> dict[str, Any]:
-    """Record changes of a job's last epoch, and outdated descriptions of this and an older job."""
+    """Record changes of a job's last epoch and outdated descriptions of two deployments."""
     ending = {**STREAM, "epochs": {**STREAM["epochs"], "renew": False}}
     first = described(deployed().model_copy(update={"horizons": 1}), OPERATOR)
     recorder = Recorder("client revisions", first)
@@ -320,7 +320,7 @@ def of_strangers() -> dict[str, Any]:
 
 
 def amounts() -> list[list[Any]]:
-    """List numbers, digits, whether rounded up, and the results as units and as text."""
+    """List numbers, digits, rounding directions, and the results in units and as text."""
     numbers = [
         0,
         1,
@@ -347,7 +347,7 @@ def amounts() -> list[list[Any]]:
 
 
 def calendars() -> list[dict[str, Any]]:
-    """List epochs at instants, on every kind of calendar that jobs have."""
+    """List epochs at instants, for every kind of calendar of jobs."""
     rows = []
     for start, months, exact in (
         ("2024-01-31T00:00", 1, 0),
@@ -426,7 +426,7 @@ def values() -> list[dict[str, Any]]:
 
 
 def edges() -> list[dict[str, Any]]:
-    """List bucket edges as users write them, and the adjacent floats, with their numbers."""
+    """List bucket edges as decimals, and the adjacent floats, with their bucket numbers."""
     rows = []
     for low, high, buckets, step in ((35.2, 41.6, 64, 1), (0.0, 40.96, 4096, 31)):
         told = {"kind": "numbers", "size": buckets + 1, "slots": None, "low": low, "high": high}
@@ -462,7 +462,7 @@ def outcomes() -> list[list[Any]]:
 
 
 def pauses_before_epochs() -> list[list[Any]]:
-    """List the start of an epoch, now, jitter, and seconds to wait."""
+    """List epoch starts, current times, jitters, and the resulting waits in seconds."""
     return [
         [begins, START, jitter, seconds_to_start(begins, START, jitter)]
         for begins in (0, START, START + 1500, START + DAY, START + 2 * DAY)
@@ -491,10 +491,10 @@ def opened(body: bytes) -> bytes | None:
 
 
 def sealed(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a sealed report of each language, whose boxes differ on each run.
+    """Return a sealed report of each language, whose ciphertext differs in each run.
 
     Reports in the file are reused while the job is unchanged; `node sealed_report.js`, in the same
-    folder, prints another one.
+    folder, prints a new one.
     """
     told = description_of(sealed_job()).decode()
     plain = Recorder("client sealed", deployed())
@@ -534,9 +534,9 @@ def signatures() -> dict[str, Any]:
 
 
 def laws_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the constants of the jobs in the file, by name.
+    """Return the constants of the jobs in the file, by job name.
 
-    The same search on another processor differs in the last digits, so devices are tested with the
+    Calibration on another processor can differ in the last digits, so devices are tested with the
     stored constants.
     """
     scenarios = [] if earlier is None else earlier["scenarios"]
@@ -548,7 +548,7 @@ def laws_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return all vectors; sealed bodies and constants are reused from the file, `earlier`."""
+    """Return all vectors; sealed reports and constants are reused from `earlier` vectors."""
     laws = laws_of(earlier)
     return {
         "signer": SIGNER,

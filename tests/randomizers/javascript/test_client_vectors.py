@@ -28,7 +28,7 @@ def test_every_protocol_has_a_device() -> None:
     assert set(labels) >= {f"client {protocol}" for protocol in PROTOCOLS}
 
 
-def test_every_kind_of_error_and_outcome_is_in_them() -> None:
+def test_vectors_contain_every_error_and_status() -> None:
     steps = [step for scenario in VECTORS["scenarios"] for step in scenario["steps"]]
     errors = {step["error"] for step in steps if "error" in step}
     assert errors == {"closed", "limit", "not-joined", "statement", "unreachable", "value"}
@@ -37,7 +37,7 @@ def test_every_kind_of_error_and_outcome_is_in_them() -> None:
 
 
 @pytest.mark.parametrize("language", ["body", "javascript"])
-def test_sealed_reports_of_both_languages_open(language: str) -> None:
+def test_sealed_reports_of_both_languages_can_be_decrypted(language: str) -> None:
     told = VECTORS["sealed"]
     body = base64.b64decode(told[language])
     content = opened(body)

@@ -34,14 +34,14 @@ def test_every_device_protocol_has_vectors() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_devices_match_drawing_vectors(protocol: str) -> None:
+def test_devices_match_vectors_of_draws(protocol: str) -> None:
     for law, run in runs_of(protocol):
         stream = [(epoch, value) for epoch, value, _, _ in run["epochs"]]
         assert recorded(protocol, law, stream, run["label"]) == run
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_devices_go_on_from_the_states_of_vectors(protocol: str) -> None:
+def test_devices_resume_from_states_of_vectors(protocol: str) -> None:
     for law, run in runs_of(protocol):
         epochs = run["epochs"]
         half = len(epochs) // 2
@@ -82,12 +82,12 @@ def test_javascript_devices_compute_the_same_lower_bounds_on_delta() -> None:
 
 
 @pytest.mark.verify
-def test_the_command_makes_the_committed_vectors() -> None:
+def test_command_regenerates_the_committed_vectors() -> None:
     assert main(["--check"]) == 0
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node")
-def test_the_tests_of_the_javascript_package_pass() -> None:
+def test_javascript_package_tests_pass() -> None:
     assert NODE is not None
     ran = subprocess.run(
         [NODE, "--test"], cwd=FOLDER.parent, capture_output=True, text=True, check=False

@@ -1,10 +1,10 @@
-"""Golden vectors of single devices: bytes in, states and words out, for clients in any language.
+"""Golden vectors of single devices: random bytes, states and messages, for clients in any language.
 
-They pin what devices in browsers and Python draw from the same bytes. The bytes of a run are
-SHA-256(label, then 8 bytes of a counter, little-endian), for counters 0, 1, ..., concatenated;
-`randomizers/byte_generator.py` defines their use. Each epoch has its value, its words in ascending
-order (the words of a report together) and the number of bytes consumed; states are as in
-`OneDevice.state`. Write the files with::
+They pin what devices in browsers and Python draw from the same bytes. The bytes of a run are the
+concatenated SHA-256 digests of the label and an 8-byte little-endian counter, for counters 0, 1,
+...; `randomizers/byte_generator.py` defines their use. Each epoch has its value, its messages in
+ascending order and the number of consumed bytes; states are as in `OneDevice.state`. Write the
+files with::
 
     python -m tests.randomizers.javascript.vectors [--check]
 """
@@ -70,7 +70,7 @@ _WORD: Final = (1 << 64) - 1
 
 Value: TypeAlias = int | list[int]
 Stream: TypeAlias = list[tuple[int, Value]]
-"""Epochs with their values; the device is silent at all others."""
+"""Epochs with their values; the device is absent at all other epochs."""
 
 
 class CountedBytes:
@@ -133,11 +133,11 @@ def written(protocol: str) -> str:
 
 
 def rare_draws() -> dict[str, Any]:
-    """List extremely rare draws: words on the bounds of tables.
+    """List extremely rare draws: random integers at the bounds of tables.
 
-    Categories by their masses, Poisson numbers by their mean, dummies by their rate: the available
-    64-bit words, the result, and the number of words consumed. For letters also their weights and
-    the normal distribution function, to the last bit.
+    A draw has a parameter (masses of categories, mean of a Poisson number or rate of dummies), the
+    available 64-bit integers, the result, and the number of integers consumed. For symbols, the
+    vectors also have the weights and the normal distribution function, exactly.
     """
     cases = []
     masses = [3, 5, 1 << 70, 7]
@@ -151,10 +151,10 @@ def rare_draws() -> dict[str, Any]:
     for bound in table.bounds[:-1]:
         for value in (bound - 1, bound, bound + (1 << 64), bound - (1 << 64)):
             leading, rest = divmod(value % (1 << 128), 1 << 64)
-            # The first word has 16 bits of each draw, the second the others, above 16 unused ones.
+            # The first integer has 16 bits of each draw, the second the next 48 and 16 unused bits.
             words = [leading >> 48, (leading << 16) & _WORD, rest]
             cases.append(_drawn("mean", 2.5, words))
-    # More dummies than fit are drawn again.
+    # Dummies beyond the capacity are redrawn.
     cases.append(_drawn("rate", 2.5, [_WORD] * 6 + [1 << 62] * 2))
     halves = np.arange(-1, 28 * 16) / 32 - 5.5  # halfway between centers, and centers
     return {
@@ -233,7 +233,7 @@ def _future_rand() -> Iterator[tuple[Any, list[Stream]]]:
 def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
     for epsilon, changes, epochs in ((1.0, 2, 170), (4.0, 4, 64), (0.1, 1, 12), (10.0, 30, 365)):
         yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
-    # A squared-norm budget that runs out, unlike that of a calibrated law: its limits apply, too.
+    # A squared-norm budget that is used up, which never happens to calibrated constants.
     law = value_stream(ValueStreamParameters(8.0, 2), 40)
     yield replace(law, squared_norm_budget=law.squared_norm_budget / 3), of_booleans(40)
     law = value_stream(ValueStreamParameters(6.0, 3), 1500)
@@ -308,7 +308,7 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
         ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=Numbers(0, 80, 4)),
     ):
         yield shuffled_level_counts(requested, 24, 5000), items
-    # Hashes of two digits and words of eight bytes; hashes of five digits.
+    # Hashes of two digits, with 8-byte messages, and hashes of five digits.
     for size, buckets in ((1 << 20, 104_729), (200, 3)):
         noise = CellNoiseLaw("poisson", 43.7, 1_000_000)
         law = ShuffledItemCountsLaw(4, size, 1.0, 1e-6, 0, 0, buckets, noise, None)
