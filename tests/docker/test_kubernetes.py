@@ -286,7 +286,7 @@ def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
             assert settings["fsGroupChangePolicy"] == "OnRootMismatch"
             (claim,) = workload["spec"]["volumeClaimTemplates"]
             mounts = {each["name"]: each["mountPath"] for each in main(workload)["volumeMounts"]}
-            # Not the parent folder, in which this folder is created with access only for its owner.
+            # The mount is HOME: the state folder below it is created for its owner only.
             assert mounts[claim["metadata"]["name"]] == HOME
             assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
         else:
@@ -311,7 +311,7 @@ def test_secrets_are_copied_privately_for_their_readers(
         assert f"kafka-{name}" in secrets
         for secret in secrets.values():
             assert f"`{secret['secretName']}`" in readme
-            # Readable by this user ID: only one container in the pod mounts the keys.
+            # Readable by every user of the pod, in which only one container mounts the keys.
             assert secret["defaultMode"] == 0o444
         (copier,) = spec["initContainers"]
         assert copier["command"] == ["sh", "/scripts/private-files.sh", "/secrets", "/private"]

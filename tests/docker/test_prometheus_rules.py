@@ -65,8 +65,7 @@ def healthy() -> dict[str, str]:
             'reason="no_job"}': f"0+50x{HOUR}",
             f'dpstream_collector_rejected_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
-    # An estimate of 1,000 with a confidence interval of 900 to 1,100, and a change of -200 to 200.
-    # it.
+    # An estimate of 1,000 with a 95 % interval from 900 to 1,100, and a change of 399 +- 200.
     for end, value in {"": 1000, "_ci95_low": 900, "_ci95_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
     for end, value in {"": 399, "_ci95_low": 199, "_ci95_high": 599}.items():

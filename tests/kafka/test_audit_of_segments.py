@@ -1,4 +1,4 @@
-"""Log segments of neighboring inputs on a real broker, compared byte by byte."""
+"""Compare the log segments of neighboring inputs on a real broker, byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dpstream audit NAME`` for a job on a real broker, with the constants of its record."""
+"""Test ``dpstream audit NAME`` for a job on a real broker, with the constants of its record."""
 
 from __future__ import annotations
 

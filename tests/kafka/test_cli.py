@@ -1,4 +1,4 @@
-"""Commands on a real broker over the life of a job, from deployment to its end."""
+"""Test commands on a real broker over the life of a job, from deployment to its end."""
 
 from __future__ import annotations
 

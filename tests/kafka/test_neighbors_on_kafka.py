@@ -1,4 +1,4 @@
-"""Neighboring inputs on a real broker. See `tests.conformance.test_neighbors`."""
+"""Test neighboring inputs on a real broker. See `tests.conformance.test_neighbors`."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_compromised_shuffler_decrypts_no_report(
     reports = reports_in_ciphertexts(job, tmp_path, "aggregator", ciphertexts)
     assert reports is not None
     assert reports < len(ciphertexts), "some of them are cover traffic"
-    # Two reports of each device keep its bits more often than not.
+    # On average, a device sends more than two reports per epoch.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)
 

@@ -112,7 +112,7 @@ def run_killed(command: list[str]) -> list[str]:
 
 
 def published_of(cluster: Cluster, job: DeployedJob) -> list[EstimateRecord]:
-    """Return the estimates that the stages compute from the producer's records."""
+    """Return the estimates from the producer's records, including duplicate records."""
     stages = SimulatedCluster(job, seeded_generators(SEED))
     for role in (Role.PRODUCERS, Role.REPORTS):
         for partition in range(len(job.start_offsets[role])):

@@ -42,7 +42,7 @@ class EndToEndError(Exception):
 
 
 class Podman:
-    """Runs podman and podman-compose, with images, volumes and networks in `folder`."""
+    """Run podman and podman-compose, with images, volumes and networks in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -38,7 +38,7 @@ def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> LateRegis
 
 @pytest.fixture(params=[False, True], ids=["open", "sealed"])
 def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LateRegistrationScenario]:
-    # Reports are sealed, with few reports per batch: each batch is a single ciphertext.
+    # In the sealed case, batches have few reports, all in one ciphertext.
     each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
     yield each
     each.world.shut()

@@ -84,7 +84,6 @@ class Machine:
                 case Terminate(job) if job in self.stubborn:
                     assert job in self.running
                 case Terminate(job) | Kill(job):
-                    # The process might have exited already.
                     del self.running[job]
                     self.schedule.ended(job, self.now)
 
