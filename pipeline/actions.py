@@ -232,7 +232,7 @@ class LogCursor:
         yield from self.read()
 
     def flush(self) -> Steps[None]:
-        """Wait until all appends are acknowledged, and read up to and including the own append.
+        """Wait until all appends are acknowledged, and read up to and including them.
 
         The acknowledgement states the record's offset. Among several records, the first counts, so
         a writer that has read all records before its own knows which one that is.

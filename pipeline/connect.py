@@ -35,7 +35,7 @@ def ask_broker_clock(
     """Return the broker's clock, which is read now if the job's epochs follow a calendar.
 
     A broker states its time only in replies to writes. The record written here deregisters an
-    enrollment that does not exist, so readers skip it. Calls `notify` if this clock is wrong.
+    enrollment that does not exist, so readers skip it. Calls `notify` if the clocks differ.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:

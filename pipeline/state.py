@@ -34,7 +34,7 @@ LOCK_FILE = "lock"
 
 
 class FolderInUse(DpstreamError):  # noqa: N818
-    """Another process has locked the folder; the message names this process and a remedy."""
+    """Another process has locked the folder; the message names that process and a remedy."""
 
 
 def state_home() -> Path:

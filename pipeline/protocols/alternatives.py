@@ -38,7 +38,7 @@ _SetsParameters: TypeAlias = (
 
 @singledispatch
 def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Return alternatives to a protocol, given its parameters; empty for unknown parameters."""
+    """Return alternatives to a protocol, given its parameters; empty for other classes."""
     return ()
 
 
@@ -111,7 +111,7 @@ def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[A
 def _of_shuffled_counts(
     requested: ShuffledCountsParameters, last_epoch: int
 ) -> Iterator[Alternative]:
-    """Yield protocols with the same epsilon, which track all changes without `max_changes`."""
+    """Yield protocols with the same epsilon; if `max_changes` is None, they track all changes."""
     shared: dict[str, Any] = {
         "epsilon": requested.epsilon,
         "delta": requested.delta,

@@ -60,7 +60,7 @@ class EpochResponsesForecast:
 
 
 class MemoizedResponseForecast(EpochResponsesForecast):
-    """Forecast for responses to partly memoized values."""
+    """Forecast for responses with permanent and instantaneous randomization."""
 
     def __init__(self, law: MemoizedResponseLaw, last_epoch: int) -> None:
         losses = {

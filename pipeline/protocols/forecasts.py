@@ -42,7 +42,7 @@ class Forecast(typing.Protocol):
 
 @typing.runtime_checkable
 class DividedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol that knows what messages reveal to one of several shufflers."""
+    """Forecast that also states what messages reveal to one of several shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
         """Return the forecast for at least 2 parallel shufflers.
@@ -83,10 +83,10 @@ class BoostedForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose paper bounds the maximum error over all epochs."""
+    """Forecast of a protocol whose paper bounds the maximum of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Return a bound, in users, that any error exceeds with probability at most `exceeded`."""
+        """Return a bound, in users, on all errors; some error exceeds it with this probability."""
         ...
 
 

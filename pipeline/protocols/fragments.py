@@ -76,7 +76,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield the privacy loss of a bit set in all reports to one instance, with probabilities."""
+    """Yield the privacy loss to one instance, by number of reports seen, with its probability."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -137,7 +137,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, then for each 1.25 times as many."""
+    """Return the exposure for 1 to 16 reports, then for numbers that each grow by a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

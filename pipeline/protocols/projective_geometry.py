@@ -24,7 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast of the errors from messages in an item's set by users without the item."""
+    """Forecast of the errors from messages in an item's set that other users send."""
 
     def __init__(
         self,

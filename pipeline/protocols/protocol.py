@@ -41,7 +41,7 @@ class PerEpochLaw(Law, typing.Protocol):
     """Mechanism of a protocol with independent epochs."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism of a single epoch; the same for equally distributed epochs."""
+        """Return the mechanism of a single epoch; equal for epochs with the same distribution."""
         ...
 
 
@@ -79,7 +79,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that can drop most of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
-        """Return the JSON state that estimates after an epoch need of the epochs up to it."""
+        """Return, as JSON, the state after an epoch that estimates of later epochs need."""
         ...
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:

@@ -77,7 +77,7 @@ class RangeValuesForecast:
 
     @property
     def widest(self) -> float:
-        """Upper bound on the standard error of a range, relative to that of a bucket, at the end.
+        """Upper bound on the standard error of a range over that of a bucket, at the last epoch.
 
         The variance of a range is at most the sum of those of the two ranges from 0 to its ends,
         because these two have the same sign in the wavelet of a node.

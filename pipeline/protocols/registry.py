@@ -40,7 +40,7 @@ OWN: Final = {
 
 
 def module_of(name: str) -> str:
-    """Return the module name of a built-in protocol; its exact distribution uses it, too."""
+    """Return the module name of a built-in protocol, also used for its exact distribution."""
     return OWN[name].partition(":")[0]
 
 

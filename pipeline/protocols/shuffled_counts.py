@@ -67,7 +67,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 class ShuffledVariant:
     """Implementation for one kind of values; `package` is in `randomizers`.
 
-    `contributors` returns the users that noise is sized for; None if the shuffler adds the noise.
+    `contributors` returns the number of users that noise is sized for; None for the shuffler's.
     """
 
     package: str

@@ -22,7 +22,7 @@ from dpstream.randomizers.single_message import (
 
 
 class SingleMessageForecast(PerEpochForecast):
-    """Forecast of the errors from messages about an item by users without it."""
+    """Forecast of the errors from messages about an item that other users send."""
 
     def __init__(
         self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None

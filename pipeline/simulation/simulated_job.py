@@ -34,8 +34,8 @@ class Simulation:
 
     Attributes:
         records: Published records, one per epoch, in order.
-        ground_truth: int64, by epoch, 0 at index 0. Number of devices with value 1, shape (epochs +
-            1,), or with each item, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned
+        ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
+            shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
             model, or if epochs are independent and not all items are published.
         exhausted: Maximum over horizons of the number of devices that dropped a change.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
@@ -55,7 +55,7 @@ class Simulation:
             yield record, columns(record, self._horizon(record.epoch))
 
     def smoothed_copy(self) -> Simulation:
-        """Return a copy with smoothed instead of published estimates; unchanged without them."""
+        """Return a copy with smoothed instead of published estimates; itself without them."""
         if not self.smoothed:
             return self
         found = (smoothed_records(self.records, each) for each in self.smoothed.values())

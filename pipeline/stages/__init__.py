@@ -4,7 +4,7 @@ Start with `stage`, the interface of all stages, and `stage_builder`, which buil
 job. `environment` is their injected clock, randomness and listeners. Drivers are in `kafka`: Faust
 workers, and topics in memory.
 
-* Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has the life of a window as a
+* Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has the states of a window as a
   table, `windows` the records received, `window_source` the senders (`producer_source`),
   `window_decision` the closing rules (`shuffle_decision`, `timeline`, `latest_windows`),
   `decision_log` the manifests. `admission` validates single records.
@@ -13,11 +13,11 @@ workers, and topics in memory.
 * Reading released windows: `chunk_stage` (`attempts`, `complete_partials`), which aggregates them
   with a `window_transform`.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`
-  estimates, `estimate_records` and `result_documents` are written, `checkpoints` shorten starts.
+  estimates, `estimate_records` and `result_documents` are written, `checkpoints` speed up restarts.
 * Options, imported only by jobs that use them: sealed reports (`sealed_admission`, `opened_layers`,
   `ciphertexts_of_windows`, `added_ciphertexts`), shares (`added_shares`, `sum_stage`), both with
   `added_devices`; `instance_stage`; noise, random order and crowds (`stage_noise`,
-  `crowd_deletion`); devices that report themselves (`device_source`, `device_admission`,
+  `crowd_deletion`); device jobs (`device_source`, `device_admission`,
   `device_decision`, `device_windows`, `tagged_contents`, `populations`).
 * Queries about stages: `idle_condition`, `deleted_records`, `topic_uses`, `manifest_summaries`,
   `published_epochs`.

@@ -124,7 +124,7 @@ class Decryptor:
 
 
 class ReportReader:
-    """Open the innermost ciphertexts of released windows, and aggregate their reports.
+    """Decrypt the innermost ciphertexts of released windows, and aggregate their reports.
 
     Raises `WrongKeyError` if the aggregator's private keys are missing.
     """
@@ -143,7 +143,7 @@ class ReportReader:
         return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
 
     def open_named(self, epoch: int, words: Messages) -> Messages:
-        """Return the contents of an epoch's ciphertexts, each after its name, unaggregated."""
+        """Decrypt an epoch's ciphertexts, each content after its name, without aggregation."""
         return Messages(self._opener.open_named(epoch, words.values))
 
     def add_named(

@@ -45,7 +45,7 @@ class CompletePartials:
     def catch_up(self) -> Steps[None]:
         """Read new partials; the first call reads partials near the end of the topic.
 
-        Sealed jobs read the whole topic: an epoch whose keys are erased can no longer be processed.
+        Sealed jobs read the whole topic: an epoch whose keys are erased cannot be aggregated again.
         """
         if self._places is not None:
             yield from self._cursor.catch_up()

@@ -1,4 +1,4 @@
-"""Read the manifest log of a deployment; the first manifest of an epoch decides it.
+"""Read the manifest log of a deployment; the first manifest of an epoch counts.
 
 The shuffler workers of a job share only this log. Each worker reads it up to the manifest it wrote,
 so that all workers continue under the same decision, whichever worker made it.
@@ -329,7 +329,7 @@ class DecisionLog:
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
         """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first.
 
-        Each has its decision, or None if that is no longer stored: all producers then count as in.
+        Each has its decision, or None if that is not stored: all producers then count as present.
         """
         earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)

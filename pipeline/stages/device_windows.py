@@ -36,7 +36,7 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: Ids of the collectors that accept no more reports of the epoch.
-        contradicting: Reports that differ from the first of their tag; computed with `devices`.
+        contradicting: Number of reports that differ from the first of their tag, set by `devices`.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class FinishedWindow:
     decided_at: int | None = None
 
     def seconds(self, clock: float, wall_clock: int) -> float:
-        """Return the stage's processing time, given the times of its driver and of the broker.
+        """Return the stage's processing time, given the driver's and the broker's current time.
 
         >>> FinishedWindow(7, WindowStatus.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5

@@ -36,7 +36,7 @@ class EpochPosition:
     Attributes:
         epoch: Last epoch read; the manifests up to its own decide exactly the epochs up to it.
         manifest_offset: Offset of the epoch's manifest.
-        manifest_digest: SHA-256 of that record.
+        manifest_digest: SHA-256 of the manifest's record.
         whole_manifests: Offsets of manifests that later short manifests can refer to.
         partials_offset: Offset before which no part of a later epoch's partial is stored.
     """
@@ -54,7 +54,7 @@ class DecidedEpoch:
     """Content of the topics for one epoch.
 
     Attributes:
-        payload: Content of its partial; None for a window that was not released.
+        payload: Content of the epoch's partial; None if the window was not released.
         estimate: Published estimate; None if only decisions are read.
     """
 
@@ -90,7 +90,7 @@ class EpochLog:
         after: Last of the epochs that were decided by earlier manifests, which are not read.
 
     Attributes:
-        next_epoch: Next epoch; None until the deployment's first epoch is known.
+        next_epoch: Next epoch to return; None until the deployment's first epoch is known.
     """
 
     def __init__(

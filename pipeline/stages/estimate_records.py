@@ -33,7 +33,7 @@ class EstimateRecord:
         closed_at: Time the window was finalized, in milliseconds since 1970.
         contributors: Number of devices in the window.
         population: Number of devices enrolled.
-        estimate: None for protocols that cannot estimate an epoch that is not released.
+        estimate: Published estimate; None if the protocol cannot estimate without a release.
         guarantee: `Guarantee` of the job, as JSON.
         reason: Reason why the window is corrupt; None otherwise.
         assumes_changes: Maximum number of changes of one user for which intervals hold; None if

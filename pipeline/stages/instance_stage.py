@@ -235,12 +235,12 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
                 f"epoch {record.epoch}",
             )
         if not self._decisions.exists(record.epoch):
-            return Rejection(Reason.EPOCH, "epoch is before the deployment's first epoch")
+            return Rejection(Reason.EPOCH, f"epoch {record.epoch} precedes the first epoch")
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             return Rejection(
                 Reason.EPOCH,
                 f"epoch {record.epoch} is more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
-                f"open one, {self._oldest_undecided}",
+                f"open epoch, {self._oldest_undecided}",
             )
         return None
 

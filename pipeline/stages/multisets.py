@@ -232,7 +232,7 @@ class MessageMultiset:
 def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
     """Yield the distinct messages of several multisets of one format, in increasing order.
 
-    None of them must be a table. Yields blocks with counts, in little memory, and changes nothing.
+    Tables of counts are not supported. Yields blocks with counts, in little memory.
     """
     counted = []
     for part in parts:
@@ -252,7 +252,7 @@ def _written_out(words: Messages) -> MessageArray:
 
 
 def _sum(parts: list[Messages]) -> Messages:
-    """Sum counted and plain messages: distinct, in increasing order, with their counts."""
+    """Return distinct messages, in increasing order, with their summed counts."""
     values = np.concatenate([part.values for part in parts])
     counts = np.concatenate([part.occurrences.astype(np.uint64) for part in parts])
     order = np.lexsort(values.T[::-1])

@@ -1,4 +1,4 @@
-"""Read the partials of a deployment: the first complete one of every epoch."""
+"""Read the partials of a deployment; the first complete partial of an epoch counts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class SealedAdmission(Admission):
             )
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
-            return Rejection(Reason.SEALED, f"batch's key {sealed.key.hex()} was erased")
+            return Rejection(Reason.SEALED, f"the batch's key {sealed.key.hex()} was erased")
         try:
             return open_batch(sealed, private_key, lock.context)
         except CodecError as error:

@@ -66,7 +66,7 @@ class ShuffleDecision(WindowDecision[Window]):
             yield self._registry[index]
 
     def complete(self, window: Window) -> bool:
-        """Return whether enough producers have registered and all expected ones are in."""
+        """Return whether enough producers have registered and no expected producer is missing."""
         if len(self._registry) < self._job.shuffle.producers:
             return False
         if any(True for _ in self._unfinished(window)):

@@ -285,7 +285,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             return rejection
         oldest = self._decision.oldest_undecided
         if record.epoch < oldest:
-            return Rejection(Reason.EPOCH, f"epoch is {record.epoch}; expected at least {oldest}")
+            return Rejection(Reason.EPOCH, f"epoch {record.epoch} precedes the first one, {oldest}")
         problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
             record.epoch
         )

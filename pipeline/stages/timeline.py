@@ -50,7 +50,7 @@ class Timeline:
         self.version = 0
 
     def note_written(self, written: int | None) -> None:
-        """Advance the known broker's clock to the time a record was written."""
+        """Advance the known time of the broker's clock to the time when a record was written."""
         if written is not None and written > (self._latest_written or -1):
             self._latest_written = written
 

@@ -69,8 +69,8 @@ class WindowDecision(ABC, Generic[WindowT]):
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
         return (
-            f"epoch {epoch} is more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
-            f"{oldest}"
+            f"epoch {epoch} is more than {EPOCHS_AHEAD} epochs ahead of the oldest open "
+            f"epoch, {oldest}"
         )
 
     def event(self, window: WindowT, position: int, now: float) -> Event | None:

@@ -65,7 +65,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation of the drawing in the window, or else the first to arrive; None without."""
+        """Punctuation of the drawing in the window, else the first to arrive; None before that."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 

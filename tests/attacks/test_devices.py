@@ -57,12 +57,12 @@ ATTACKS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack_finds_nothing(name: str) -> None:
+def test_attack_finds_no_violation(name: str) -> None:
     assert list(ATTACKS[name]()) == []
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_interrupted_producer_sends_the_same(name: str) -> None:
+def test_interrupted_producer_sends_the_same_records(name: str) -> None:
     assert list(attack_interrupted(find_cases(name)[0])) == []
 
 

@@ -143,7 +143,7 @@ def test_published_sum_has_noise_of_every_later_party(
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_party_adds_reports_of_required_honest_users(
+def test_reports_added_by_a_party_have_the_required_noise(
     section: dict[str, Any], keys: KeyRing, shared: bool
 ) -> None:
     """Over many epochs, the cells of one party must have the mean and variance of the noise."""
@@ -196,7 +196,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     assert "passes on every report" not in stage.assumes
 
 
-def test_trust_description_without_added_devices() -> None:
+def test_trust_description_excludes_replaced_reports_without_added_devices() -> None:
     """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None

@@ -24,7 +24,7 @@ ATTACKS: Mapping[str, Attacking] = {"spending": attack_spending, "ledger": attac
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack_finds_nothing(name: str) -> None:
+def test_attack_finds_no_violation(name: str) -> None:
     assert list(ATTACKS[name]()) == []
 
 

@@ -67,7 +67,7 @@ def test_incomplete_reason_is_ignored(sent: bytes, reason: str) -> None:
         assert received_reason(starter) == reason
 
 
-def test_killed_process_has_no_reason() -> None:
+def test_killed_process_sends_no_exit_reason() -> None:
     process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
     process.kill()
     assert process.wait(TIMEOUT) == -signal.SIGKILL
@@ -75,7 +75,7 @@ def test_killed_process_has_no_reason() -> None:
     end_all([process], timeout=0.0)
 
 
-def test_command_reports_its_reason() -> None:
+def test_command_sends_its_exit_reason() -> None:
     with ended(*dpstream_command("run", "sideways")) as (process, printed):
         assert process.returncode == WRONG_INPUT
         reason = process.reason()

@@ -122,7 +122,7 @@ RANGES = {
     ],
 )
 @pytest.mark.parametrize("at_once", [1, EPOCHS])
-def test_recovers_when_killed_after_any_action(
+def test_stages_recover_when_killed_after_any_action(
     run: LiveRun, replay_range: ReplayRange, keep: bool, at_once: int, stride: int
 ) -> None:
     undisturbed = Replay(run.source, replay_range, Accidents())

@@ -104,7 +104,7 @@ def test_released_window_is_in_canonical_order(folder: Path) -> None:
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(
+def test_stages_recover_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(*FUTURE_RAND, order=order)
@@ -119,7 +119,7 @@ def test_recovers_when_killed_after_any_action(
 
 @settings(max_examples=25, deadline=None)
 @given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
-def test_recovers_when_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
+def test_stages_recover_when_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
     with memory_folder() as path:
         world = run(World(deployed(*CELLS), path, own_cells(30, EPOCHS), Accidents(strikes, keep)))
     for record in world.published().values():
@@ -146,7 +146,7 @@ def rejected_places(world: World) -> set[tuple[str, int, int]]:
 
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_recovers_when_killed_between_records_of_a_window(
+def test_stages_recover_when_killed_between_records_of_a_window(
     folder: Path, keep: bool, stride: int
 ) -> None:
     """Data that is partly sent, written or aggregated is neither lost nor counted twice.
@@ -214,7 +214,7 @@ def check_cells(world: World) -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_late_producer_is_excluded_when_the_worker_is_killed(
+def test_late_producer_stays_excluded_when_the_worker_is_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     def run_late(place: Path, accidents: Accidents) -> World:
@@ -404,7 +404,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
     return workers[0], workers[1]
 
 
-def test_epoch_limit_counts_from_the_manifests_of_all_workers(
+def test_epoch_limit_depends_on_the_manifests_of_all_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)

@@ -102,7 +102,7 @@ def test_device_counts_once_when_its_report_repeats(
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
-def test_devices_count_once_when_killed_after_any_action(
+def test_devices_count_once_when_the_stage_is_killed_after_any_action(
     keep: bool, stride: int, undisturbed: dict[int, bytes]
 ) -> None:
     accidents = Accidents()
@@ -117,7 +117,7 @@ def test_devices_count_once_when_killed_after_any_action(
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
-def test_recovers_when_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
+def test_stages_recover_when_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
     for seed in range(6):
         rng = random.Random(seed)
         strikes = frozenset(rng.sample(range(1, 200), 25))
@@ -183,7 +183,7 @@ def test_first_report_of_a_tag_counts() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
-def test_identical_repeated_reports_do_not_contradict() -> None:
+def test_identical_repeated_reports_do_not_count_as_contradicting() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):

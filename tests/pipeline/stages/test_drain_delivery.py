@@ -82,7 +82,7 @@ def test_drain_closes_open_windows_but_not_later_ones(job: DeployedJob, folder: 
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(
+def test_stages_recover_when_killed_after_any_action(
     job: DeployedJob, folder: Path, keep: bool, stride: int
 ) -> None:
     def run(place: Path, accidents: Accidents) -> World:

@@ -72,7 +72,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(
+def test_stages_recover_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(order=order)

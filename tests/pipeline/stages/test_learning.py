@@ -137,7 +137,9 @@ def examples_of(users: int) -> dict[str, list[int]]:
     return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
 
 
-def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoch_is_not_drawn_before_its_model_is_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[float] = []
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
     job, log = deployed(), MemoryLog()

@@ -124,7 +124,7 @@ def run(world: World) -> World:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action_across_horizons(
+def test_stages_recover_across_horizons_when_killed_after_any_action(
     folder: Path, keep: bool, stride: int
 ) -> None:
     world_job = deployed(SHORT, epochs=OVER)
@@ -474,7 +474,7 @@ def test_recurring_job_has_a_last_epoch_only_if_horizons_are_limited() -> None:
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
 
 
-def test_guarantee_covers_a_horizon_and_adds_up() -> None:
+def test_guarantee_covers_a_horizon_and_sums_over_horizons() -> None:
     endless = deployed()
     guarantee = str(endless.guarantee)
     assert guarantee.startswith(
@@ -489,7 +489,7 @@ def test_guarantee_covers_a_horizon_and_adds_up() -> None:
     assert "horizons" not in ending.guarantee.to_json()
 
 
-def test_no_epoch_follows_the_last_horizon() -> None:
+def test_epoch_after_the_last_horizon_is_rejected() -> None:
     counted = deployed().model_copy(update={"horizons": 2})
     with open_producer(counted, None, MemoryLog()) as producer:
         producer.enroll(["a"])

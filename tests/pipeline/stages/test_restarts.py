@@ -79,7 +79,7 @@ def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
 
 
 @pytest.mark.parametrize(("estimates", "documents"), [(179, 170), (180, 180), (40, 3), (0, 0)])
-def test_publisher_writes_missing_epochs_and_reads_little(
+def test_publisher_writes_missing_epochs_after_reading_few_records(
     history: tuple[DeployedJob, list[Append]],
     estimates: int,
     documents: int,
@@ -140,7 +140,7 @@ NOTICED_NEAR_THE_END = ("missing", "too early", "torn")
         *((kind, 128) for kind in NOTICED_NEAR_THE_END),
     ],
 )
-def test_reading_near_the_end_equals_reading_everything(
+def test_publisher_reading_near_the_end_writes_the_same_results(
     history: tuple[DeployedJob, list[Append]],
     kind: str,
     first: int,

@@ -77,7 +77,7 @@ def test_schema_of_documents_is_valid() -> None:
     assert SCHEMA["properties"]["estimates"]["maxItems"] == MOST_ESTIMATES
 
 
-def test_count_document_contains_exactly_the_publication() -> None:
+def test_count_document_has_the_expected_content() -> None:
     estimate = Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))
     body = document(COUNT, record(estimate, assumes_changes=4))
     assert body == {
@@ -124,7 +124,7 @@ def test_suppressed_epoch_has_a_document_with_its_status(window_status: WindowSt
     assert (body["published"], body["estimates"], body["reports"]) == (0, [], 0)
 
 
-def test_long_lists_contain_the_largest_items_in_list_order() -> None:
+def test_document_has_the_largest_items_in_domain_order() -> None:
     size = MOST_ESTIMATES + 2
     job = items_job([f"i{number}" for number in range(size)])
     values = np.full(size, 5.0)

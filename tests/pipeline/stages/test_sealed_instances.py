@@ -87,7 +87,7 @@ def test_partial_windows_larger_than_memory_count_once(folder: Path) -> None:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
+def test_stages_recover_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def started_and_run(place: Path, accidents: Accidents) -> World:

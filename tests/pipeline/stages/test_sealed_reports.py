@@ -114,7 +114,7 @@ def test_spill_files_are_closed_after_a_window_is_written(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
+def test_stages_recover_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
 
     def started_and_run(place: Path, accidents: Accidents) -> World:

@@ -107,7 +107,7 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_recovers_when_killed_after_any_action(
+def test_stages_recover_when_killed_after_any_action(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)

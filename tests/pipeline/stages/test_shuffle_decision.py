@@ -83,7 +83,7 @@ def test_window_is_complete_when_every_producer_is_included() -> None:
     assert not [*worker.decision.missing(window)]
 
 
-def test_window_closes_when_grace_has_passed_since_it_was_due() -> None:
+def test_window_closes_after_its_grace_period() -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, NORTH)

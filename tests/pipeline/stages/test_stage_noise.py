@@ -164,7 +164,7 @@ def test_window_below_the_minimum_is_suppressed_with_its_dummies(folder: Path) -
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
-def test_present_devices_are_the_contributors(folder: Path) -> None:
+def test_only_present_devices_count_as_contributors(folder: Path) -> None:
     world = world_of(deployed(minimum=CELLS), folder)
     absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]

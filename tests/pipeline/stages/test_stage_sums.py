@@ -102,7 +102,7 @@ def test_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
     assert noise_of(world.job, 1) != noise_of(world.job, 2)
 
 
-def test_horizons_keep_values_with_new_noise_and_budgets(folder: Path) -> None:
+def test_each_horizon_has_new_noise_and_budgets(folder: Path) -> None:
     """Two sums of the same messages with the same noise would hide nothing."""
     job = deployed(renew=True)
     world = world_of(job, folder)
