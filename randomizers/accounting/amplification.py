@@ -48,7 +48,6 @@ from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
 """Probability that the number of clones or of heads is outside the evaluated interval."""
-
 # Maximum number of classes of clone counts. A class uses its smallest count, which hides least.
 # The second limits classes times head counts, for compositions.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000

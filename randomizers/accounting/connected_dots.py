@@ -44,7 +44,7 @@ def normal_delta(epsilon: float, deviation: float) -> float:
 
 
 def normal_deviation(epsilon: float, delta: float) -> float:
-    """Return the least standard deviation for numbers that differ by 1, rounded up.
+    """Return the least standard deviation of noise for numbers that differ by 1, rounded up.
 
     >>> round(normal_deviation(1, 1e-6) ** 2, 3)
     17.848

@@ -31,7 +31,6 @@ from dpstream.randomizers.pairwise_hash import MOST_BUCKETS
 DEFAULT_EXPONENT: Final = 1.1
 DEFAULT_WIDTH: Final = 512
 """Maximum number of prefixes extended per level; sized for a search for 32 items."""
-
 _MOST_LEVELS: Final = 12
 _MOST_FIRST_BITS: Final = 20
 _MOST_EXTENSION: Final = 14
@@ -205,7 +204,7 @@ def predict(
     items: int = 1,
     skew: Skew | None = None,
 ) -> tuple[float, float] | None:
-    """Return the least count that these levels find and its standard error, or None if none.
+    """Return the least count that these levels find and its standard error; None if there is none.
 
     `variance` is the variance of a cell's noise with the expected number of `contributors`. By
     default, `skew` is Zipf's law with exponent 1.1.

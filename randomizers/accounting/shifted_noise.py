@@ -21,7 +21,6 @@ from dpstream.randomizers.search import least_parameter
 
 LEAST_DELTA = 1e-12
 """Minimum delta; far above the charge for the tails of the noise, for any number of cells."""
-
 TAIL = 1e-30
 """Probability that the noise is outside the evaluated interval; counted as certain loss."""
 LEAST_MASS = 1e-60

@@ -21,7 +21,6 @@ from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
 """Fraction of delta reserved for inexact distributions."""
-
 # Bound on the clusters that all contributors add to a cell, far above any practical number.
 _MOST_CLUSTERS = 1 << 40
 

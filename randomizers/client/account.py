@@ -100,7 +100,7 @@ class AccountEntry:
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
             raise ValueError("'last' must be at least -1, and 'charges' at least 1 after a draw")
         if entry.unit not in ("stream", "epoch"):
-            raise ValueError(f"'charges' have unit {entry.unit!r}; expected 'stream' or 'epoch'")
+            raise ValueError(f"unit of charges is {entry.unit!r}; expected 'stream' or 'epoch'")
         return entry
 
 

@@ -38,7 +38,6 @@ _OFF: Final = 1 + 1e-9
 """Tolerance factor for the errors of logarithms that clients compute."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
-
 _REJECTIONS: Final = {400, 403, 413, 415}
 _REJECTED_CONFLICTS: Final = {"late", "fingerprint"}
 _PROBLEMS: Final = "/problems/"

@@ -52,7 +52,7 @@ class DeviceValues:
             low, high = float(values["low"]), float(values["high"])
             buckets, optional = values["buckets"], values["optional"]
             if type(buckets) is not int or size != buckets + 1 or not low < high:
-                raise ValueError(f"got {buckets} buckets; expected {size - 1}, and low below high")
+                raise ValueError(f"got {buckets} buckets; expected {size - 1}, with low < high")
             EqualBuckets(low, high, buckets)
             return cls(kind, size, slots, (), low, high, buckets, bool(optional))
         labels = tuple(values.get("labels", ()))

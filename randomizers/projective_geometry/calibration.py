@@ -33,16 +33,12 @@ from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSp
 
 NEAR: Final = Fraction(103, 100)
 """Maximum variance, relative to the least variance, that is accepted to have fewer points."""
-
 CELLS: Final = 1 << 18
 """Number of cells of each prefix length if there are at least three prefix lengths."""
-
 CELLS_OF_TWO: Final = 1 << 19
 """Number of cells of each prefix length if there are two prefix lengths."""
-
 MOST_EXTENSION: Final = 11
 """Maximum number of bits by which a prefix exceeds the next shorter one."""
-
 MOST_ORDER: Final = 1 << 9
 """Bound on the order of the field if points have more than two coordinates; the time of estimates
 is quadratic in the order."""

@@ -46,15 +46,11 @@ from dpstream.topics.message_formats import MessageFormat
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
 """Basis of the guarantee: a proven bound ("rigorous") with a boost, or exact without a boost."""
-
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16
-
 MESSAGE_FORMAT = MessageFormat(np.dtype(np.uint8), distinct=1)
-
 # Flags in the stored value: the device was absent since, or is new.
 _ABSENT, _NEW = 2, 4
-
 _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
 
 

@@ -39,9 +39,7 @@ from dpstream.randomizers.value_stream.tilt import draw_symbols, draw_tilted_sym
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Range of epsilon, outside of which `tilt.FLOOR` would bias estimates."""
-
 MAX_CHANGES = 1 << 15
-
 LOSS_OF_AN_EPOCH = 3e-10
 """Maximum loss per epoch in excess of the martingale's, from rounding to 1/8 and to 64 bits."""
 

@@ -39,7 +39,7 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
 
 def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
-    """Return the mechanism with any given change kernel."""
+    """Return the mechanism with a given change kernel, optimal or not."""
     kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
     reserve = (kernel.boost + 0.5) ** 2 / 40
     squared_norm_budget = kernel.squared_norm_budget(last_epoch, parameters.max_changes) + reserve

@@ -15,20 +15,15 @@ from numpy.typing import NDArray
 
 ZERO = 80
 """Symbol that encodes 0."""
-
 FIRST, LAST = 8, 152
 """Least and largest symbol that devices send."""
-
 STEP = 1 / 8
 """Difference between the numbers that consecutive symbols encode."""
-
 WEIGHT_BITS = 62
 TAIL = 4.0
 """Number beyond which a symbol is in the tail, on the side of the tilt."""
-
 NOWHERE = 0
 """Result of `tail_symbols_at` for random integers that select no tail symbol."""
-
 _TAIL_STEPS = round(TAIL / STEP)
 _GUIDE_BITS = 16
 _WORD_BITS = 64

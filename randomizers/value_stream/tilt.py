@@ -24,10 +24,8 @@ from dpstream.randomizers.value_stream.normal import distribution_function
 
 FLOOR = 2.0**-20
 """Minimum of `reach`, which bounds the number of redraws of symbols."""
-
 # Maximum number of tries of a device in one round.
 _MOST_TRIES = 64
-
 _TAIL_STEPS = round(TAIL / STEP)
 
 

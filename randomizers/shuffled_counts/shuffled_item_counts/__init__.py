@@ -34,9 +34,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 MOST_TABULAR: Final = 1 << 20
 """Maximum number of distinct messages that are counted in tables."""
-
 NEIGHBORS = "any two streams of a user's items, reported at the same epochs"
-
 # State of a device's last item.
 _KNOWN, _ABSENT, _NEW = 0, 1, 2
 

@@ -33,20 +33,15 @@ from dpstream.topics.message_formats import MessageFormat
 
 STEPS: Final = 256
 """Steps per unit: messages are multiples of 1/256."""
-
 ZERO: Final = 1 << 15
 """Message that encodes u = 0."""
-
 SUM_ZERO: Final = 1 << 62
 """Released number that encodes a sum of 0."""
-
 MOST_SUM: Final = 1 << 57
 """Maximum absolute value of a released sum, in steps: enough for 2^40 devices and the noise."""
-
 MAX_BOOST: Final = (ZERO - 1) / STEPS - 0.5
 MAX_CHANGES: Final = 1 << 20
 _MAX_SQUARED_NORM_BUDGET = 1 << 52
-
 MESSAGE_FORMAT: Final = MessageFormat(np.dtype("<u2"))
 SUM_FORM: Final = MessageFormat(np.dtype("<u8"))
 

@@ -52,7 +52,7 @@ def calibrate(
 def law_with(
     kernel: Kernel, parameters: ShuffledCountsParameters, last_epoch: int
 ) -> ShuffledValueStreamLaw:
-    """Return the mechanism with any given change kernel."""
+    """Return the mechanism with a given change kernel, optimal or not."""
     epsilon, delta, max_changes = parameters.epsilon, parameters.delta, parameters.max_changes
     assert max_changes is not None
     # Rounded up by more than the floating-point error, so the budget never limits a device that

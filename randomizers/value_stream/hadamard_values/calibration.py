@@ -24,9 +24,7 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 REFERENCE_ERROR = 0.1
 """Standard error of an estimate, as a fraction of the count, for which `best_boosts` balances noise
 and bias. At larger errors, fewer boosts would suffice, but estimates have little value."""
-
 _DIGITS = 6
-
 # Numbers of boosts to try: all up to _EVERY, then about _OF_A_DOUBLING for each doubling.
 _EVERY, _OF_A_DOUBLING = 16, 8
 
