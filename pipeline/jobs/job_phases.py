@@ -26,7 +26,6 @@ class Phase(StrEnum):
 
     @property
     def works(self) -> bool:
-
         return self in (Phase.RUNNING, Phase.DRAINING)
 
 

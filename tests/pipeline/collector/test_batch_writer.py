@@ -91,7 +91,7 @@ async def test_enrollments_are_acknowledged_before_reports_are_written(job: Depl
     assert world.statuses == [503, 202]
 
 
-async def test_reports_are_acknowledged_after_kafka(job: DeployedJob) -> None:
+async def test_reports_are_acknowledged_once_kafka_has_them(job: DeployedJob) -> None:
     world = World(job)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
@@ -159,7 +159,7 @@ async def test_unexpected_error_is_answered_with_status_500(
     assert world.capacity.waiting == 0
 
 
-async def test_closed_epoch_stays_closed(job: DeployedJob) -> None:
+async def test_closed_epoch_accepts_no_reports(job: DeployedJob) -> None:
     world = World(job)
     world.batch_writer.close(1)
     answer = world.offer(body(job))
@@ -169,7 +169,9 @@ async def test_closed_epoch_stays_closed(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_report_appended_after_it_must_settle_is_late(job: DeployedJob, says: bool) -> None:
+async def test_report_appended_after_its_epoch_settles_is_late(
+    job: DeployedJob, says: bool
+) -> None:
     """Based on the append time, or on the clock if the topic has no append times."""
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING

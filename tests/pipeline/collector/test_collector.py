@@ -79,9 +79,7 @@ def is_ours(value: bytes) -> bool:
     return value.startswith(b"dpst")
 
 
-async def test_collector_accepts_reports_from_start_to_stop(
-    job: DeployedJob, key_file: Path
-) -> None:
+async def test_collector_accepts_reports_until_stop(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     client = await world.client()
@@ -245,7 +243,7 @@ async def test_running_collector_tracks_token_key_rotation(key_file: Path) -> No
     client.writer.close()
 
 
-async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
+async def test_collector_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
     path = tmp_path / "other"
     world = World(path)
     world.wanted(job)
@@ -253,9 +251,7 @@ async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) 
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)
-    assert (
-        "another collector key than that of the deployment of job phones" in world.said.getvalue()
-    )
+    assert "another collector key than that of the deployment" in world.said.getvalue()
     assert not world.collector.served
     assert world.collector.service.unserved == {"phones"}
     await world.collector.start()
@@ -280,7 +276,7 @@ def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
 
 
-def test_rate_limits_refill_and_evict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_buckets_refill_and_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)

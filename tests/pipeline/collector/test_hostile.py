@@ -315,7 +315,7 @@ async def test_rate_limit_charges_a_request_per_report(job: DeployedJob) -> None
         assert (reply.status, reply.headers["retry-after"]) == (429, "41")
 
 
-async def test_trailers_are_not_headers(job: DeployedJob) -> None:
+async def test_http_trailers_are_not_used_as_headers(job: DeployedJob) -> None:
     async with collecting(job, access=Access(frozenset({APP}))) as server:
         client = await server.connect()
         data = body(job)

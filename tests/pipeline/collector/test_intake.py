@@ -221,7 +221,7 @@ def test_bodies_with_a_known_header_are_still_validated(job: DeployedJob) -> Non
         assert said(rules.rejection(len(wrong), NOW)) == (400, "malformed")
 
 
-def test_body_is_accepted_atomically(job: DeployedJob) -> None:
+def test_body_with_an_invalid_envelope_is_rejected_entirely(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
     form = job.content_format
     crowded = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\2\0\1")
@@ -269,7 +269,7 @@ def test_rejection_does_not_echo_the_report(job: DeployedJob) -> None:
     )
 
 
-def test_empty_intake_writes_no_records(job: DeployedJob) -> None:
+def test_intake_without_accepted_reports_writes_no_records(job: DeployedJob) -> None:
     foreign = encode_envelope(
         b"d" * 16, b"r" * 16, True, job.content_format.pack(messages_of(job, [9]))
     )
@@ -307,7 +307,7 @@ def test_records_have_the_target_size(job: DeployedJob) -> None:
     assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
 
 
-def test_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
+def test_collector_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
     with pytest.raises(WrongKeyError, match="another collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 

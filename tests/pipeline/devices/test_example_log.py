@@ -33,7 +33,7 @@ def load(folder: Path, text: str, **options: Any) -> ExampleLog:
     return load_example_log(path, domain=DOMAIN, **{"last_epoch": 3, **options})
 
 
-def test_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
+def test_example_of_a_user_is_the_same_at_every_epoch(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n\n")
     assert log.users == ("a", "b")
     assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]

@@ -117,7 +117,7 @@ def test_undecodable_bytes_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|", ":", " "])
-def test_configured_separator_splits_rows(tmp_path: Path, separator: str) -> None:
+def test_column_separator_is_used(tmp_path: Path, separator: str) -> None:
     rows = [["user", "epoch", "value"], [f"a{separator},b", "2", "1"]]
     text = io.StringIO()
     csv.writer(text, delimiter=separator).writerows(rows)
@@ -164,9 +164,7 @@ def test_missing_column_lists_the_columns_found(
         ("%b %d %Y %z", [f"{day} 2024 +0000" for day in ("Mar 30", "Mar 31", "Apr 1", "Apr 2")]),
     ],
 )
-def test_configured_time_format_is_read(
-    tmp_path: Path, time_format: str | None, texts: list[str]
-) -> None:
+def test_time_format_is_used(tmp_path: Path, time_format: str | None, texts: list[str]) -> None:
     rows = "".join(f"u{at},{text},1\n" for at, text in enumerate(texts))
     keys: dict[str, Any] = {} if time_format is None else {"time_format": time_format}
     log = load(tmp_path, "user,time,value\n" + rows, **keys)
@@ -212,9 +210,7 @@ def test_configured_texts_mean_1_and_0(tmp_path: Path) -> None:
     ("decimal", "text", "bucket"),
     [(",", "12,5", 13), (",", " -0,5", 1), (",", "1.234,5", 1235), (".", "1,234.5", 1235)],
 )
-def test_configured_decimal_separator_is_read(
-    tmp_path: Path, decimal: str, text: str, bucket: int
-) -> None:
+def test_decimal_separator_is_used(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
     domain = NumericDomain(-1, 1999, 2000)
     log = load(tmp_path, f'user,epoch,value\nann,1,"{text}"\n', domain=domain, decimal=decimal)
     assert held(log) == {"ann": [bucket + 1 if bucket > 1 else 1] * 4}
@@ -300,7 +296,7 @@ def test_duplicates_are_resolved_by_the_rule(
         ("smallest", [1, 2]),
     ],
 )
-def test_duplicates_rule_selects_items_beyond_the_limit(
+def test_duplicates_rule_selects_among_too_many_items(
     tmp_path: Path, rule: str | None, items: list[int]
 ) -> None:
     path = tmp_path / "rows"

@@ -40,7 +40,7 @@ def test_rows_in_any_order_form_the_sets_of_their_epochs(tmp_path: Path) -> None
     assert [each.tolist() for each in log.counts_at(2)] == [[], []]
 
 
-def test_first_items_are_used_beyond_the_limit(tmp_path: Path) -> None:
+def test_only_first_items_up_to_the_limit_are_used(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
     assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
     (warning,) = log.warnings

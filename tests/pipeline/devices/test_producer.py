@@ -183,7 +183,7 @@ def test_producer_opens_on_a_full_disk_or_reports_why_not(
         open_producer(job, tmp_path / "disk" / "0", log).shut()
 
 
-def test_skipped_epochs_are_not_sent(job: DeployedJob, log: MemoryLog) -> None:
+def test_skipped_epochs_have_no_reports(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["a"])
         producer.report(5, {"a": 1})
@@ -324,7 +324,7 @@ def test_device_state_is_readable_by_its_owner_only(
     assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
 
 
-def test_leave_writes_a_deregistration(job: DeployedJob, log: MemoryLog) -> None:
+def test_leaving_producer_writes_a_deregistration(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.leave(3)
     registration, deregistration = log.values(Role.PRODUCERS)

@@ -243,7 +243,7 @@ def test_filter_counts_a_charge_once_per_horizon() -> None:
         assert together.earlier == apart.earlier == horizons * one.epsilon
 
 
-def test_delta_charges_are_limited_to_half_the_budget() -> None:
+def test_filter_limits_delta_charges_to_half_the_budget() -> None:
     """The other half is reserved for the filter, whichever rule admits the charges."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
     with pytest.raises(BudgetError, match="is delta 5e-07, as an operator"):
@@ -268,7 +268,7 @@ def test_charges_must_fit_every_standing_budget() -> None:
     check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
-def test_unlimited_charges_have_no_filter() -> None:
+def test_filter_does_not_apply_to_unlimited_charges() -> None:
     endless = replace(small(1)[0], horizons=None)
     with pytest.raises(
         BudgetError, match=("a recurring job deployed without a budget: no budget can be enforced")

@@ -118,7 +118,7 @@ def test_invalid_devices_section_is_rejected(devices: str, text: str, message: s
     assert message in problem_of(devices, text)
 
 
-def test_keys_are_read_from_files(tmp_path: Path) -> None:
+def test_device_keys_are_read_from_files(tmp_path: Path) -> None:
     public = make_key_pair(tmp_path / "keys" / "stage.key", tmp_path / "stage.pub")
     (tmp_path / "app.jwks").write_text(json.dumps({"keys": [JWK]}))
     job = job_of("{seal: stage.pub, tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path)
@@ -132,7 +132,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     )
 
 
-def test_key_is_used_in_its_period() -> None:
+def test_sealing_key_is_used_in_its_period() -> None:
     devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
     assert devices is not None
     first, second = map(bytes.fromhex, PUBLIC)

@@ -346,7 +346,7 @@ def test_job_has_the_labels_of_its_file() -> None:
     assert parse_job(PLAIN).people == "users"
 
 
-def test_labels_are_deployed_but_not_fingerprinted() -> None:
+def test_labels_are_deployed_but_not_in_the_fingerprint() -> None:
     worded, plain = (
         deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
         for text in (PLAIN + WORDS, PLAIN)
