@@ -1,15 +1,16 @@
 """Affine hashes of items to buckets over a prime field, with hash and bucket in one message.
 
-Items 0, 1, ... are vectors x of m digits over GF(s), s a prime, lowest digit first. A hash is a
-direction: a non-zero vector d up to its scale. There are D = (s^m - 1) / (s - 1) directions. The
-bucket of x is <d, x>. The first non-zero digit of d is 1. Directions that begin with 0 come first,
-numbered as those of m - 1 digits. In the others the digits after the 1, lowest first, are a number
-counted from 0. A message is (number of the direction) * s + bucket.
+Items 0, 1, ... are vectors x of m digits over GF(s), for a prime s, least significant digit first.
+A hash is a direction: a non-zero vector d up to scaling, so its first non-zero digit is 1. There
+are D = (s^m - 1) / (s - 1) directions. The bucket of x is <d, x>. Directions that start with 0 come
+first, numbered like the directions of m - 1 digits. The remaining directions start with 1; their
+other digits, least significant first, form a number counted from 0. A message is (direction number)
+* s + bucket.
 
 An item has one message for each direction, 1 / s of all messages. Any two items share a bucket for
-the directions orthogonal to their difference: a share q = (s^(m-1) - 1) / (s^m - 1) of all
-directions. Items on one line have such a direction, and so their collisions, in common. With fewer
-items on a line, their errors are closer to independent.
+the directions orthogonal to their difference: a fraction q = (s^(m-1) - 1) / (s^m - 1) of all
+directions. All pairs of items on one line share such directions, so their collisions coincide. With
+fewer items on a line, their errors are closer to independent.
 
 Each message draws a new direction: a stored direction would link a device's epochs. Dummies are
 Poisson: clusters of dummies in one message would reveal which directions belong to dummies.
@@ -28,12 +29,12 @@ MOST_BUCKETS: Final = 1 << 29
 """Maximum number of buckets: sums of products of digits must fit 64 bits."""
 
 ROWS: Final = 32
-"""Number of lines for the items, if there are as many; more lines make decoding slower."""
+"""Number of lines that items are spread over, if enough exist; more lines slow down decoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All hashes of items with m `digits` to s `buckets`; the lowest digit is below `width` w.
+    """All hashes of items, of m `digits`, into s `buckets`; the lowest digit is below `width`, w.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap
@@ -48,9 +49,11 @@ class AffineHashes:
 
     def __post_init__(self) -> None:
         if not is_prime(self.buckets) or self.buckets > MOST_BUCKETS:
-            raise ValueError(f"{self.buckets!r} buckets; expected a prime up to 2^29")
+            raise ValueError(f"buckets is {self.buckets!r}; expected a prime up to 2^29")
         if type(self.digits) is not int or self.digits < 1 or self.words > MOST_WORDS:
-            raise ValueError(f"{self.digits!r} digits of base {self.buckets} are too many to hash")
+            raise ValueError(
+                f"digits is {self.digits!r}; expected at least 1, for up to 2^62 messages"
+            )
 
     @classmethod
     def for_items(cls, buckets: int, items: int) -> Self:
@@ -67,7 +70,7 @@ class AffineHashes:
 
     @property
     def row(self) -> int:
-        """w, the number of items that differ only in the lowest digit."""
+        """w, the number of items on a line, which differ only in the lowest digit."""
         return self.buckets if self.width is None else self.width
 
     @property
@@ -77,25 +80,25 @@ class AffineHashes:
 
     @property
     def words(self) -> int:
-        """Exclusive upper bound of messages, which start at 0."""
+        """Number of possible messages, which are numbered from 0."""
         return self.directions * self.buckets
 
     @property
     def overlap(self) -> float:
-        """q, the share of its messages that an item has in common with any other item."""
+        """q, the fraction of an item's messages that any other item has too."""
         alike: int = self.buckets ** (self.digits - 1) - 1
         vectors: int = self.buckets**self.digits - 1
         return alike / vectors
 
     @property
     def shorter(self) -> AffineHashes:
-        """Hashes with one digit less; their messages are the first ones here."""
+        """Hashes of one digit less, whose directions come first here."""
         return AffineHashes(self.buckets, self.digits - 1)
 
     def buckets_of(
         self, directions: NDArray[np.int64], items: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the bucket of each item under its direction; all shapes (n,)."""
+        """Return the bucket of each item under its direction; all arrays have shape (n,)."""
         if self.digits == 1:
             return items
         shorter = self.shorter
@@ -112,12 +115,12 @@ class AffineHashes:
         return buckets
 
     def draw(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw one of its messages uniformly for each item, counted from 0; shape (items,)."""
+        """Draw one of each item's messages uniformly; int64, shape (items,)."""
         directions = rng.integers(0, self.directions, len(items), np.int64)
         return directions * self.buckets + self.buckets_of(directions, items)
 
     def upper_digits(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the m - 1 digits of numbers below s^(m-1), lowest first."""
+        """Return the m - 1 digits of numbers below s^(m-1), least significant first."""
         digits = []
         for _ in range(self.digits - 2):
             quotient = numbers // self.buckets

@@ -1,4 +1,4 @@
-"""Draws of a single device from bytes alone, identical in every language.
+"""Random integers for a single device, drawn from bytes in the same way in every language.
 
 A browser device and a Python device must draw the same messages from the same bytes. numpy's
 generators do not define how many bytes a draw consumes. These rules do:
@@ -6,10 +6,10 @@ generators do not define how many bytes a draw consumes. These rules do:
 * An integer from a range of n values consumes no bytes if n is 1. Otherwise it consumes k bytes,
   the least of 1, 2, 4 and 8 with n <= 2^8k. They form an unsigned little-endian integer v.
 * If v is below the largest multiple of n that is at most 2^8k, the integer is the range's minimum
-  plus v mod n. Otherwise k more bytes are read, until it is. So all n values are exactly equally
-  likely.
+  plus v mod n. Otherwise v is discarded, and another k bytes are read. So all n values are exactly
+  equally likely.
 * An array is filled element by element, in C order. Each element consumes all its bytes before the
-  next one starts, whatever the dtype.
+  next one starts, for any dtype.
 * Bytes are consumed in order, without leftovers.
 """
 
@@ -27,7 +27,7 @@ ReadBytes: TypeAlias = Callable[[int], bytes]
 
 
 class ByteGenerator:
-    """The generator methods that devices use, drawing from bytes by the module's rules.
+    """The methods of numpy's `Generator` that devices use, with the rules of this module.
 
     `read` returns cryptographic randomness; anything else is for tests only.
 
@@ -40,7 +40,7 @@ class ByteGenerator:
         self._read = read
 
     def bytes(self, length: int) -> bytes:
-        """Return `length` random bytes; `ValueError` if the source returns another number."""
+        """Return `length` random bytes; `ValueError` if the source returns more or fewer."""
         if length == 0:
             return b""
         read = self._read(length)
@@ -65,16 +65,16 @@ class ByteGenerator:
         values = end - least + endpoint
         kind = np.dtype(dtype)
         if values < 1:
-            raise ValueError(
-                f"the range of integers from {least} to below {least + values} is empty"
-            )
+            raise ValueError(f"range [{least}, {least + values}) is empty; expected low below high")
         limits = np.iinfo(kind)
         if not limits.min <= least <= least + values - 1 <= limits.max:
-            raise ValueError(f"integers from {least} to {least + values - 1} do not fit {kind}")
+            raise ValueError(
+                f"integers from {least} to {least + values - 1} do not fit into {kind}"
+            )
         shape = () if size is None else size
         count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
         steps = self._below(values, count)
-        # Unsigned integers wrap around: the sum equals the exact one, which fits the dtype.
+        # Unsigned integers wrap around: the result equals the exact sum, which fits the dtype.
         offset = np.uint64(least % (1 << 64))
         drawn = (steps + offset).astype(kind, casting="unsafe").reshape(shape)
         return drawn[()] if size is None else drawn
@@ -97,6 +97,6 @@ class ByteGenerator:
 def byte_randomness(read: ReadBytes) -> np.random.Generator:
     """Return a `ByteGenerator` typed as the numpy generator that devices declare.
 
-    Devices declare numpy's generator because populations draw from it, but call only `integers`.
+    Devices declare numpy's generator, which populations use, but call only its `integers`.
     """
     return cast(np.random.Generator, ByteGenerator(read))

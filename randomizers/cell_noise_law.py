@@ -1,9 +1,9 @@
-"""Noise of cells as declared by a job: its distribution, and each contributor's share.
+"""Noise that a job declares for its cells: the distribution, and each contributor's share.
 
 The noise is sized for the minimum number of contributors of a released window. More contributors
-add more noise, which estimators know. The continual protocols of the shuffle model share the
-dummies of single cells. Each contributor adds its share of the dummies, or the shuffler adds all of
-them, once. The shuffler sees these reports unprotected in either case.
+add more noise, which estimators take into account. The continual protocols of the shuffle model
+draw the dummies of one cell at a time. Either each contributor adds its share of the dummies, or
+the shuffler adds all of them. In both cases the shuffler sees the reports without protection.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Poisson number ("shuffle")."""
 class CellNoiseLaw(Constants):
     """The dummies of each cell.
 
-    `mean` lambda, and `shape` of negative-binomial noise (otherwise None), are those of a cell in a
-    window with `minimum` contributors, the fewest allowed.
+    `mean`, lambda, is the mean number of dummies in a cell, for a window with the minimum number of
+    contributors, `minimum`. `shape` is the shape of negative-binomial noise, otherwise None.
 
     >>> noise = CellNoiseLaw("poisson", mean=43.0, minimum=1000)
     >>> noise.moments(2000)
@@ -45,7 +45,7 @@ class CellNoiseLaw(Constants):
         if not 0 < self.mean < math.inf:
             raise ValueError(f"mean is {self.mean!r}; expected a positive finite number")
         if type(self.minimum) is not int or self.minimum < 1:
-            raise ValueError(f"minimum is {self.minimum!r}; expected a whole number, at least 1")
+            raise ValueError(f"minimum is {self.minimum!r}; expected an integer of at least 1")
         if (self.shape is not None) != (self.dummies == "negative_binomial"):
             raise ValueError(
                 f"shape is {self.shape!r} with {self.dummies} dummies; shape is required with "
@@ -53,17 +53,17 @@ class CellNoiseLaw(Constants):
             )
         if self.dummies == "bernoulli" and not self.mean < self.minimum:
             raise ValueError(
-                f"a mean of {self.mean} requires dummies with a probability of "
-                f"{self.mean / self.minimum:.3g}; expected at most 1"
+                f"mean is {self.mean}; expected less than minimum, {self.minimum}, with bernoulli "
+                "dummies"
             )
 
     @property
     def contributors(self) -> int | None:
-        """Minimum number of noise contributors, for sizing; None if the shuffler adds the noise."""
+        """Minimum number of contributors that add noise; None if the shuffler adds it."""
         return None if self.dummies == "shuffle" else self.minimum
 
     def of_contributors(self, cells: int) -> Dummies | None:
-        """Return each contributor's dummies over `cells` cells; None if the shuffler adds them."""
+        """Return the dummies of a contributor in `cells` cells; None if the shuffler adds them."""
         share = _rounded_up(self.mean / self.minimum)
         if self.dummies == "shuffle":
             return None
@@ -74,7 +74,7 @@ class CellNoiseLaw(Constants):
         return PoissonDummies(_rounded_up(share * cells))
 
     def of_stage(self, cells: int) -> PoissonDummies | None:
-        """Return the shuffler's dummies over `cells` cells; None if contributors add them."""
+        """Return the dummies of the shuffler in `cells` cells; None if contributors add them."""
         return PoissonDummies(_rounded_up(self.mean * cells)) if self.dummies == "shuffle" else None
 
     def moments(self, contributors: int) -> tuple[float, float]:
@@ -93,7 +93,7 @@ class CellNoiseLaw(Constants):
         return 0.0 if dummies is None else dummies.mean
 
     def most(self, cells: int, contributors: int) -> int:
-        """Return the dummy capacity of `contributors` contributors over `cells` cells."""
+        """Return the capacity for the dummies of all contributors, in `cells` cells."""
         dummies = self.of_contributors(cells)
         return 0 if dummies is None else dummies.most(contributors)
 
@@ -128,16 +128,16 @@ def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_e
 
 
 DummyKind: TypeAlias = Literal["poisson", "negative_binomial", "shuffle"]
-"""Source of dummies: contributors, each a Poisson number or clusters ("negative_binomial"), or the
-shuffler."""
+"""Source of dummies: contributors, who draw a Poisson number ("poisson") or clusters
+("negative_binomial"), or the shuffler ("shuffle")."""
 
 ItemCells: TypeAlias = Literal["balls_into_bins", "count_min"]
-"""Cells of an item: a word of a hash drawn for every message ("balls_into_bins"), or always the
-same cell ("count_min")."""
+"""Cell of an item: chosen by a hash drawn for every message ("balls_into_bins"), or always the same
+("count_min")."""
 
 
 def dummies_in_cell(dummies: Dummies | None, contributors: int, rng: np.random.Generator) -> int:
-    """Draw the number of all contributors' dummies in a cell; 0 if the shuffler adds them."""
+    """Draw the total number of contributors' dummies in a cell; 0 if the shuffler adds them."""
     if dummies is None:
         return 0
     if isinstance(dummies, PoissonDummies):

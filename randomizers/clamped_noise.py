@@ -1,10 +1,10 @@
-"""Discrete Laplace noise, and its clamped distribution.
+"""Discrete Laplace noise, clamped to a bounded range.
 
-Measurements of a device are -1, 0 or 1. Noise has the same integer lattice, so no fixed point has
-to be chosen. The noise is z with probability proportional to q^|z|; the outermost numbers have all
-the mass beyond the bounds. The report is the measurement plus noise, clamped to -M..M. So every
-measurement has the same set of possible reports, and nothing is cut off that would cost delta. The
-loss is exact: it is that of the table that devices draw from, number by number.
+Measurements of a device are -1, 0 or 1. The noise is an integer too, so no fixed-point resolution
+has to be chosen. The noise is z with probability proportional to q^|z|; each outermost value takes
+the probability of all values beyond it. The report is the measurement plus noise, clamped to -M..M.
+So every measurement has the same set of possible reports, and no truncation costs delta. The loss
+is exact: it is computed from the table that devices draw from, entry by entry.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.noise_tables import TABLE_BITS, NoiseTable
 
 MOST_BOUND: Final = 1 << 19
-"""Maximum of M; creating its table takes a second."""
+"""Maximum of M, for which creating the table takes a second."""
 
 _FIRST_BITS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ClampedNoise(Constants):
-    """Noise of one measurement, with `decay` q, reported up to `most` M.
+    """Noise of one measurement, with `decay` q; reports are clamped to -M..M, for `most` M.
 
     >>> noise = ClampedNoise(decay=0.5, most=20)
     >>> round(noise.gap, 6), round(noise.variance, 3), round(float(noise.odds(1)), 9)
@@ -42,21 +42,21 @@ class ClampedNoise(Constants):
     def __post_init__(self) -> None:
         if not 0 < self.decay < 1 or not 2 <= self.most <= MOST_BOUND:
             raise ValueError(
-                f"decay is {self.decay!r} and the bound {self.most!r}; expected 0 to 1, and 2 to "
-                f"{MOST_BOUND:,}"
+                f"decay is {self.decay!r} and most is {self.most!r}; expected a decay above 0 and "
+                f"below 1, and most from 2 to {MOST_BOUND:,}"
             )
 
     @property
     def table(self) -> NoiseTable:
-        """Table that devices draw from: numbers from -M - 1 to M + 1."""
+        """Table that devices draw noise from, with values from -M - 1 to M + 1."""
         return _table(self.decay, self.most)
 
     def masses(self, measurement: int) -> tuple[int, ...]:
-        """Return 2^128 times the probability of -M, ..., M, for a measurement of -1, 0 or 1."""
+        """Return 2^128 times the probability of each report -M, ..., M for a measurement."""
         return _masses(self.decay, self.most, measurement)
 
     def odds(self, step: int) -> Fraction:
-        """Return the maximum ratio of a report's probabilities if a measurement moves by 1 or 2."""
+        """Return the maximum ratio of a report's probabilities if the measurement moves by step."""
         pairs = [(0, 1), (-1, 0)] if step == 1 else [(-1, 1)]
         return max(
             max(Fraction(a, b), Fraction(b, a))
@@ -66,12 +66,12 @@ class ClampedNoise(Constants):
 
     @property
     def gap(self) -> float:
-        """Mean of a report of 1; a report of 0 has mean 0, and a report of -1 the opposite."""
+        """Mean report of the measurement 1; the mean for 0 is 0, and for -1 the negative of it."""
         return _moments(self.decay, self.most)[0]
 
     @property
     def variance(self) -> float:
-        """Variance of a report, the maximum over measurements."""
+        """Maximum variance of a report, over all measurements."""
         return _moments(self.decay, self.most)[1]
 
     def reports(
@@ -101,7 +101,7 @@ def _table(decay: float, most: int) -> NoiseTable:
 @lru_cache(maxsize=48)
 def _masses(decay: float, most: int, measurement: int) -> tuple[int, ...]:
     noise = [high - low for low, high in pairwise((0, *_table(decay, most).bounds))]
-    # Noise that yields -M or less is summed up, and noise that yields M or more.
+    # Clamping combines all noise that leads to -M or less, and all that leads to M or more.
     low, high = 1 - measurement, 2 * most + 1 - measurement
     return (sum(noise[: low + 1]), *noise[low + 1 : high], sum(noise[high:]))
 

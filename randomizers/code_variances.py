@@ -1,12 +1,13 @@
 """Variances of range counts when every cell of a code has its own noise.
 
 Levels of a tree are combined by weighted least squares. The covariance is diagonal in the
-generalized Haar basis. The levels from l on observe the difference between the children of a node
-of level l - 1. A node of width w and variance V observes it with precision w / V for each value.
+generalized Haar basis. Level l and all deeper levels observe the difference between the children of
+a node of level l - 1. Each of these levels, with nodes of width w and variance V, contributes the
+precision w / V.
 
 Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of (values in the
 range)^2 / width. The variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l
-of w_m / V_m). Kept nodes leave no choice: exactly one signed sum of nodes gives a range.
+of w_m / V_m). With `cell_codes.kept_nodes` instead, only one signed sum of nodes equals a range.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _STEPS = np.array([0.7548776662466927, 0.5698402909980532])
 def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.float64]:
     """Return the variance of the number of values in [start, end), for cell variance 1.
 
-    `starts` count from 0; `ends` are exclusive, at least the starts. Both are numbers or arrays.
+    `starts` are numbered from 0; `ends` are exclusive and at least the starts.
 
-    >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # with the root, and alone
+    >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # [0, 1) and [0, 4)
     [0.8, 0.8]
     """
     if isinstance(code, Levels):
         return level_range_variances(code, [1.0] * code.messages, starts, ends)
     starts, ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    # Both prefixes end with the same nodes: those of the bits above the highest differing bit.
+    # The two prefix sums share the nodes of all bits above the highest differing bit.
     different = starts ^ ends
     for shift in (1, 2, 4, 8, 16, 32):
         different = different | different >> shift
@@ -49,10 +50,10 @@ def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.floa
 def level_range_variances(
     levels: Levels, variances: Sequence[float], starts: Ends, ends: Ends
 ) -> NDArray[np.float64]:
-    """Return `range_variances` for levels of different accuracy.
+    """Return range variances when each level has a cell variance of its own.
 
-    `variances` are those of a cell of each level from the root down: above 0, infinite for an
-    unused level. The lowest level must be used.
+    `variances` are the cell variances of the levels, from the root down: above 0, and infinite for
+    an unused level. The lowest level must be used.
     """
     starts, ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     precisions = np.cumsum(np.divide(levels.widths, variances)[::-1])[::-1]
@@ -66,7 +67,7 @@ def level_range_variances(
 
 
 def equal_variances(levels: Levels, variance: float = 1.0, *, rooted: bool) -> list[float]:
-    """Return equal cell variances from the root down; infinite for an unused root."""
+    """Return the same cell variance for each level; infinite for the root unless `rooted`."""
     return [variance if rooted else math.inf, *[variance] * len(levels.branching)]
 
 
@@ -85,7 +86,6 @@ def random_ranges(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _energy(starts: NDArray[np.int64], ends: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """Return the sum over the nodes of a level of (values in the range)^2 / width."""
     first, before = np.divmod(starts, width)
     last, after = np.divmod(ends, width)
     several = ((width - before) ** 2 + after**2) / width + (last - first - 1) * width

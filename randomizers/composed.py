@@ -25,7 +25,7 @@ from dpstream.randomizers.draws import draw_categories
 class ComposedLaw:
     """Output distribution of a composed randomizer of k signs.
 
-    Each particular sign vector at Hamming distance d from the input has the weight ``weights[d]``,
+    Every sign vector at Hamming distance d from the input has the weight ``weights[d]``,
     one of k + 1 positive integers. The ratio of any two output probabilities, over all pairs of
     inputs, is at most the ratio of the largest to the smallest weight. This also holds if only some
     of the signs are used, and if the inputs are chosen in view of earlier outputs.
@@ -41,10 +41,10 @@ class ComposedLaw:
     def __post_init__(self) -> None:
         if len(self.weights) < 2:
             raise ValueError(
-                f"{len(self.weights)} weights; expected k + 1 for k signs, k at least 1"
+                f"got {len(self.weights)} weights; expected k + 1 for k signs, with k at least 1"
             )
         if not all(type(weight) is int and weight > 0 for weight in self.weights):
-            raise ValueError("the weights of a composed law must be positive integers")
+            raise ValueError("a weight of the signs is out of range; expected positive integers")
 
     @property
     def k(self) -> int:
@@ -59,7 +59,7 @@ class ComposedLaw:
 
     @property
     def exact_c_gap(self) -> Fraction:
-        """P(a sign is kept) - P(it is reversed), equal for all signs."""
+        """P(a sign is kept) - P(it is reversed), the same for all signs."""
         masses = self.masses
         advantage = sum(mass * (self.k - 2 * distance) for distance, mass in enumerate(masses))
         return Fraction(advantage, self.k * sum(masses))
@@ -74,18 +74,18 @@ class ComposedLaw:
         return log_rounded_up(Fraction(max(self.weights), min(self.weights)))
 
     def probability(self, distance: int) -> Fraction:
-        """Return the probability of each particular sign vector at a distance from the input."""
+        """Return the probability of each single sign vector at a distance from the input."""
         return Fraction(self.weights[distance], sum(self.masses))
 
     def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int8]:
-        """Randomize the vector of k times +1, `count` times; int8, shape (count, k), +1 or -1.
+        """Randomize a vector of k ones, `count` times; int8, shape (count, k), +1 or -1.
 
-        The distance is drawn first, then which signs differ; every probability is exact.
+        The distance is drawn first, then the signs that differ; every probability is exact.
         """
         left = draw_categories(self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
-            # Every subset of remaining positions, of the size still to differ, is equally likely.
+            # All subsets of the remaining positions, of the size still needed, are equally likely.
             choices = self.k - position
             differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
             left -= differs
@@ -93,7 +93,6 @@ class ComposedLaw:
         return np.ascontiguousarray(signs.T)
 
     def to_json(self) -> dict[str, Any]:
-        """Return run lengths of equal weights; decimal strings, since the integers are large."""
         return {"weights": [[len(list(run)), str(weight)] for weight, run in groupby(self.weights)]}
 
     @classmethod
@@ -101,11 +100,11 @@ class ComposedLaw:
         try:
             return cls(tuple(_unpacked(body["weights"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a composed law: {error!r}") from error
+            raise ValueError(f"invalid distribution of signs: {error!r}") from error
 
 
 MAX_SIGNS = 1024
-"""Maximum number of signs composed into one mechanism: calibration of more takes minutes."""
+"""Maximum number of signs composed into one mechanism: calibrating more takes minutes."""
 
 
 @lru_cache(maxsize=1024)
@@ -113,7 +112,7 @@ def log_rounded_up(ratio: Fraction, times: int = 1) -> float:
     """Return the least float known to be at least times * ln(ratio), for ratio >= 1."""
     with localcontext() as context:
         context.prec = 80
-        # Decimal.ln is correctly rounded; stepping up covers that, the division and the product.
+        # `next_plus` covers the rounding of the quotient, of the logarithm and of the product.
         quotient = (Decimal(ratio.numerator) / Decimal(ratio.denominator)).next_plus()
         exact = (times * quotient.ln().next_plus()).next_plus() if ratio > 1 else Decimal(0)
         nearest = float(exact)
@@ -130,7 +129,7 @@ def _unpacked(runs: list[list[Any]]) -> Iterator[int]:
         total += length
         if length < 1 or total > MAX_SIGNS + 1:
             raise ValueError(
-                f"a run has {length} weights, {total} in all; expected at least 1, and at most "
-                f"{MAX_SIGNS + 1} in all"
+                f"a run has {length} weights, for a total of {total}; expected at least 1 per run, "
+                f"and at most {MAX_SIGNS + 1} in total"
             )
         yield from [int(weight)] * length

@@ -27,7 +27,7 @@ class CountedMessages:
     def of_cells(
         cls, counts: NDArray[np.integer], dtype: np.dtype[np.unsignedinteger]
     ) -> CountedMessages:
-        """Count messages from a table of how often 0, 1, ... occur; shape (cells,)."""
+        """Convert `counts`, shape (cells,): how often each of the messages 0, 1, ... occurs."""
         words = np.flatnonzero(counts)
         occurring = counts[words]
         narrow = occurring.max(initial=0) < 1 << 32
@@ -45,7 +45,7 @@ class CountedMessages:
 
 
 Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedMessages
-"""Reports of one draw: an array of shape (n, width), or counted words."""
+"""Messages, as an array of shape (n, width), or counted."""
 
 
 def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:

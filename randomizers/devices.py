@@ -1,4 +1,4 @@
-"""Base class of device populations: enrollment, storage and restoring.
+"""Base class of device populations: enrollment, and saving and restoring of state.
 
 A subclass declares the arrays it stores, and defines what a device draws and reports.
 """
@@ -31,7 +31,7 @@ class _Declared:
 
 
 class Devices(ABC, Generic[LawT]):
-    """A population of enrolled devices, run as one.
+    """A population of enrolled devices, processed together.
 
     A subclass declares each stored array in its constructor with `_declare`; without arrays only
     the number of devices is stored. `law` holds the constants of the job, and `epoch` is the last
@@ -57,7 +57,7 @@ class Devices(ABC, Generic[LawT]):
     def least_delta(self) -> float:
         """Return a lower bound on delta at the stated epsilon, from the stated noise.
 
-        It is 0 if the mechanism computes its epsilon and delta from what it draws.
+        The bound is 0 if the mechanism computes epsilon and delta from its own distribution.
         """
         return 0.0
 
@@ -77,36 +77,37 @@ class Devices(ABC, Generic[LawT]):
         """Randomize one epoch of values and return the reports due.
 
         Args:
-            epoch: Later than the last reported one, within the horizon. All devices are absent at
-                skipped epochs.
+            epoch: Epoch to report, later than the last reported one and within the horizon. All
+                devices are absent at skipped epochs.
             values: Values in enrollment order; those of absent devices are ignored. Integers or
-                bool, shape (population,): 0 or 1, or items from 1, 0 for none. For sets of items,
-                integers of shape (population, slots): items in any order and slot, 0 for none.
-            present: True for devices that are present, shape (population,); None: all are.
+                bool, shape (population,): 0 or 1; or items numbered from 1, with 0 for no item. For
+                sets of items, integers of shape (population, slots): items in any order, and 0 in
+                empty slots.
+            present: True for devices that are present, shape (population,); None if all are.
             rng: Cryptographic randomness; seeded in tests only.
 
         Returns:
-            Messages, unsigned, shape (reports, width); counted if many are equal. Their order must
-            not be disclosed: sort or shuffle them first.
+            Messages, unsigned, shape (reports, width), or counted if many are identical. Their
+            order must not be disclosed: sort or shuffle them first.
 
         Raises:
-            ValueError: If the epoch is not later, an array has another shape or dtype, or a value
-                is invalid. The state is then unchanged.
+            ValueError: If the epoch is out of range, an array has the wrong shape or dtype, or a
+                value is invalid. The state is then unchanged.
         """
 
     def due(self, epoch: int) -> NDArray[np.intp] | None:
         """Return the device of each report of an epoch, if all devices are always present.
 
-        It applies to devices whose number of reports at an epoch, one or none, is public. No
-        earlier epoch may be skipped. The result, None where undefined, has shape (reports,): device
-        numbers in enrollment order, from 0, in the order of the reports.
+        No earlier epoch may have been skipped. The result has shape (reports,), in the order of the
+        reports: device numbers in enrollment order, from 0. It is None unless each device sends at
+        most one report at an epoch, and it is public whether it does.
         """
         return None
 
     def enroll(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; each makes its advance draws now, once and permanently.
+        """Add devices; each draws its permanent randomness now, once and for all epochs.
 
-        Enroll many devices at once: the cost includes that of the existing population. `rng` is
+        Enroll many devices at once: each call copies the state of the existing population. `rng` is
         cryptographic randomness; seeded in tests only.
         """
         drawn = self._draw(count, rng)
@@ -118,7 +119,7 @@ class Devices(ABC, Generic[LawT]):
         self._index()
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return read-only views of all state, except `epoch`, to store and keep secret."""
+        """Return read-only views of all state except `epoch`; store them, and keep them secret."""
         if not self._declared:
             return {"population": np.array([self.population], np.int64)}
         return read_only({name: self._kept(name) for name in self._declared})
@@ -127,8 +128,8 @@ class Devices(ABC, Generic[LawT]):
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
         """Restore devices from stored state: drawing again would spend the privacy loss again.
 
-        `arrays` is a result of `state_arrays` and copied; `epoch` is the last reported one, 0 if
-        none. `ValueError` if the arrays belong to other devices, or do not fit the mechanism.
+        `arrays` is a result of `state_arrays`, and is copied; `epoch` is the last reported epoch, 0
+        if none. `ValueError` if the arrays are of another class, or do not fit the mechanism.
         """
         devices = cls(law)
         devices.population = devices._population_of(arrays)
@@ -138,7 +139,7 @@ class Devices(ABC, Generic[LawT]):
             if declared.allowed is not None and not np.isin(array, declared.allowed).all():
                 raise ValueError(
                     f"state array {name} has a value out of range; expected {declared.allowed[0]} "
-                    f"to {declared.allowed[-1]}. The state belongs to another law"
+                    f"to {declared.allowed[-1]}. The state is of another mechanism"
                 )
             devices._keep(name, array)
         devices._index()
@@ -156,21 +157,21 @@ class Devices(ABC, Generic[LawT]):
         new: int | None = 0,
         allowed: range | None = None,
     ) -> NDArray[Any]:
-        """Declare a stored array, held in the attribute of this name with a leading underscore.
+        """Declare a stored array, and return it for zero devices, to assign to `self._<name>`.
 
-        `shape` is that of one device's entry. `new` is the value of a newly enrolled device; None:
-        drawn by `_draw`. `allowed` is a contiguous range; None: not checked. Return the array of
-        zero devices, for that attribute.
+        `shape` is the shape per device. `new` is the value for a newly enrolled device; None if
+        `_draw` draws it. `allowed` is the contiguous range of valid values; None if any value is
+        valid.
         """
         self._declared[name] = _Declared(np.dtype(dtype), shape, new, allowed)
         return self._declared[name].of_new(0)
 
     def _draw(self, count: int, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
-        """Draw the declared arrays of devices being enrolled, by name."""
+        """Draw the declared arrays for `count` newly enrolled devices, by name."""
         return {}
 
     def _index(self) -> None:
-        """Update what is derived from the arrays and not stored; by default nothing."""
+        """Update attributes derived from the arrays and not stored; by default there are none."""
 
     def _kept(self, name: str) -> NDArray[Any]:
         array: NDArray[Any] = getattr(self, f"_{name}")
@@ -180,7 +181,7 @@ class Devices(ABC, Generic[LawT]):
         setattr(self, f"_{name}", array)
 
     def _population_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> int:
-        """Return the number of devices in the arrays; `ValueError` if they do not match these."""
+        """Return the number of devices in the arrays; `ValueError` if the arrays do not fit."""
         empty = self.state_arrays()
         if arrays.keys() != empty.keys():
             raise ValueError(

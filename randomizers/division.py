@@ -2,11 +2,11 @@
 
 Each message goes to a shuffler chosen uniformly and independently of everything else. So all
 shufflers together see the shuffled union, with a random label on every message. Labels are
-post-processing, and the guarantee of the union holds. An observer of one shuffler alone sees each
-of a device's t messages with probability 1/K.
+post-processing, so the guarantee of the union holds. An observer of only one of K shufflers sees
+each message of a device with probability 1/K.
 
-If the number of messages is secret, each part has a capacity that depends only on the maximum
-number of messages. In the rare case that a part does not fit, all labels are redrawn
+If the number of messages is secret, each shuffler has a capacity that depends only on the maximum
+number of messages. If, rarely, a shuffler's messages exceed its capacity, all labels are redrawn
 (`REDRAW_PROBABILITY`).
 """
 
@@ -25,8 +25,8 @@ from dpstream.randomizers.counted_messages import CountedMessages, Reports
 MOST_INSTANCES: Final = 4
 
 REDRAW_PROBABILITY: Final = 2.0**-200
-"""Maximum probability that the parts of one division do not all fit. It bounds the total variation
-distance of the labels from independent ones; delta includes its cost."""
+"""Maximum probability that a division exceeds the capacity of any shuffler. It bounds the total
+variation distance of the labels from independent labels; delta includes its cost."""
 
 _BLOCK = 1 << 20
 
@@ -34,7 +34,7 @@ _BLOCK = 1 << 20
 def room_of_part(most: int, instances: int) -> int:
     """Return the message capacity of a shuffler, for at most `most` messages in total.
 
-    The probability that at least one shuffler's part exceeds it is at most `REDRAW_PROBABILITY`, by
+    The probability that any shuffler's messages exceed it is at most `REDRAW_PROBABILITY`, by
     Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
@@ -51,9 +51,9 @@ def room_of_part(most: int, instances: int) -> int:
 def divide(
     reports: Reports, instances: int, room: int | None, rng: np.random.Generator
 ) -> list[Reports]:
-    """Divide reports among shufflers; each part preserves their order.
+    """Divide reports among shufflers, keeping the order of the reports of each.
 
-    `room` is the maximum number of messages of a part, see `room_of_part`; None: unlimited. `rng`
+    `room` is the message capacity of a shuffler, see `room_of_part`; None if it is unlimited. `rng`
     is cryptographic randomness; seeded in tests only.
     """
     while True:
@@ -63,7 +63,7 @@ def divide(
 
 
 def chances_of_one_instance(reports: int, instances: int) -> Sequence[Fraction]:
-    """Return the probabilities that one shuffler sees t of a device's reports, for all t.
+    """Return the probability that one shuffler sees t of a device's reports, for each t from 0.
 
     >>> [str(chance) for chance in chances_of_one_instance(2, 3)]
     ['4/9', '4/9', '1/9']
@@ -84,7 +84,7 @@ def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list
 def _divided_counts(
     reports: CountedMessages, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
-    """Draw a label for every message of a count, in integers, one block at a time."""
+    """Draw a label for every single message, block by block, and count them per message value."""
     rows = len(reports.counts)
     tables = np.zeros((rows, instances), np.int64)
     ends = np.cumsum(reports.counts, dtype=np.int64)

@@ -23,9 +23,9 @@ def draw_categories(
 ) -> NDArray[np.intp]:
     """Draw indices, each with probability exactly ``masses[index] / sum(masses)``.
 
-    A uniform integer with 64 bits more than the total is compared with the cumulated masses. The
-    leftover that would favor some index is redrawn. Its leading 64 bits settle nearly all
-    comparisons; only the others draw the remaining bits.
+    A uniform integer with at least 64 bits more than the total is compared with the scaled
+    cumulative masses, and redrawn if it exceeds all of them. Its leading 64 bits settle nearly all
+    comparisons; the remaining bits are drawn only where they are needed.
 
     `masses` are non-negative integers of any size, not all 0. The result has shape (count,).
 
@@ -44,8 +44,8 @@ def draw_categories(
     )
     leading = rng.integers(0, largest, count, dtype=np.uint64, endpoint=True)
     drawn = np.searchsorted(leading_bounds, leading, side="right")
-    # A value equal to a leading bound may lie on either side of it; one above all bounds is
-    # leftover. Both are rare: their probability is that of one or two words in 2^64.
+    # Where the leading bits equal those of a bound, the value may be on either side of it. A value
+    # above all bounds must be redrawn. Both are rare.
     unsettled = (drawn == len(bounds)) | (leading_bounds[drawn - 1] == leading)
     for position in np.flatnonzero(unsettled):
         value = int(leading[position])

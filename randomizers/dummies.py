@@ -1,11 +1,12 @@
 """Dummy messages that hide the real ones, drawn for many contributors at once.
 
-Every contributor sends dummies of its own, to cells chosen at random. An observer sees only their
-sum over contributors, which has the same distribution drawn one by one or at once. So a population
-is drawn at once, exactly, and one device is a population of one.
+Every contributor sends dummies of its own, to cells chosen at random. An observer sees only the
+total over all contributors. Its distribution is the same whether contributors draw one by one or
+together. So the dummies of a population are drawn at once, exactly; a single device is a population
+of one.
 
-The size of what is sent must not reveal the number of dummies. A population has a capacity that
-depends only on the number of contributors. In the rare case of a larger draw, all dummies are
+The size of a transmission must not reveal the number of dummies. So a population has a capacity
+that depends only on the number of contributors. If, rarely, a draw exceeds it, all dummies are
 redrawn (`REDRAW_PROBABILITY`).
 """
 
@@ -30,7 +31,7 @@ from dpstream.randomizers.noise_tables import (
 from dpstream.randomizers.search import least_integer
 
 LARGEST_TABLE_MEAN: Final = 1 << 16
-"""Maximum mean of a Poisson table. Larger means are sums of draws: large tables are slow."""
+"""Maximum mean of a Poisson table. For a larger mean, draws are summed: large tables are slow."""
 
 REDRAW_PROBABILITY: Final = 2.0**-100
 """Maximum probability that the dummies of one draw exceed their capacity. It bounds the total
@@ -38,7 +39,7 @@ variation distance of the sent dummies from their distribution; delta includes i
 
 
 class Dummies(ABC):
-    """Distribution of dummies, for draws of any number of contributors."""
+    """Distribution of a contributor's dummies, drawn for any number of contributors at once."""
 
     @abstractmethod
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
@@ -58,15 +59,15 @@ class Dummies(ABC):
 
     @abstractmethod
     def rarity(self, number: float, contributors: int) -> float:
-        """Return a bound on -ln P(at least `number` dummies in total), above their mean.
+        """Return a lower bound on -ln P(at least `number` dummies in total), above the mean.
 
-        It is Chernoff's bound: the amount by which the least exponential moment falls below 1.
+        This is the Chernoff bound with the best exponential moment.
         """
 
     def most(self, contributors: int) -> int:
         """Return the dummy capacity of all contributors together, independent of their draws.
 
-        The least number, up to rounding, exceeded with probability at most `REDRAW_PROBABILITY`.
+        By `rarity`, it is exceeded with probability at most `REDRAW_PROBABILITY`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)
@@ -76,7 +77,7 @@ class Dummies(ABC):
         # A margin above what is needed: the bound is computed with rounding errors.
         wanted = -math.log(REDRAW_PROBABILITY) + 1e-3
         fits = math.floor(self.mean * contributors) + 1
-        # The bound holds from `most` + 1.
+        # `most` + 1 is the least number of dummies that exceeds the capacity.
         return least_integer(lambda most: self.rarity(most, contributors) >= wanted, fits - 1) - 1
 
 
@@ -84,8 +85,8 @@ class Dummies(ABC):
 class PoissonDummies(Dummies):
     """A Poisson number of dummies per contributor, each in a random cell.
 
-    The counts of the cells are independent Poisson numbers. Those of n contributors are Poisson
-    with n times the mean `rate`: the binary digits of n select the tables to draw from.
+    The counts of the cells are independent Poisson numbers. The total of n contributors is Poisson
+    with mean n times `rate`: the binary digits of n select the tables to draw from.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
@@ -138,14 +139,14 @@ class PoissonDummies(Dummies):
         ]
 
     def distance(self, contributors: int) -> float:
-        """Return the maximum distance of the total from its distribution, in total variation."""
+        """Return the maximum total variation distance of the total from a Poisson number."""
         return math.fsum(table.distance * times for table, times in self.tables(contributors))
 
 
 @lru_cache(maxsize=256)
 def _shared_table(mean: float, digit: int) -> tuple[NoiseTable, int]:
-    """Return a table for mean times 2^digit, and how many of its draws sum to one number."""
-    # Halved until small; a mean times a power of two is exact.
+    """Return a table, and the number of its draws whose sum has mean `mean` times 2^digit."""
+    # The mean is halved until the table is small; multiplying by a power of two is exact.
     halvings = max(0, math.frexp(math.ldexp(mean, digit) / LARGEST_TABLE_MEAN)[1])
     return poisson_table(math.ldexp(mean, digit - halvings)), 1 << halvings
 
@@ -154,8 +155,8 @@ def _shared_table(mean: float, digit: int) -> tuple[NoiseTable, int]:
 class ClusteredDummies(Dummies):
     """A Poisson number of clusters per contributor, each in a random cell.
 
-    With logarithmic sizes the counts of the cells are independent negative-binomial numbers. A
-    contributor adds noise of shape `shape` and mean `cell_mean` to a cell.
+    Cluster sizes are logarithmic, so the counts of the cells are independent negative-binomial
+    numbers. To each cell, a contributor adds noise of shape `shape` and mean `cell_mean`.
     """
 
     cells: int
@@ -175,15 +176,13 @@ class ClusteredDummies(Dummies):
         return PoissonDummies(cluster_rate(self.shape, self.cell_mean, self.cells))
 
     def rarity(self, number: float, contributors: int) -> float:
-        """Bound the total of all cells, which is negative-binomial."""
         shape, mean = self.shape * self.cells * contributors, self.mean * contributors
         above = math.log((shape + number) / (shape + mean))
         return number * (math.log(number / mean) - above) - shape * above
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"sampler has {self.cells} cells; requested {cells}")
+            raise ValueError(f"cells is {cells}; expected {self.cells}, as in the distribution")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)
@@ -194,7 +193,7 @@ class ClusteredDummies(Dummies):
 
 @dataclass(frozen=True, eq=False)
 class BernoulliDummies(Dummies):
-    """At most one dummy per contributor and cell, with `probability` gamma: as published."""
+    """At most one dummy per contributor and cell, with `probability` gamma, as in the paper."""
 
     cells: int
     probability: float
@@ -205,7 +204,6 @@ class BernoulliDummies(Dummies):
 
     @cached_property
     def table(self) -> NoiseTable:
-        """Distribution of the number of cells in which a contributor has a dummy."""
         return binomial_table(self.cells, self.probability)
 
     def rarity(self, number: float, contributors: int) -> float:
@@ -217,9 +215,8 @@ class BernoulliDummies(Dummies):
         return cells * (share * math.log(share / self.probability) + without)
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"dummies have {self.cells} cells; requested {cells}")
+            raise ValueError(f"cells is {cells}; expected {self.cells}, as in the distribution")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:

@@ -1,6 +1,6 @@
 """Dyadic intervals of the epochs of a horizon, and the sign distribution of each order.
 
-Interval (h, j), of order h from 0 and index j from 1, holds the epochs after (j-1) 2^h up to j 2^h.
+Interval (h, j), of order h from 0 and index j from 1, covers the epochs (j-1) 2^h + 1 to j 2^h.
 
 Reference: *Randomize the Future*, Definition 3.2.
 """
@@ -28,7 +28,7 @@ def check_signs(epsilon: float, max_changes: int, estimator: str) -> None:
     check_epsilon(epsilon)
     if type(max_changes) is not int or not 1 <= max_changes <= MAX_SIGNS:
         raise ValueError(
-            f"max_changes is {max_changes!r}; expected a whole number from 1 to {MAX_SIGNS}"
+            f"max_changes is {max_changes!r}; expected an integer from 1 to {MAX_SIGNS}"
         )
     if estimator not in ("tree", "prefix"):
         raise ValueError(f"estimator is {estimator!r}; expected 'tree' or 'prefix'")
@@ -40,9 +40,9 @@ class FutureRandLaw:
 
     Attributes:
         horizon: Number of epochs d, a power of two.
-        epsilon: Requested epsilon. The randomizer's guarantee states what the mechanism spends.
-        order_weights: One integer for each order 0 to log2 d; an order is drawn in proportion.
-        composed: One sign distribution for each order.
+        epsilon: Requested epsilon; the mechanism spends `loss`.
+        order_weights: For each order 0 to log2 d, an integer proportional to its probability.
+        composed: Distribution of signs for each order.
     """
 
     horizon: int
@@ -58,13 +58,13 @@ class FutureRandLaw:
         orders = self.horizon.bit_length()
         if len(self.order_weights) != orders or len(self.composed) != orders:
             raise ValueError(
-                f"{len(self.order_weights)} order weights and {len(self.composed)} laws of signs, "
-                f"expected {orders} of each for a horizon of {self.horizon} epochs"
+                f"got {len(self.order_weights)} order weights and {len(self.composed)} sign "
+                f"distributions; expected {orders} of each for a horizon of {self.horizon} epochs"
             )
         if any(type(weight) is not int or weight < 0 for weight in self.order_weights):
-            raise ValueError("order weights must be non-negative integers")
+            raise ValueError("an order weight is out of range; expected non-negative integers")
         if not any(self.order_weights):
-            raise ValueError("at least one order weight must be positive")
+            raise ValueError("all order weights are 0; expected at least one positive weight")
         if self.loss > self.epsilon:
             raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
@@ -90,7 +90,6 @@ class FutureRandLaw:
         return max(law.loss for law in {law for law, weight in drawn if weight})
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; each distinct sign distribution occurs once."""
         distinct = list(dict.fromkeys(self.composed))
         return {
             "horizon": self.horizon,
@@ -111,4 +110,4 @@ class FutureRandLaw:
                 composed=tuple(laws[index] for index in body["order_laws"]),
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a FutureRand law: {error!r}") from error
+            raise ValueError(f"invalid constants of future_rand: {error!r}") from error

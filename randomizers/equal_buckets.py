@@ -1,6 +1,6 @@
-"""Equal buckets of a range of numbers, exact on every edge.
+"""Buckets of equal width over a range of numbers, with exact edges.
 
-A float counts as the shortest decimal that converts to it, in clients of every language. So 37.5 is
+A float means the shortest decimal that converts to it, in the clients of all languages. So 37.5 is
 always in the bucket that starts at 37.5.
 """
 
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Rounding of a position computed with floats, in units of their precision.
+# Rounding error of a position computed with floats, relative to the largest number involved.
 _SLACK = 8 * np.finfo(np.float64).eps
-# Far above the subnormal floats, whose precision is not relative.
+# Far above the subnormal floats, whose relative precision is lower.
 _FINEST = 1e-290
-# Labels of edges, and edges in job files and queries, are exact to this share of a bucket's width.
+# Edges in labels, job files and queries are exact up to this fraction of a bucket's width.
 _TOLERANCE = Fraction(1, 10**6)
 
 
 @dataclass(frozen=True, slots=True)
 class EqualBuckets:
-    """Numbers from low to below high, divided into buckets of one width.
+    """Numbers in [low, high), divided into `count` buckets of equal width.
 
     >>> buckets = EqualBuckets(35.2, 41.6, 64)
     >>> buckets.find(37.5), buckets.edge(23), buckets.edge_at(37.5)
@@ -43,7 +43,7 @@ class EqualBuckets:
         if (high - low) / self.count < finest:
             raise ValueError(
                 f"{self.count:,} buckets from {low} to {high} are narrower than {finest:.2g}, the "
-                "smallest difference of numbers of this size. Use fewer buckets"
+                "resolution of numbers of this size. Use fewer buckets"
             )
 
     @property
@@ -55,14 +55,14 @@ class EqualBuckets:
         return (decimal(self.high) - decimal(self.low)) / self.count
 
     def find(self, number: float) -> int:
-        """Return the bucket, from 0, of a number from low to below high."""
+        """Return the index of the bucket that contains a number in [low, high)."""
         return math.floor(self.edge_at(number))
 
     def find_all(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the bucket, from 0, of each number from low to below high; int64, same shape."""
+        """Return the bucket index of each number in [low, high); int64, same shape."""
         position = (numbers - self.low) / (self.high - self.low) * self.count
         found = np.floor(position).astype(np.int64)
-        # Floats decide, except near an edge.
+        # Float arithmetic decides, except near an edge.
         nearest = np.rint(position).astype(np.int64)
         largest = max(abs(self.low), abs(self.high)) / self.width + self.count
         unsure = np.flatnonzero(np.abs(position - nearest) <= _SLACK * largest)
@@ -77,11 +77,11 @@ class EqualBuckets:
         return found
 
     def edge_at(self, number: float) -> Fraction:
-        """Return how many widths a number is above low; whole for an edge."""
+        """Return a number's distance from low in bucket widths; for an edge, an integer."""
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the edge that a number equals, or its label rounds to; None if it is no edge."""
+        """Return the index of the edge at a number or a rounded label; None if there is none."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None
@@ -91,7 +91,7 @@ class EqualBuckets:
         return float(decimal(self.low) + self._width * Fraction(index))
 
     def edge_labels(self) -> list[str]:
-        """Return a distinct label with the fewest decimals for each of the count + 1 edges."""
+        """Return distinct labels of the count + 1 edges, with as few decimals as possible."""
         # Integers are faster than fractions: edge i is (first + step * i) / unit.
         low, width = decimal(self.low), self._width
         unit = math.lcm(low.denominator, width.denominator)
@@ -112,14 +112,14 @@ class EqualBuckets:
 
 
 def decimal(number: float) -> Fraction:
-    """Return the shortest decimal that converts to a float, exactly."""
+    """Return the shortest decimal that converts to a float, as an exact fraction."""
     return Fraction(number if isinstance(number, int) else repr(float(number)))
 
 
 def rounded_text(number: float, width: float, finer: int = 1) -> str:
-    """Return the text of a number rounded to a tenth of a bucket's width, or finer.
+    """Format a number, rounded to a tenth of a bucket's width or finer.
 
-    `finer` is the number of digits beyond the first of the width.
+    `finer` is the number of digits after the leading digit of the width.
 
     >>> rounded_text(33.21734, 1.0), rounded_text(1700003611.23, 3600.0), rounded_text(37.5, 0.1)
     ('33.2', '1700003611', '37.5')
@@ -128,12 +128,12 @@ def rounded_text(number: float, width: float, finer: int = 1) -> str:
 
 
 def edge_text(number: float, width: float) -> str:
-    """Return the text of an edge: exact, or to a millionth of a bucket's width."""
+    """Format an edge, rounded to a millionth of a bucket's width."""
     return rounded_text(number, width, 6)
 
 
 def number_text(number: Any) -> str:
-    """Return the shortest decimal of a float, without a decimal point if it is whole.
+    """Format a float as its shortest decimal; an integer has no decimal point.
 
     >>> number_text(1000016.0), number_text(37.6), number_text(2e300)
     ('1000016', '37.6', '2e+300')

@@ -1,7 +1,7 @@
-"""Distribution of flips of a row's tracked Boolean while a user's item or number changes.
+"""Number of flips of a tracked Boolean while a user's item or number changes.
 
 When an item changes, the Boolean (`dpstream.randomizers.hadamard_rows`) flips for only half of the
-rows. So fewer flips have to be tracked than an item may have changes.
+rows. So a device tracks fewer flips than its item has changes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def flip_law(items: int, values: int) -> NDArray[np.float64]:
-    """Return the distribution of flips of b, for a user with `values` items in turn.
+    """Return the distribution of the number of flips of b, for `values` items one after another.
 
-    The first item is any of the domain and each later one any of the others, equally likely, as is
-    the row (`_mean_flip_law`). For a large domain it is close to Binomial(values, 1/2). In a domain
-    of two items users alternate: a quarter of the rows each has none, one, all but one and all of
-    the flips. The result is float64, shape (values + 1,), one probability for each number of flips.
+    The first item is uniform in the domain, each later one is uniform among the other items, and
+    the row is uniform (`_mean_flip_law`). For a large domain the distribution is close to
+    Binomial(values, 1/2). In a domain of two items, users alternate: each of the numbers 0, 1,
+    `values` - 1 and `values` of flips occurs for a quarter of the rows. The result is float64,
+    shape (values + 1,): one probability for each number of flips.
 
     >>> flip_law(2, 5).tolist(), flip_law(3, 2).tolist()
     ([0.25, 0.25, 0.0, 0.0, 0.25, 0.25], [0.25, 0.5, 0.25])
@@ -33,11 +34,11 @@ def flip_law(items: int, values: int) -> NDArray[np.float64]:
 
 
 def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
-    """Return the distribution of flips of a level's tracked Boolean, for values in turn.
+    """Return the distribution of the number of flips of a level's tracked Boolean.
 
-    The first value lies in any bucket and each later one in any other, equally likely. It is as
-    `flip_law`, but a changed value may still lie in the same node. A row, with 2^l columns besides
-    column 0, has one of four numbers of +1 in them. `level` is l, from 1 to `levels`.
+    Of a user's `values` values, the first is uniform over all buckets, and each later one over the
+    other buckets. Unlike in `flip_law`, a changed value may still be in the same node. Rows have
+    one of four numbers of +1 in the 2^l columns after column 0. `level` is l, from 1 to `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True
@@ -52,13 +53,14 @@ def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
 def _mean_flip_law(
     positive: NDArray[np.int64], shares: NDArray[np.float64], items: int, values: int
 ) -> NDArray[np.float64]:
-    """Return the distribution of flips of the tracked Boolean, the mean over kinds of rows.
+    """Return the distribution of the number of flips, averaged over kinds of rows.
 
-    Given a row it is a Markov chain of two states. Transitions depend on the row only by the number
-    of items with +1 there: `positive`, with the probabilities `shares`, both of shape (kinds,).
+    Given the row, the Boolean is a Markov chain with two states. Its transitions depend only on the
+    number of items for which the row has +1: `positive`, with the probabilities `shares`, both of
+    shape (kinds,).
     """
     up, down = positive[:, None] / (items - 1), (items - positive[:, None]) / (items - 1)
-    # Probability of the current Boolean and the flips up to now, for each kind of row.
+    # Probability of the current Boolean and the number of flips so far, for each kind of row.
     zero, one = np.zeros((2, len(positive), values + 1))
     zero[:, 0], one[:, 1] = 1 - positive / items, positive / items
     for _ in range(values - 1):

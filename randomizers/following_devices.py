@@ -1,7 +1,7 @@
-"""Base of devices that track the changes of a Boolean, for any form of report.
+"""Base class of devices that track changes of a Boolean, for any format of reports.
 
-A change adds or subtracts a from f, and the share b of it remains an epoch later. Only the first
-`max_changes` changes made while the value was known are boosted this way.
+A change adds a to f, or subtracts it; after every epoch, the fraction b of f remains. Only the
+first `max_changes` changes that happen while the value is known are boosted in this way.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MAX_EPOCHS: typing.Final = 1 << 20
 TOGETHER: typing.Final = 1 << 14
 """Number of devices processed at once: their state fits into a processor's cache."""
 
-# Flags of a stored value, besides 0 and 1: unknown since then, or new.
+# Flags added to a stored value of 0 or 1: unknown at the last epoch, or newly enrolled.
 _UNKNOWN, _NEW = 2, 4
 
-# Remainders below this become 0: smaller numbers are slow.
+# Remainders below this become 0, before they are subnormal numbers, which are slow.
 _NOTHING = 2.0**-64
 
 
@@ -30,9 +30,7 @@ class FollowingLaw(typing.Protocol):
     """Constants of a mechanism that tracks changes."""
 
     @property
-    def last_epoch(self) -> int:
-        """T, number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
     def max_changes(self) -> int:
@@ -46,12 +44,12 @@ class FollowingLaw(typing.Protocol):
 
     @property
     def decay(self) -> float:
-        """b, share of it that remains an epoch later."""
+        """b, fraction of f that remains an epoch later."""
         ...
 
 
 class FollowingDevices(Devices[LawT]):
-    """Devices that each track a Boolean; `booleans` is the part of `law` for them."""
+    """Devices that each track a Boolean; `booleans` are the constants of `law` for that."""
 
     def __init__(self, law: LawT, booleans: FollowingLaw) -> None:
         super().__init__(law)
@@ -61,12 +59,11 @@ class FollowingDevices(Devices[LawT]):
         # The last known value, plus 2 if it was unknown at the last epoch. The value before the
         # first epoch counts as 0.
         self._value = self._declare("value", np.uint8, new=_NEW)
-        # Changes made, up to one more than the number of boosted ones.
+        # Number of changes, counted up to one more than the boosted ones.
         self._changes = self._declare("changes", np.min_scalar_type(booleans.max_changes + 2))
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self._rules.max_changes))
 
     def _start_epoch(
@@ -88,7 +85,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
-        """Apply the values of some devices to f and the state it derives from."""
+        """Update f, and the state that it derives from, by the values of some devices."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

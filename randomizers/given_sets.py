@@ -13,11 +13,12 @@ def checked_sets(
     population: int,
     most: int,
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return users' positions, ascending, and their items, each once per user; shape (items,).
+    """Return distinct pairs of user and item, as two arrays of shape (items,).
 
-    `values` are items from 1, shape (population, slots), in any order and slot, 0 for none.
-    `present` is True for present devices, shape (population,); None: all. `ValueError` if an array
-    has another shape or dtype, an item is negative, or a present device has more than `most` items.
+    Users are positions in enrollment order, ascending. `values` are items from 1, shape
+    (population, slots), in any order and slot, 0 for none. `present` is True for present devices,
+    shape (population,); None if all are. `ValueError` if an array has the wrong shape or dtype, an
+    item is negative, or a present device has more than `most` items.
 
     >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
     >>> users.tolist(), items.tolist()

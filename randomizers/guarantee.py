@@ -1,4 +1,4 @@
-"""Privacy guarantee of a user, in terms that can be checked."""
+"""Privacy guarantee for a user, with all of its assumptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 def needs_no_trust(trust: str) -> bool:
-    """Return whether a `Guarantee.trust` names no trusted party.
+    """Return whether a `Guarantee.trust` states that no party is trusted.
 
     >>> needs_no_trust("none; it holds against everyone"), needs_no_trust("the shuffler to shuffle")
     (True, False)
@@ -36,7 +36,7 @@ class ShuffledStreams:
         return whole_streams(self.contributors)
 
     def over(self, horizons: int) -> ShuffledStreams:
-        """Return the sum of losses over horizons with equally many contributors each."""
+        """Return the joint guarantee of several horizons, each with this guarantee."""
         epsilon, delta = _times(horizons, self.epsilon), _times(horizons, self.delta)
         return replace(self, epsilon=epsilon, delta=delta)
 
@@ -46,11 +46,11 @@ class Guarantee:
     """A differential privacy guarantee.
 
     For any two neighboring inputs and any set of observations, the two probabilities of the set are
-    within a factor exp(epsilon) of each other, apart from a probability of delta.
+    within a factor exp(epsilon) of each other, up to an additive delta.
 
     Attributes:
         epsilon: Privacy loss, rounded up.
-        delta: Rounded up; 0 for a pure guarantee.
+        delta: Additive term, rounded up; 0 for a pure guarantee.
         unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
         neighbors: Pairs of inputs whose difference the guarantee protects.
@@ -60,7 +60,7 @@ class Guarantee:
             other jobs.
         stream_epsilon: With the unit "value", the loss of a whole stream that may change, rounded
             up and exact for any `basis`. With the unit "epoch", the loss of all epochs of a horizon
-            together, with the same delta. None if unknown or the unit itself.
+            together, with the same delta. None if it is unknown, or the unit is "stream".
         shuffled: Additional guarantee of shuffled streams, for a job that states a central
             guarantee.
     """
@@ -159,7 +159,7 @@ def held_by_a_user(items: int) -> str:
 
 
 def held_or_nothing(items: int) -> str:
-    """Return the neighbor relation by removal, as text."""
+    """Return the neighbor relation of a user's at most `items` items and none, as text."""
     held = "an item" if items == 1 else f"a set of at most {items:,} items"
     return f"{held} of a user at an epoch, or none at all; who is present is public"
 
@@ -167,8 +167,8 @@ def held_or_nothing(items: int) -> str:
 def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Guarantee:
     """Return the guarantee against an adversary that links each device's messages.
 
-    It has no trusted party. `epsilon` is the loss of what a device sends at one epoch; it sends at
-    `messages` epochs of a horizon.
+    It has no trusted party. `epsilon` is the loss of a device's messages at one epoch; the device
+    sends messages at `messages` epochs of a horizon.
 
     >>> shuffled = Guarantee(0.1, 1e-6, "epoch", "any two items", "the shuffle stage", "bound")
     >>> apart = of_messages_apart(shuffled, 2.0, 3)
@@ -186,7 +186,7 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
 
 
 def whole_streams(contributors: int) -> str:
-    """Return the trust assumptions of whole streams hidden among others, as text."""
+    """Return the trust assumptions for whole streams that are hidden among others, as text."""
     return (
         f"the shuffler to shuffle, and {contributors - 1:,} honest other users; it applies to "
         "users whose producers are in every window, as these others are, whose messages nothing "
@@ -195,7 +195,7 @@ def whole_streams(contributors: int) -> str:
 
 
 def shuffle_to_mix(minimum: int) -> str:
-    """Return the trust assumptions of messages hidden among others, as text."""
+    """Return the trust assumptions for messages that are hidden among others, as text."""
     return (
         f"the shuffler to shuffle and to suppress windows below the minimum, and {minimum - 1:,} "
         "honest other users in each window"
@@ -203,7 +203,7 @@ def shuffle_to_mix(minimum: int) -> str:
 
 
 def shuffle_and_others(minimum: int, apart: str) -> str:
-    """Return the trust assumptions of messages hidden among others, as text.
+    """Return `shuffle_to_mix`, and the epsilon that remains without it, as text.
 
     `apart` is epsilon against a shuffler that links the messages of a device.
     """

@@ -1,11 +1,11 @@
 """Rows of the Hadamard matrix, which reduce a device's item to one tracked Boolean.
 
 Row r of the Sylvester-Hadamard matrix of size B has the entry H[r, z] = (-1)^popcount(r & z) in
-column z. Item z of a domain, counted from 1, has column z; column 0 means "no item". A device draws
-one public row, once and permanently. It tracks whether its item has +1 there: b = (1 + H[r, x]) / 2
-for item x, 0 for no item.
+column z. Item z of a domain, numbered from 1, has column z; column 0 means "no item". A device
+draws one public row, once and permanently. It tracks whether the row has +1 in the column of its
+item: b = (1 + H[r, x]) / 2 for item x, 0 for no item.
 
-Over the rows H[r, z] averages 0 for every z from 1 on. H[r, x] H[r, z] averages 1 if x = z and 0
+Averaged over the rows, H[r, z] is 0 for every z >= 1, and H[r, x] H[r, z] is 1 if x = z and 0
 otherwise. So 2 b H[r, z] averages 1 for devices that have item z and 0 for all others: each report
 gives evidence about every item.
 """
@@ -45,7 +45,7 @@ def check_size(items: int) -> None:
 
 
 def rows_for(items: int) -> int:
-    """Return the least power of two above a number of items.
+    """Return the number of rows for a number of items: the least power of two above it.
 
     >>> rows_for(2), rows_for(3), rows_for(4)
     (4, 4, 8)

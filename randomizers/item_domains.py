@@ -12,7 +12,7 @@ from dpstream.randomizers.open_domains import MOST_BITS, MOST_BYTES
 MOST_PREDICATES: Final = 1 << 12
 
 MOST_PUBLISHED: Final = 1 << 15
-"""Size of the largest domain published in full; of larger ones, the top items are published."""
+"""Size of the largest domain published in full; for larger ones, only top items are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Strings:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers from low to below high, in buckets of one width."""
+    """Numbers in [low, high), in buckets of equal width."""
 
     low: float
     high: float
@@ -64,21 +64,21 @@ class Points:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.grid) <= 6 or any(type(n) is not int or n < 2 for n in self.grid):
-            raise ValueError(f"grid is {list(self.grid)}; expected 1 to 6 numbers of at least 2")
+            raise ValueError(f"grid is {list(self.grid)}; expected 1 to 6 integers of at least 2")
         if math.prod(self.grid) > 1 << 24:
             raise ValueError(f"grid has {math.prod(self.grid)} points; expected at most {1 << 24}")
 
 
 Values: TypeAlias = tuple[str, ...]
-"""Condition that holds for some values: texts, compared as numbers where both are numbers."""
+"""Condition that holds for the listed values; strings that are numbers are compared as numbers."""
 
 Between: TypeAlias = dict[Literal["from", "below"], float]
-"""Condition that holds for numbers: at least ``from`` and less than ``below``, or one of them."""
+"""Condition on a number: at least ``from``, less than ``below``, or both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicates:
-    """Named conditions on a value, each an item; a value may meet any number of them.
+    """Named conditions on a value; each condition that a value meets is an item of the user.
 
     Items are in the order of `names`, independent of the order in a job file or its record.
 
@@ -96,16 +96,16 @@ class Predicates:
             )
         for name, condition in self.predicates.items():
             if not name:
-                raise ValueError("a predicate has an empty name")
+                raise ValueError("predicates: a name is empty; expected at least one character")
             if not condition:
                 raise ValueError(
-                    f"predicates: {name!r} is empty; expected a list of values, or a number from, "
-                    "below, or both"
+                    f"predicates: {name!r} is empty; expected a list of values, or numbers 'from', "
+                    "'below' or both"
                 )
             if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
                 "below", math.inf
             ):
-                raise ValueError(f"predicates: {name!r} is empty; expected from < below")
+                raise ValueError(f"predicates: {name!r} matches nothing; expected from < below")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,17 +130,16 @@ class Attributes:
         for name, values in self.attributes.items():
             if not name or "=" in name:
                 raise ValueError(
-                    f"attributes: {name!r} is not a valid name; expected a non-empty name "
-                    "without '='"
+                    f"attributes: a name is {name!r}; expected a non-empty name without '='"
                 )
             if not values or len(set(values)) < len(values) or "" in values:
                 raise ValueError(
-                    f"attributes: {name!r} has invalid values; expected distinct, non-empty values"
+                    f"attributes: values of {name!r} are missing, duplicate or empty; expected "
+                    "distinct, non-empty values"
                 )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Labels of the items, by attribute in alphabetical order."""
         return tuple(
             f"{name}={value}"
             for name, values in sorted(self.attributes.items())
@@ -151,10 +150,10 @@ class Attributes:
 ItemDomain: TypeAlias = (
     tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates | Attributes
 )
-"""Labels, or one of the other domains; values are items from 1 on, in their order."""
+"""Labels, or one of the classes above; in their order, the values are the items 1, 2, ..."""
 
 StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
-"""Domain with one value of a user at a time: labels, or numbers or bits, which support ranges."""
+"""Domain in which a user has one value at a time; numbers and bits support range queries."""
 
 
 def domain_size(domain: ItemDomain) -> int:

@@ -1,4 +1,4 @@
-"""Labeled examples as integers: a class and its features."""
+"""Labeled examples for learning, encoded as integers: a class and features."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ LARGEST_FEATURE: Final = 7.999
 """Maximum absolute value of a feature: 16 bits can represent it."""
 
 MAX_NUMBERS: Final = 1 << 17
-"""Maximum numbers in a test set: deployed jobs contain it; Kafka accepts records of
-at most 1 MB."""
+"""Maximum total of classes and features in a test set: it is part of the record of a deployed job,
+and Kafka accepts records of at most 1 MB."""
 
 
 def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> None:
     """Raise `ValueError` unless each row is an example of `classes` classes, or empty.
 
-    `examples` has shape (n, 1 + features): the class plus 1, 0 for no example; features in units of
-    1 / `FEATURE_UNIT`. `where` describes their location in the message.
+    `examples` has shape (n, 1 + features): the class plus 1, or 0 for no example; and features in
+    units of 1 / `FEATURE_UNIT`. `where` locates the examples in the error message.
     """
     outside = (examples[:, 0] < 0) | (examples[:, 0] > classes)
     if outside.any():
         wrong = int(examples[outside.argmax(), 0]) - 1
         raise ValueError(f"class {wrong} {where} is out of range; expected 0 to {classes - 1}")
     if int(np.abs(examples[:, 1:]).max(initial=0)) >= 8 * FEATURE_UNIT:
-        raise ValueError(f"a feature {where} is out of range; expected -8 to 8")
+        raise ValueError(f"a feature {where} is out of range; expected above -8 and below 8")
 
 
 def packed_examples(examples: NDArray[np.integer]) -> str:
@@ -49,11 +49,11 @@ def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int6
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError(
-            "test_set is not a set of packed examples; expected {file: NAME}"
+            "test_set is not valid base64; in a job file, expected {file: NAME}"
         ) from None
     row = 2 * (1 + features)
     if not data or len(data) % row:
-        raise ValueError(f"test_set has {len(data)} bytes; expected {row} for each example")
+        raise ValueError(f"test_set has {len(data)} bytes; expected a multiple of {row}, above 0")
     if len(data) > 2 * MAX_NUMBERS:
         raise ValueError(
             f"test_set has {len(data) // row:,} examples of {1 + features:,} numbers; expected at "
@@ -62,5 +62,5 @@ def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int6
     examples = np.frombuffer(data, "<i2").reshape(-1, 1 + features).astype(np.int64)
     check_examples(examples, classes, "of test_set")
     if not examples[:, 0].all():
-        raise ValueError("an example in test_set has no class")
+        raise ValueError(f"an example in test_set has no class; expected 0 to {classes - 1}")
     return examples

@@ -1,4 +1,4 @@
-"""JSON form of mechanisms: the only way to write and read a job's constants."""
+"""JSON encoding of mechanisms: the only way to write and read a job's constants."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Reader: TypeAlias = Callable[[Any], Any]
 
 
 class Constants:
-    """Base of frozen dataclasses of constants with a JSON form by field.
+    """Base class of frozen dataclasses of constants that are stored as JSON, field by field.
 
-    A field is read by its type: numbers, strings, other constants, or tuples of them. A field whose
-    type is ambiguous names its reader: ``field(metadata={"read": ...})``.
+    The type of a field determines how it is read: numbers, strings, other constants, or tuples of
+    them. A field with an ambiguous type has its own reader: ``field(metadata={"read": ...})``.
 
     >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> CellNoiseLaw.from_json(CellNoiseLaw("poisson", 43.0, 1000).to_json()).minimum
@@ -37,11 +37,11 @@ class Constants:
             return cls(**{name: readers[name](value) for name, value in body.items()})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
-            raise ValueError(f"not a law of {_name(cls)}: {why}") from error
+            raise ValueError(f"invalid constants of {_name(cls)}: {why}") from error
 
 
 def hexadecimal() -> Any:
-    """Return a field for a number used in devices' arithmetic, written to the exact bit."""
+    """Return a field for a float that devices compute with, stored bit by bit in hexadecimal."""
     return field(metadata={"read": float.fromhex, "write": float.hex})
 
 
@@ -68,7 +68,7 @@ def _written(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Read a field of this type; each class itself checks that integers are integers."""
+    """Convert the JSON value of a field of type `kind`; classes check their integers themselves."""
     if hasattr(kind, "from_json"):
         return kind.from_json(value)
     if get_origin(kind) in (Union, UnionType):
@@ -78,6 +78,6 @@ def _read(kind: Any, value: Any) -> Any:
         return tuple(_read(get_args(kind)[0], each) for each in value)
     if kind is float:
         if type(value) not in (int, float):
-            raise ValueError(f"{value!r} is not a number")
+            raise ValueError(f"got {value!r}; expected a number")
         return float(value)
     return value

@@ -1,9 +1,10 @@
 """Lower bound on delta that a device computes itself, from the noise that its job states.
 
-The noise required for an epsilon and a delta takes accounting, which devices do not import. The
-leakage of a single count is fast to compute. An attacker who knows all other users counts the
-messages of some cells, and compares a user who sends `shift` more of them with one who does not.
-All reports together leak at least that. A stated delta below it is wrong, regardless of its signer.
+Sizing the noise for an epsilon and a delta requires the accounting modules, which devices do not
+import. The leakage of a single count is fast to compute: an attacker who knows all other users
+counts the messages of some cells, and compares a user who sends `shift` more of them with one who
+does not. All reports together leak at least as much. A stated delta below the bound is wrong,
+regardless of who signed it.
 
 `randomizers/javascript/src/least_delta.js` computes the same.
 """
@@ -19,24 +20,24 @@ from numpy.typing import NDArray
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 
 SLACK: Final = 1 + 1e-3
-"""Factor by which a lower bound may exceed the stated delta: tables, rounding and logarithms."""
+"""Maximum ratio of a lower bound and the stated delta: tables, logarithms and rounding differ."""
 
 _MOST = 1 << 33
-"""Maximum number of messages in the cells of a count; a single cell with more noise is rejected."""
+"""Maximum mean number of dummies in the counted cells; a single cell with more is rejected."""
 _POINTS = 2000
 _LEAST_DISTANCE = 1e-4
 
 
 def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> float:
-    """Return delta of sending `shift` more messages to `cells` cells, or not.
+    """Return delta between sending `shift` more messages to `cells` cells and not sending them.
 
-    `noise` is that of one cell, and `epsilon` the stated one.
+    `noise` is the noise of one cell, and `epsilon` is the stated epsilon.
 
     >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> of_cells(CellNoiseLaw("poisson", mean=1e-9, minimum=100), 1, 1, epsilon=1.0) > 0.99
     True
     """
-    # A smaller number of these cells has at least its share of the shift.
+    # Some `fewer` of the cells contain at least a proportional part of the shift.
     fewer = math.floor(min(cells, max(1, _MOST / noise.mean)))
     cells, shift = fewer, max(1, shift * fewer // cells)
     if noise.dummies == "bernoulli":
@@ -50,16 +51,16 @@ def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> flo
 def of_coins(
     coins: int, probability: float, shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return delta among `coins` coins of other users, each 1 with this probability.
+    """Return delta for a user among `coins` coins of other users, each 1 with `probability`.
 
-    The user adds `shift` with probability `own`, and the neighbor with probability `other`.
+    The user adds `shift` with probability `own`, or in the neighboring input, `other`.
     """
     odds = probability / max(1 - probability, 2.0**-53)
     return _hockey_stick(_counts(-odds, (coins + 1) * odds), shift, epsilon, own, other)
 
 
 def of_normal(distance: float, deviation: float, epsilon: float) -> float:
-    """Return delta of sums with normal noise that differ by a total Euclidean distance."""
+    """Return delta of sums with Gaussian noise that differ by a total Euclidean distance."""
     if distance / deviation < _LEAST_DISTANCE:
         return 0.0
     shift = math.ceil(distance / deviation * _POINTS)
@@ -69,12 +70,12 @@ def of_normal(distance: float, deviation: float, epsilon: float) -> float:
 
 
 def _counts(a: float, b: float) -> NDArray[np.float64]:
-    """Return weights of counts k around the mode; each a + b / k times the previous (Panjer)."""
+    """Return weights of counts k around the mode; each is a + b / k times the last (Panjer)."""
     variance = max(a + b, 0) / (1 - a) ** 2
     if variance > 2 * _MOST:
         return np.ones(1)
     mode = max(0, math.floor(b / (1 - a)))
-    # The largest count of nearly certain coins.
+    # With nearly certain coins, this may be one more than the largest count.
     mode -= mode > 0 and a + b / mode <= 0
     reach = math.ceil(16 * math.sqrt(variance) + 80 / (1 - a)) + 1
     above = np.maximum(a + b / np.arange(mode + 1, mode + 1 + reach), 0)
@@ -85,7 +86,7 @@ def _counts(a: float, b: float) -> NDArray[np.float64]:
 def _hockey_stick(
     weights: NDArray[np.float64], shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return delta between a distribution shifted with probability `own`, and with `other`."""
+    """Return delta between a distribution shifted with probability `own` and with `other`."""
     missing = np.zeros(min(shift, len(weights)))
     law = np.concatenate([weights, missing]) / weights.sum()
     shifted = np.concatenate([missing, weights]) / weights.sum()

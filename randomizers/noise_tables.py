@@ -1,10 +1,10 @@
-"""Integer tables of cumulated probabilities, for exact draws of dummy counts.
+"""Integer tables of cumulative probabilities, for exact draws of dummy counts.
 
-A table is computed in integers from the parameters alone, so that every device has the same one, to
-the last bit. A draw is one uniform integer of 128 bits compared with the table, exactly. The table
-omits a tail and is rounded. Its distance from its distribution, in total variation, is known and
-belongs into delta. The first 16 bits index a guide, which settles nearly all comparisons; 48 more
-bits settle nearly all others.
+A table is computed in integers from the parameters alone, so that it is bit-identical on every
+device. A draw is one uniform integer of 128 bits compared with the table, exactly. The table omits
+a tail and is rounded. Its total variation distance from the intended distribution is known, and
+delta must include it. The first 16 bits of a draw index a guide, which settles nearly all draws; 48
+more bits settle nearly all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLE_BITS: Final = 128
 """Precision of a table, in bits: its probabilities are multiples of 2^-128."""
 
 MAX_ENTRIES: Final = 1 << 20
-"""Maximum number of entries of a table: creating it takes a second, and 16 MB."""
+"""Maximum number of entries of a table, for which creating it takes a second and 16 MB."""
 
 _GUIDE_BITS = 16
 _LEADING_BITS = 64
@@ -33,20 +33,20 @@ _REST_BITS = TABLE_BITS - _LEADING_BITS
 _MODE_BITS, _LEAST_BITS = 192, 64
 # Binary places of logarithms, and a margin above their maximum error.
 _LOGARITHM_BITS, _SLACK_BITS = 256, 64
-# Counts that a guide cannot tell apart.
+# Entry of a guide for first bits that do not determine the count.
 _UNSETTLED = -1
 
-# The probability of a count over that of the one before, as numerator and denominator.
+# Probability of a count, divided by that of the previous count: numerator and denominator.
 _Ratio = Callable[[int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseTable:
-    """Distribution on the counts from `first` on, to draw from.
+    """Distribution to draw from, on the counts `first`, `first` + 1, ...
 
     Attributes:
-        bounds: For each count, 2^128 times the probability of it or a lower one, up to 2^128.
-        distance: Maximum distance from the represented distribution, in total variation.
+        bounds: For each count, 2^128 times the probability of at most that count.
+        distance: Maximum total variation distance from the intended distribution.
     """
 
     first: int
@@ -58,10 +58,10 @@ class NoiseTable:
     def __post_init__(self) -> None:
         rising = all(low <= high for low, high in zip((0, *self.bounds), self.bounds, strict=False))
         if not self.bounds or not rising or self.bounds[-1] != 1 << TABLE_BITS:
-            raise ValueError("the bounds of a noise table must rise to 2^128")
+            raise ValueError("invalid noise table; expected bounds that rise to 2^128")
         largest = (1 << _LEADING_BITS) - 1
         leading = np.array([min(b >> _REST_BITS, largest) for b in self.bounds], np.uint64)
-        # Uniform integers that begin with g are settled if no bound begins with g too.
+        # A uniform integer that starts with g is settled if no bound starts with g too.
         begins = (leading >> np.uint64(_LEADING_BITS - _GUIDE_BITS)).astype(np.int64)
         groups = np.arange(1 << _GUIDE_BITS)
         guide = np.searchsorted(begins, groups).astype(np.int32)
@@ -82,7 +82,7 @@ class NoiseTable:
         return drawn
 
     def _settled(self, begins: NDArray[np.uint16], rng: np.random.Generator) -> NDArray[np.intp]:
-        """Look up indices by the first 64 bits, and the few still open by all 128."""
+        """Look up indices by the first 64 bits, or by all 128 if the first 64 are not enough."""
         more = rng.integers(0, 1 << _LEADING_BITS, len(begins), dtype=np.uint64)
         shift = np.uint64(_LEADING_BITS - _GUIDE_BITS)
         leading = begins.astype(np.uint64) << shift | more >> np.uint64(_GUIDE_BITS)
@@ -98,8 +98,8 @@ class NoiseTable:
 def poisson_table(mean: float) -> NoiseTable:
     """Return the table of Poisson(mean): the dummies of a contributor, over all cells.
 
-    Sums of independent draws are Poisson too, so larger means take several draws. `ValueError` if
-    the mean is not positive, or so large that the table is too long.
+    For a larger mean, sum several independent draws: the sum is Poisson too. `ValueError` if the
+    mean is not positive, or so large that the table is too long.
 
     >>> table = poisson_table(1e-6)
     >>> table.first, len(table.bounds), table.distance < 1e-30
@@ -118,7 +118,8 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
     """
     if type(trials) is not int or trials < 1 or not 0 < probability < 1:
         raise ValueError(
-            f"binomial noise with {trials!r} trials and probability {probability!r} is invalid"
+            f"binomial noise has {trials!r} trials and probability {probability!r}; expected at "
+            "least 1, and a probability above 0 and below 1"
         )
     odds = Fraction(probability) / (1 - Fraction(probability))
     up, down = odds.numerator, odds.denominator
@@ -130,14 +131,14 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
 
 
 def logarithmic_table(failure: float) -> NoiseTable:
-    """Return the table of cluster sizes: P(m) proportional to q^m / m, m from 1.
+    """Return the table of cluster sizes: P(m) proportional to q^m / m, for m >= 1.
 
     >>> logarithmic_table(0.5).first
     1
     """
     if not 0 < failure < 1:
         raise ValueError(
-            f"q of a logarithmic law is {failure!r}; expected a number above 0 and below 1"
+            f"q of cluster sizes is {failure!r}; expected a number above 0 and below 1"
         )
     numerator, denominator = failure.as_integer_ratio()
     return _table(lambda count: (numerator * (count - 1), denominator * count), mode=1, least=1)
@@ -161,7 +162,7 @@ def discrete_laplace_table(decay: Fraction) -> NoiseTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterTables:
-    """Negative-binomial numbers: a Poisson number of clusters of logarithmic sizes."""
+    """Tables for negative-binomial numbers: a Poisson number of clusters of logarithmic sizes."""
 
     clusters: NoiseTable
     sizes: NoiseTable
@@ -179,7 +180,6 @@ class ClusterTables:
         return clusters, self.sizes.draw(int(clusters.sum()), rng)
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw independent negative-binomial numbers: int64, shape (count,)."""
         clusters, sizes = self.draw_clusters(count, rng)
         ends = np.cumsum(clusters)
         totals = np.concatenate(([0], np.cumsum(sizes)))
@@ -187,7 +187,7 @@ class ClusterTables:
         return drawn
 
     def distance(self, draws: int, most_clusters: int) -> float:
-        """Return the distance from negative-binomial numbers, for a maximum of clusters."""
+        """Return the total variation distance of some draws, with at most `most_clusters`."""
         return draws * self.clusters.distance + most_clusters * self.sizes.distance
 
 
@@ -195,8 +195,8 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
     """Return the tables of negative-binomial numbers of shape r and mean, p = r / (r + mean).
 
     Clusters are Poisson with mean -r ln p, rounded up: a little more noise is never less private.
-    `shape` is that of one draw: for a contributor's dummies over all cells, cells times a cell's
-    shape, divided by the contributors. `mean` likewise.
+    `shape` and `mean` are those of one draw. For a contributor's dummies in all cells, they are the
+    values of a cell, times the number of cells, divided by the number of contributors.
     """
     _check_positive("shape", shape)
     _check_positive("mean", mean)
@@ -207,8 +207,8 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
 def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
     """Return the mean number of clusters of negative-binomial draws, shape ln(1 + mean/shape).
 
-    It is computed in integers and rounded up to the same float on every machine: logarithms of
-    different libraries differ in their last digit. `times` is the number of such draws.
+    It is computed in integers and rounded up to the same float on every machine, since logarithms
+    of different libraries differ in their last digit. `times` is the number of draws.
 
     >>> cluster_rate(1.0, 1.0), cluster_rate(2.0, 6.0, times=10)
     (0.6931471805599454, 27.725887222397816)
@@ -239,9 +239,9 @@ def _logarithm(above: int, below: int) -> int:
 
 
 def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:
-    """Return the table given by ratios of probabilities, starting at the likeliest count.
+    """Return the table of a distribution given by ratios of probabilities, starting at its mode.
 
-    Ratios do not increase. Without a least or a last count the distribution is infinite there.
+    Ratios must not increase. `least` and `last` are the outermost counts, None if there is none.
     `ValueError` if the table is too long.
     """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)
@@ -256,7 +256,7 @@ def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = N
 
 
 def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list[int], int]:
-    """Return weights of the counts after the mode, and a bound on those of all later ones."""
+    """Return weights of counts on one side of the mode, and a bound on the sum of the omitted."""
     weights: list[int] = []
     weight = 1 << _MODE_BITS
     while count != end:
@@ -268,7 +268,7 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
         weight = following
         weights.append(weight)
         if len(weights) > MAX_ENTRIES:
-            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} counts: combine several draws")
+            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} counts. Sum several draws")
         count += step
     return weights, 0
 

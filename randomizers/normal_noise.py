@@ -1,9 +1,9 @@
-"""Rounded normal noise N(0, sigma^2), drawn exactly in integers.
+"""Rounded Gaussian noise N(0, sigma^2), drawn exactly in integers.
 
-A draw is a uniform integer of 128 bits, looked up in an integer table of cumulated probabilities,
-as in `dpstream.randomizers.noise_tables`. A table for a large deviation is too long to store. So an
-entry is computed, in integers alone, when a draw is compared with it: about twenty per draw. It is
-the same on every machine, to the last bit.
+A draw is a uniform integer of 128 bits, looked up in an integer table of cumulative probabilities,
+as in `dpstream.randomizers.noise_tables`. For a large standard deviation, the table is too long to
+store. So an entry is computed when a draw is compared with it, about twenty times per draw. Only
+integers are used, so entries are bit-identical on every machine.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dpstream.randomizers.search import least_integer
 
 MAX_DEVIATION: Final = 1 << 48
 
-# The probability beyond this number of deviations is below 2^-146.
+# The probability beyond this number of standard deviations is below 2^-146.
 _REACH = 14
 
-# Binary places of entries. Terms of the series are below 2^141, the truncation of a term grows by
-# as much, and there are fewer than 2^10 terms.
+# Binary places of entries. Terms of the series are below 2^141, the error of truncating a term
+# grows by at most that factor, and there are fewer than 2^10 terms.
 _PLACES = 384
 
 
 @dataclass(frozen=True, slots=True)
 class NormalNoise:
-    """N(0, deviation^2), rounded to the nearest integer; `deviation` is before rounding.
+    """N(0, deviation^2), rounded to integers; `deviation` is the standard one before rounding.
 
     >>> noise = NormalNoise(10)
     >>> [round(noise.bound(number) / 2**128, 6) for number in (-1, 0, 9)]
@@ -42,18 +42,18 @@ class NormalNoise:
     def __post_init__(self) -> None:
         if type(self.deviation) is not int or not 1 <= self.deviation <= MAX_DEVIATION:
             raise ValueError(
-                f"deviation of normal noise is {self.deviation!r}; expected a whole number from 1 "
-                "to 2^48"
+                f"standard deviation of noise is {self.deviation!r}; expected an integer from 1 to "
+                "2^48"
             )
 
     @property
     def most(self) -> int:
-        """Largest number drawn; the least is its negative."""
+        """Largest value that is drawn; the smallest is its negative."""
         return _REACH * self.deviation
 
     @property
     def distance(self) -> float:
-        """Maximum distance of the draws from their distribution, in total variation.
+        """Maximum total variation distance of the draws from the rounded Gaussian.
 
         Each entry of the table is off by less than 2; the truncated probability is below 2^-146.
         """
@@ -61,11 +61,10 @@ class NormalNoise:
 
     @property
     def variance(self) -> float:
-        """Variance of the draws, rounding included."""
         return self.deviation**2 + 1 / 12
 
     def bound(self, number: int) -> int:
-        """Return 2^128 times the probability of a number or a lower one: a table entry."""
+        """Return 2^128 times the probability of at most `number`, an entry of the table."""
         if number >= self.most:
             return 1 << TABLE_BITS
         if number < -self.most:
@@ -76,7 +75,7 @@ class NormalNoise:
         return half + _beyond_the_middle(2 * number + 1, self.deviation)
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw a number, with exactly the probability that the table gives it."""
+        """Draw an integer, with exactly the probability in the table."""
         high, low = rng.integers(0, 1 << 64, 2, dtype=np.uint64).tolist()
         uniform = high << 64 | low
         # The least number whose entry is above the uniform integer.

@@ -1,8 +1,8 @@
-"""One device, from a protocol name and its mechanism as JSON; needs only numpy.
+"""Run one device, from a protocol name and its mechanism as JSON; needs only numpy.
 
-A job description suffices to run a device of it: the protocol name and the mechanism's constants.
-Modules are imported when a device needs them. The state is JSON too, and identical to that of
-`randomizers/javascript`: a device may continue in the other language.
+The protocol name and the mechanism's constants, as in a job description, suffice to run a device.
+The modules of a protocol are imported on demand. The state is JSON too, and the same as in
+`randomizers/javascript`: a device can continue in the other language.
 
 >>> law = {"items": 9, "slots": 1, "response": "randomized_response", "minimum": 1}
 >>> law |= {"last_epoch": 3, "odds": {"weights": [[1, "1000000000"], [1, "1"]]}}
@@ -34,7 +34,7 @@ from dpstream.randomizers.devices import Devices
 
 @dataclass(frozen=True, slots=True)
 class _DeviceKind:
-    """A mechanism of a protocol and its devices; no other mechanism has the constant `mark`."""
+    """A mechanism of a protocol, identified by the constant `mark`, and its devices."""
 
     package: str
     law: str
@@ -100,8 +100,8 @@ _MOST = 1 << 62
 class OneDevice:
     """A population of one, with plain values as input and output.
 
-    `law` holds the constants of the job, as JSON values. `ValueError` if the protocol has no such
-    device, or `law` is not one of its mechanisms.
+    `law` contains the constants of the job, as JSON values. `ValueError` if the protocol does not
+    support single devices, or `law` is not a mechanism of the protocol.
     """
 
     def __init__(self, protocol: str, law: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ class OneDevice:
         return self._devices
 
     def enroll(self, read: ReadBytes) -> None:
-        """Make the advance draws, once and permanently; `ValueError` if already enrolled.
+        """Draw the permanent randomness of the device, once; `ValueError` if already enrolled.
 
         `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
         """
@@ -136,14 +136,14 @@ class OneDevice:
         """Randomize a value and return the messages due; the device is absent at skipped epochs.
 
         A value is 0 or 1; an item from 1, 0 for none; or a set of items as a sequence, for
-        `count_min` and `single_message`. Messages are unsigned, shape (words, width), rows in
-        ascending order. `ValueError` if not enrolled, or the epoch or value is invalid; the state
-        is then unchanged.
+        `count_min` and `single_message`. Messages are unsigned, shape (messages, width), in
+        ascending order. `ValueError` if the device is not enrolled, or the epoch or value is
+        invalid; the state is then unchanged.
         """
         if not self._devices.population:
             raise ValueError("the device is not enrolled: call enroll once, before reporting")
         if not _is_value(epoch):
-            raise ValueError(f"epoch is {epoch!r}; expected a whole number below 2^62")
+            raise ValueError(f"epoch is {epoch!r}; expected an integer from 1 to 2^62 - 1")
         values = self._values(value)
         words = written_out(self._devices.report(epoch, values, None, byte_randomness(read)))
         return words[np.lexsort(words.T[::-1])]
@@ -168,11 +168,11 @@ class OneDevice:
             arrays = {name: _array(body) for name, body in state["arrays"].items()}
             epoch = state["epoch"]
             if type(epoch) is not int or epoch < 0:
-                raise ValueError(f"epoch is {epoch!r}; expected a whole number, 0 if none")
+                raise ValueError(f"epoch is {epoch!r}; expected an integer of at least 0")
             device._devices = device._class.restore(device._law, arrays, epoch)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
-            raise ValueError(f"not the state of a {protocol} device: {why}") from error
+            raise ValueError(f"invalid state of a {protocol} device: {why}") from error
         if device._devices.population != 1:
             raise ValueError(f"expected the state of 1 device, got {device._devices.population}")
         return device
@@ -180,8 +180,8 @@ class OneDevice:
     def _values(self, value: int | bool | Sequence[int]) -> NDArray[Any]:
         given = list(value) if self._sets and isinstance(value, Sequence) else [value]
         if self._sets != isinstance(value, Sequence) or not all(map(_is_value, given)):
-            allowed = "a list of items, numbered from 1" if self._sets else "a whole number"
-            raise ValueError(f"value is {value!r}; expected {allowed}, below 2^62")
+            allowed = "a list of items" if self._sets else "an integer"
+            raise ValueError(f"value is {value!r}; expected {allowed} from 0 to 2^62 - 1")
         return np.array([given] if self._sets else given, np.int64)
 
 
@@ -194,7 +194,7 @@ def _kind_of(protocol: str, law: Mapping[str, Any]) -> _DeviceKind:
     for kind in _KINDS[protocol]:
         if isinstance(law, Mapping) and kind.mark in law:
             return kind
-    raise ValueError(f"not a law of {protocol}: the constants are missing")
+    raise ValueError(f"invalid constants of {protocol}: the mechanism is unknown")
 
 
 def _is_value(each: object) -> bool:

@@ -1,8 +1,9 @@
-"""Domains too large to list: integers of a number of bits, and short strings.
+"""Domains too large to list: integers of a fixed number of bits, and short strings.
 
-Every value is an integer below 2^bits, and its item number is one more: 0 is no item. Strings are
-their UTF-8 bytes, most significant first and padded with zero bytes at the end. So strings with a
-common beginning have a common prefix, and numbers sort as the bytes do.
+Every value is encoded as an integer below 2^bits. Its item number is one more, so that 0 means no
+item. Strings are encoded as their UTF-8 bytes, most significant first and padded with zero bytes at
+the end. So strings with the same first characters have a common prefix, and item numbers sort like
+the bytes.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class OpenDomain(ABC):
 
     @abstractmethod
     def value(self, number: int) -> int | str | None:
-        """Return the value of an item number; None if no value has it."""
+        """Return the value with an item number; None if there is none."""
 
     @abstractmethod
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """Return which prefixes of `length` bits some value has; same shape, bool."""
+        """Return a mask of the prefixes of `length` bits that occur in values; bool, same shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,13 @@ class WholeNumbers(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= MOST_BITS:
-            raise ValueError(f"numbers have {self.width!r} bits; expected 1 to {MOST_BITS}")
+            raise ValueError(f"width is {self.width!r}; expected 1 to {MOST_BITS} bits")
 
     @property
     def bits(self) -> int:
         return self.width
 
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """Accept decimal text too."""
         return np.array([self._integer(value) + 1 for value in values], np.int64)
 
     def value(self, number: int) -> int:
@@ -76,14 +76,14 @@ class WholeNumbers(OpenDomain):
             integer = -1
         if not 0 <= integer < 1 << self.width or isinstance(value, bool):
             raise ValueError(
-                f"{value!r} is invalid; expected a whole number from 0 to 2^{self.width} - 1"
+                f"value is {value!r}; expected an integer from 0 to 2^{self.width} - 1"
             )
         return integer
 
 
 @dataclass(frozen=True, slots=True)
 class ShortStrings(OpenDomain):
-    """Strings of at most `most_bytes` bytes in UTF-8, without zero bytes.
+    """Strings of at most `most_bytes` bytes in UTF-8, without NUL characters.
 
     >>> domain = ShortStrings(3)
     >>> [domain.value(int(number)) for number in domain.numbers(["the", "is", ""])]
@@ -94,7 +94,7 @@ class ShortStrings(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.most_bytes) is not int or not 1 <= self.most_bytes <= MOST_BYTES:
-            raise ValueError(f"strings have {self.most_bytes!r} bytes; expected 1 to {MOST_BYTES}")
+            raise ValueError(f"most_bytes is {self.most_bytes!r}; expected 1 to {MOST_BYTES}")
 
     @property
     def bits(self) -> int:
@@ -137,8 +137,8 @@ class ShortStrings(OpenDomain):
             text = None
         if text is None or len(text) > self.most_bytes or b"\0" in text:
             raise ValueError(
-                f"{value!r} is invalid; expected a string of at most {self.most_bytes} UTF-8 "
-                "bytes without zeros"
+                f"value is {value!r}; expected a string of at most {self.most_bytes} UTF-8 bytes, "
+                "without NUL characters"
             )
         return text
 

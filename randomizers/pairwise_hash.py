@@ -1,11 +1,11 @@
 """Public pairwise independent hash functions.
 
-Each is an affine map over the field of p = 2^31 - 1 elements, of a number's two digits in base p:
-h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers collide with
-probability at most 1 / buckets (1 + buckets / 2^31)^2. Privacy does not rely on any of this.
+Each applies an affine map over the field of p = 2^31 - 1 elements to a number's two digits in base
+p: h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers collide with
+probability at most 1 / buckets (1 + buckets / 2^31)^2. Privacy does not rely on the hashes.
 
 The coefficients come from SHA-512 of a text that describes the purpose of the hash. So no party has
-to be trusted to have drawn them, and anyone who knows the text can compute them.
+to be trusted to choose them at random, and anyone who knows the text can compute them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class PairwiseHash:
-    """One function of the family, with `high` a_1, `low` a_0 and `offset` b below `PRIME`.
+    """Hash function with the coefficients `high` a_1, `low` a_0 and `offset` b, below `PRIME`.
 
     >>> PairwiseHash.of("row 0").buckets(np.array([0, 1, 2]), 100).tolist()
     [81, 65, 49]
@@ -45,7 +45,7 @@ class PairwiseHash:
     @classmethod
     def of(cls, text: str) -> Self:
         digest = hashlib.sha512(text.encode()).digest()
-        # 128 bits each: the remainders are uniform up to 2^-97.
+        # Remainders of 128 bits are uniform up to 2^-97.
         pieces = (digest[start : start + _BYTES] for start in range(0, 3 * _BYTES, _BYTES))
         return cls(*(int.from_bytes(piece, "little") % PRIME for piece in pieces))
 

@@ -33,11 +33,11 @@ def check_approximate(epsilon: float, delta: float) -> None:
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}; expected a positive finite number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected at least {LEAST_DELTA:g} and below 1")
 
 
 def check_items_held(items: int, domain: ItemDomain) -> None:
-    """Raise `ValueError` unless a user may have `items` distinct items of a domain."""
+    """Raise `ValueError` unless a user can have `items` distinct items of a domain."""
     from dpstream.randomizers.item_domains import domain_size
 
     size = domain_size(domain)
@@ -62,7 +62,7 @@ def check_shuffled_parameters(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{name} is {value!r}; expected a number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected at least {LEAST_DELTA:g} and below 1")
     if dummies not in get_args(DummyKind):
         raise ValueError(f"dummies is {dummies!r}; expected one of {get_args(DummyKind)}")
     check_messages(messages_per_user)
@@ -74,7 +74,7 @@ def check_item_cells(
     if domain is None:
         if cells is not None or buckets is not None:
             raise ValueError(
-                "domain is missing: cells and buckets require one. Set domain, or remove cells "
+                "domain is missing, but cells and buckets require it. Set domain, or remove cells "
                 "and buckets"
             )
         return
@@ -94,12 +94,12 @@ def check_item_cells(
         isinstance(domain, Numbers | Bits) or cells == "count_min" or not is_prime(buckets)
     ):
         raise ValueError(
-            f"buckets is {buckets!r}; expected a prime number, with balls into bins only"
+            f"buckets is {buckets!r}; expected a prime number, only with cells: balls_into_bins"
         )
     if dummies == "negative_binomial":
         raise ValueError(
             "dummies is 'negative_binomial', but clusters of dummies with the same hash are "
-            "recognizable. For items over time use poisson dummies, or those of the shuffler"
+            "recognizable. For counts over time, set dummies: poisson or dummies: shuffle"
         )
 
 
@@ -109,15 +109,15 @@ def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
     size = domain_size(domain)
     if size > MOST_NUMBERS:
         raise ValueError(
-            f"domain has {size:,} numbers; expected at most {MOST_NUMBERS:,} over time. Use wider "
-            "buckets or fewer bits"
+            f"domain has {size:,} numbers; expected at most {MOST_NUMBERS:,} for counts over time. "
+            "Use wider buckets or fewer bits"
         )
     if cells not in (None, "count_min"):
         raise ValueError(
-            f"cells is {cells!r}, but numbers always raise the same cells. Remove cells"
+            f"cells is {cells!r}; expected 'count_min' with a domain of numbers. Remove cells"
         )
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:
     if not labels or len(set(labels)) < len(labels) or "" in labels:
-        raise ValueError("domain labels are invalid; expected at least one, distinct and non-empty")
+        raise ValueError("domain labels: expected at least one, all distinct and non-empty")

@@ -1,16 +1,16 @@
 """Permanent randomized bits of a device, derived from its key instead of stored.
 
-For every cell, and for each possible value of its bit, a device has one answer: the bit, or with a
-small probability the opposite. An answer is a word of AES-256 under the device's key. Its input
-identifies cell and value. AES is a pseudorandom function, so answers are as good as drawn
-independently. The same key always gives the same answers.
+For every cell, and for each possible value of its bit, a device has one answer: the bit itself or,
+with a small probability, its opposite. It is determined by 32 bits of output of AES-256 under the
+device's key, with an input that identifies the cell and the value. AES is a pseudorandom function,
+so answers are as good as drawn independently. The same key always yields the same answers.
 
-The bits of many users, each reversed with the same probability, are counted cell by cell. Each of n
-users has a bit for every cell. An observer of all of them together sees only how many bits of a
-cell are 1, and that is drawn at once. Of c bits that are 1 Binomial(c, p) are reversed, and
-Binomial(n - c, p) of the others. Drawing for all together or for each gives the same distribution.
+Each of n users has a bit for every cell, reversed with the same probability p. An observer of all
+bits together sees only how many bits of each cell are 1. So this number is drawn directly: of c
+bits that are 1, Binomial(c, p) are reversed, and of the other bits, Binomial(n - c, p). Drawing bit
+by bit gives the same distribution.
 
-A binomial number of n trials is a sum of one per binary digit of n, drawn from integer tables
+A binomial draw with n trials is a sum of draws, one for each binary digit of n, from integer tables
 (`dpstream.randomizers.noise_tables`).
 """
 
@@ -34,7 +34,7 @@ _TABLE_DIGITS = 24
 
 @dataclass(frozen=True, slots=True)
 class FlippedBits:
-    """Distribution of bits that are each reversed independently with `probability`.
+    """Bits that are each reversed independently with `probability`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> ones = np.array([0, 1_000_000])
@@ -49,14 +49,14 @@ class FlippedBits:
     ) -> NDArray[np.int64]:
         """Draw the number of 1 bits of each cell after reversal: int64, shape (cells,).
 
-        `ones` is the number before, of the same shape, from 0 to `bits`. Each cell has `bits` bits,
-        at most `MOST_TRIALS`.
+        `ones` is the number before reversal, same shape, from 0 to `bits`. Each cell has `bits`
+        bits, at most `MOST_TRIALS`.
         """
         lost = self.reversed(ones, rng)
         return ones - lost + self.reversed(bits - ones, rng)
 
     def reversed(self, bits: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the numbers of reversed bits, binomial: int64, shape (cells,)."""
+        """Draw how many of `bits` bits are reversed in each cell: int64, shape (cells,)."""
         reversed_ = np.zeros(len(bits), np.int64)
         for digit in _digits(int(bits.max(initial=0))):
             table, times = _table(self.probability, digit)
@@ -66,13 +66,12 @@ class FlippedBits:
         return reversed_
 
     def distance(self, bits: int) -> float:
-        """Return the distance of one draw over up to `bits` bits, in total variation."""
+        """Return the maximum total variation distance of one draw, for up to `bits` bits."""
         tables = (_table(self.probability, digit) for digit in _digits(bits))
         return sum(table.distance * times for table, times in tables)
 
 
 def _digits(bits: int) -> range:
-    """Return the digits of a number of bits; reject excessive ones before making tables."""
     digits = range(bits.bit_length())
     if digits and 1 << digits[-1] > MOST_TRIALS:
         raise ValueError(f"a cell has 2^{digits[-1]} bits; expected at most {MOST_TRIALS:,}")
@@ -81,7 +80,7 @@ def _digits(bits: int) -> range:
 
 @lru_cache(maxsize=256)
 def _table(probability: Fraction, digit: int) -> tuple[NoiseTable, int]:
-    """Return a table for 2^digit trials, and how many of its draws sum to one number."""
+    """Return a table, and the number of its draws whose sum has 2^digit trials."""
     halvings = max(0, digit - _TABLE_DIGITS)
     return binomial_table(1 << digit - halvings, probability), 1 << halvings
 
@@ -90,7 +89,7 @@ KEY_BYTES: Final = 32
 """Bytes of an AES-256 key."""
 
 WORD_BITS: Final = 32
-"""Bits of the word that determines an answer; a block has four, for consecutive cells."""
+"""Bits of an AES word, which determines an answer; a block has four, for consecutive cells."""
 
 _BLOCK_BYTES = 16
 _LANES = 8 * _BLOCK_BYTES // WORD_BITS
@@ -100,14 +99,14 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class PermanentBits:
-    """The answers of devices about all cells.
+    """Permanent answers of devices for all cells.
 
     >>> bits = PermanentBits(cells=3, threshold=0)
     >>> bits.ones(np.zeros((2, 32), np.uint8), np.array([[1], [3]])).tolist()
     [1, 0, 1]
 
     Attributes:
-        threshold: An answer reverses its bit if its word, uniform below 2^32, is smaller.
+        threshold: An answer reverses its bit if its word, uniform below 2^32, is below this.
     """
 
     cells: int
@@ -116,8 +115,8 @@ class PermanentBits:
     def ones(self, keys: NDArray[np.uint8], sets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count the devices that answer 1, cell by cell: int64, shape (cells,).
 
-        `keys` are uint8, shape (devices, 32). `sets` are the cells whose bit is 1, from 1 and each
-        once, then zeros; int64, shape (devices, slots).
+        `keys` are uint8, shape (devices, 32). `sets` lists the cells whose bit is 1, numbered from
+        1 and distinct, then zeros; int64, shape (devices, slots).
         """
         zeros = input_blocks(0, np.arange(-(-self.cells // _LANES)))
         held = input_blocks(1, np.maximum(sets - 1, 0) // _LANES)
@@ -132,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count from words, those of bits that are 0 before those of bits that are 1."""
+        """Count, from words for bits that are 0 in all cells, followed by words for `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1
@@ -144,11 +143,11 @@ class PermanentBits:
 
 
 def input_blocks(bit: int, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the AES input of the answers for a bit value, four cells per block.
+    """Return the AES input blocks of the answers for a bit value, four cells per block.
 
-    The purpose (8 bytes), the value of the bit (1), zeros (3), and the number of the block (4,
-    little-endian): that of its first cell, from 0, over four. The result is uint8, the shape of
-    `numbers` and 16.
+    A block consists of the purpose (8 bytes), the value of the bit (1), zeros (3), and the block
+    number (4, little-endian): the index of its first cell, from 0, divided by four. The result is
+    uint8, shape `numbers.shape` + (16,).
     """
     blocks = np.zeros((*numbers.shape, _BLOCK_BYTES), np.uint8)
     blocks[..., :8] = np.frombuffer(_PURPOSE, np.uint8)
@@ -158,7 +157,6 @@ def input_blocks(bit: int, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _words(keys: NDArray[np.uint8], shared: bytes, own: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Encrypt all blocks of each device: uint32, shape (devices, words)."""
     encrypted = b"".join(
         encrypt(key.tobytes(), shared + blocks.tobytes())
         for key, blocks in zip(keys, own, strict=True)

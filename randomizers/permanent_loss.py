@@ -1,9 +1,9 @@
 """Privacy loss of reports from permanent answers: two chained randomized responses.
 
 A device draws an answer to each value of a bit, once. Each report is the answer to the current
-value, reversed with fresh randomness. Reports of an unchanged value reveal no more than its answer,
-for any number of reports. A change replaces one answer by the other, and reports before and after
-distinguish the two. So the loss of a whole stream grows with its length, without limit.
+value, randomly reversed again. Reports of an unchanged value reveal no more than its answer, for
+any number of reports. A change replaces one answer by the other, and the reports before and after
+it distinguish the two. So the loss of a whole stream grows with its length, without limit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def unchanged_loss(
 ) -> float:
     """Return the privacy loss of bits that never change, each reported t times, rounded up.
 
-    It is ln((A R^t + 1) / (A + R^t)) with the odds A and R of keeping an answer and a report. That
-    is the loss of t = `reports` equal reports, which reveal most. It is less than ln A. Each of
-    `bits` bits has answers of its own. `permanent` and `instantaneous` are the distributions of one
+    For one bit, it is ln((A R^t + 1) / (A + R^t)), with the odds A and R of keeping an answer and a
+    report, and t = `reports`. This is the loss of t identical reports, which reveal the most. It is
+    less than ln A. Each of the `bits` bits has answers of its own. `permanent` and `instantaneous`
+    are the distributions of one
     sign: the answer to a value, and the report of an answer.
     """
     if reports == 0:
@@ -44,16 +45,17 @@ def stream_loss(
     """Return the privacy loss of bit streams, over all pairs of streams, rounded up.
 
     Let A and R be the odds of keeping an answer and a report. Let T be the number of reports, D the
-    surplus of ones over zeros among them, and d that among the reports of epochs with value 1. Up
-    to factors shared by all streams, the reports have the probability
+    surplus of ones over zeros among the reports, and d the surplus among the reports of epochs with
+    value 1. Up to factors shared by all streams, the reports have the probability
 
         A R^(u/2) + R^(-u/2) / A + R^(D/2) + R^(-D/2),    u = 2 d - D,
 
     with one term for each of the four pairs of answers. For any reports, u lies between -T and T
     and has the parity of T. So the ratio of the largest to the smallest such sum is at most that
-    where D is 0 or +-1 and u takes on all these values. With one report an epoch it does: u = T if
-    the stream equals the reports, and one change is enough: to equal reports 0...01...1, and to
-    have any u there. The loss is exact then, otherwise a bound. Arguments as in `unchanged_loss`.
+    where D is 0 or +-1 and u takes all these values. With one report per epoch, it does: u = T if
+    the stream equals the reports; and with one change, a stream can equal the reports 0...01...1,
+    or have any other u for these reports. Then the loss is exact, otherwise an upper bound.
+    Arguments as in `unchanged_loss`.
     """
 
     def ratio(odds: Decimal, step: Decimal) -> Decimal:
@@ -78,7 +80,7 @@ def _loss(
     ratio: Callable[[Decimal, Decimal], Decimal],
     bits: int,
 ) -> float:
-    """Return `bits` times the logarithm of a ratio of both odds, rounded up."""
+    """Return `bits` times the logarithm of `ratio`, a function of both odds, rounded up."""
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = 80, MAX_EMAX, MIN_EMIN
         odds, step = (

@@ -1,7 +1,7 @@
 """Public matrices of -1, 0 and 1 that define what a device measures of its item.
 
-A measurement is a row. A device with item x has the entry of the row in column x. A matrix derives
-from a text: no party has to be trusted to have drawn it, and anyone can compute it.
+Each row is a measurement: a device with item x measures the entry in column x. A matrix is derived
+from a text: no party has to be trusted to choose it at random, and anyone can compute it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORD_BYTES = 8
 
 
 def public_words(text: str, count: int) -> NDArray[np.uint64]:
-    """Return the words derived from a text: uint64, shape (count,). No secret depends on them.
+    """Derive pseudorandom integers from a text: uint64, shape (count,). They are public.
 
     >>> public_words("example", 2).tolist()
     [1337537168300301344, 5322710968205388336]
@@ -42,18 +42,18 @@ class PublicMatrix(ABC):
     @property
     @abstractmethod
     def filled(self) -> int:
-        """W, number of non-zero entries of a column, equal for all items."""
+        """W, number of non-zero entries of a column, the same for all items."""
 
     @abstractmethod
     def entries(self, items: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return columns, int8, shape (items, measurements); zeros for item 0."""
+        """Return the columns of items: int8, shape (items, measurements); zeros for item 0."""
 
     def entries_at(self, rows: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return one entry of the column of each item: int8, shape (items,)."""
+        """Return the entry of each item's column in its row of `rows`: int8, shape (items,)."""
         return self.entries(items)[np.arange(len(items)), rows]
 
     def moved(self, *, removal: bool) -> tuple[tuple[int, int], ...]:
-        """Return bounds on how neighbors differ: the number of measurements, and each one's change.
+        """Return bounds on how neighbors differ: pairs of a number of measurements, and changes.
 
         With `removal`, neighbors are an item and none, otherwise any two items.
         """
@@ -83,7 +83,6 @@ class OneHot(PublicMatrix):
         return columns[:, 1:]
 
     def moved(self, *, removal: bool) -> tuple[tuple[int, int], ...]:
-        """Return the bounds: a cell loses the user, and another one gains the user."""
         return ((1 if removal else min(2, self.items), 1),)
 
 
@@ -116,11 +115,11 @@ class ParityRows(PublicMatrix):
 
 @dataclass(frozen=True, slots=True)
 class SignedBuckets(PublicMatrix):
-    """A count-sketch with bit tests: a row per bucket, and a test per bit of an item.
+    """A count sketch with bit tests: per bucket, one row, and one more (a test) per bit of an item.
 
-    Item x with the sign g(x) raises its bucket h(x) by g(x), and the test of every bit there by
-    g(x) or, if the bit is set, by -g(x). Where one item dominates a bucket, the signs of the tests
-    are its bits. `seed` is public text that defines h and g.
+    Item x with the sign g(x) adds g(x) to its bucket h(x). To each test of that bucket it adds
+    g(x), or -g(x) if the bit is set. If one item dominates a bucket, the signs of the tests reveal
+    its bits. `seed` is public text that defines h and g.
 
     >>> SignedBuckets(items=3, buckets=1, seed="example").entries(np.array([0, 1, 2, 3])).tolist()
     [[0, 0, 0], [1, -1, 1], [1, 1, -1], [-1, 1, 1]]
@@ -132,7 +131,7 @@ class SignedBuckets(PublicMatrix):
 
     @property
     def filled(self) -> int:
-        """The bucket of the item, and its tests."""
+        """Number of rows of a bucket: one for the bucket itself, and its tests."""
         return 1 + self.items.bit_length()
 
     @property
@@ -140,11 +139,11 @@ class SignedBuckets(PublicMatrix):
         return self.buckets * self.filled
 
     def buckets_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return h, int64, same shape, from 0."""
+        """Return h, the bucket of each item: int64, same shape, from 0."""
         return PairwiseHash.of(f"{self.seed} bucket").buckets(items, self.buckets)
 
     def signs_of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return g, int64, same shape, -1 or 1."""
+        """Return g, the sign of each item: int64, same shape, -1 or 1."""
         return 1 - 2 * PairwiseHash.of(f"{self.seed} sign").buckets(items, 2)
 
     def entries(self, items: NDArray[np.int64]) -> NDArray[np.int8]:
@@ -163,7 +162,7 @@ def _signs(common: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.in
 
 
 def size_for(items: int) -> int:
-    """Return the size of the least Sylvester-Hadamard matrix with a column for each item, from 1.
+    """Return the size of the smallest Sylvester-Hadamard matrix with columns 1 to `items`.
 
     >>> size_for(1), size_for(2), size_for(4)
     (2, 4, 8)
@@ -173,7 +172,7 @@ def size_for(items: int) -> int:
 
 @lru_cache(maxsize=8)
 def distinct_rows(text: str, items: int, count: int) -> ParityRows:
-    """Choose `count` different rows at random; all rows if there are fewer."""
+    """Derive `count` distinct rows from a text; all rows if there are fewer."""
     size = size_for(items)
     order = np.argsort(public_words(text, size), kind="stable")
     return ParityRows(np.sort(order[:count]).astype(np.int64))
@@ -181,6 +180,6 @@ def distinct_rows(text: str, items: int, count: int) -> ParityRows:
 
 @lru_cache(maxsize=8)
 def nonzero_rows(text: str, items: int, count: int) -> ParityRows:
-    """Draw `count` independent rows other than row 0."""
+    """Derive `count` independent rows other than row 0 from a text."""
     others = np.uint64(size_for(items) - 1)
     return ParityRows((public_words(text, count) % others).astype(np.int64) + 1)

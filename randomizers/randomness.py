@@ -1,6 +1,6 @@
-"""Cryptographic generators, on whose randomness privacy may rely.
+"""Cryptographic random generators, suitable for privacy.
 
-They are AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
+They use AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
 system's randomness instead (`dpstream.randomizers.byte_generator`).
 """
 
@@ -59,7 +59,7 @@ def seeded_generator(*keys: int) -> np.random.Generator:
 
 
 def keyed_generator(key: bytes) -> np.random.Generator:
-    """Return the generator of a 32-byte key: the AES-128 key, then its first counter."""
+    """Return the generator for 32 bytes: an AES-128 key, followed by the initial counter."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
     return np.random.Generator(_counter(AESCounter, key))

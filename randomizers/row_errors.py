@@ -1,8 +1,8 @@
 """Predicted errors of Count-Min estimators, from the skew of the counts.
 
-Besides the item itself, an item's cell in a row holds what any cell of that row holds: other items
-and noise. So the errors are sampled from rows simulated for the purpose, hashed at random and read
-where no user's item is.
+Besides the item itself, an item's cell in a row counts what any other cell of that row counts:
+other items, and noise. So errors are sampled by simulating rows with random hashes, and reading
+random cells, as for an item that no user has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dpstream.randomizers.public_matrices import public_words
 
 ZIPF_EXPONENT: Final = 1.1
-"""Default skew."""
 
 _READ = 20_000
 _STEPS = 1 << 53
@@ -32,9 +31,9 @@ def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDA
 def error_samples(
     counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
 ) -> Mapping[str, NDArray[np.float64]]:
-    """Sample errors of a rare item by estimator (min, mean, median), shape (sampled,) each.
+    """Sample errors of a rare item for each estimator (min, mean, median), shape (samples,).
 
-    `counts` are those of all items. There are tau `rows` of s `buckets` with `noise_variance` each.
+    `counts` are those of all items. Each of tau `rows` has s `buckets`, with `noise_variance` each.
 
     >>> samples = error_samples(zipf_counts(10_000, 1e5), 5, 8192, 180.6)
     >>> errors = {name: float(np.abs(each).mean()) for name, each in samples.items()}
@@ -64,7 +63,7 @@ def clipped_errors(
 ) -> NDArray[np.float64]:
     """Return mean absolute errors of estimates whose negative values become 0.
 
-    `errors` is a sample, shape (sampled,). `counts` are the ground truth, at least 0, any shape.
+    `errors` is a sample, shape (samples,). `counts` are the ground truth, at least 0, any shape.
     The result is float64 of that shape.
 
     >>> clipped_errors(np.array([-3.0, 3.0]), np.array([0.0, 1.0, 10.0])).tolist()
@@ -80,7 +79,7 @@ def clipped_errors(
 
 TOP_ITEMS: Final = 100
 OTHERS: Final = 400
-"""Numbers of evaluated items: those that most users have, and others drawn at random."""
+"""Numbers of evaluated items: the most frequent ones, and others drawn at random."""
 
 
 def usual_error(errors: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
@@ -98,7 +97,7 @@ def _below(limit: int, text: str, count: int) -> NDArray[np.int64]:
 
 
 def _normals(text: str) -> NDArray[np.float64]:
-    """Return fixed normal numbers, by Box and Muller."""
+    """Return fixed standard Gaussian values, by the Box-Muller transform."""
     uniform = (_below(_STEPS, text, 2 * _READ) + 0.5) / _STEPS
     radius, angle = np.sqrt(-2 * np.log(uniform[:_READ])), 2 * np.pi * uniform[_READ:]
     return np.asarray(radius * np.cos(angle), np.float64)

@@ -1,8 +1,8 @@
 """Find the threshold parameter of a monotone condition.
 
-A calibration states its loss as a function of one parameter, and searches here. A result was tested
-to meet the condition, unless it is an untested end of the interval. It lies on the safe side: noise
-and losses are rounded up, allowances down.
+A calibration defines its loss as a function of one parameter, and searches for the parameter here.
+A result was tested to meet the condition, unless it is an untested end of the interval. It is on
+the safe side: noise and losses are rounded up, allowances down.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MOST: Final = 10**12
 
 
 def least_parameter(loss: Callable[[float], float], target: float, guess: float) -> float:
-    """Return the least positive parameter with at most the target loss, from above.
+    """Return the least positive parameter with at most the target loss, rounded up.
 
-    The loss decreases in the parameter, and may be 0 or infinite; the search starts at a guess.
+    The loss must decrease in the parameter, and can be 0 or infinite. The search starts at `guess`.
     `ValueError` if there is no such parameter up to 10^12.
 
     >>> round(least_parameter(lambda deviation: 3 / deviation, 0.5, guess=1.0), 3)
@@ -47,7 +47,7 @@ def least_parameter(loss: Callable[[float], float], target: float, guess: float)
 
     def clipped(log: float) -> float:
         found = min(max(excess(math.exp(log)), -_MOST_EXCESS), _MOST_EXCESS)
-        # Logarithms are rounded: an end may have moved to the other side.
+        # Rounding of the logarithms may have moved an end to the other side of the root.
         if log == first:
             return max(found, math.ulp(0.0))
         return min(found, 0.0) if log == last else found
@@ -58,7 +58,7 @@ def least_parameter(loss: Callable[[float], float], target: float, guess: float)
 
 def crossing(excess: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
     """Return where a continuous function is 0, within a tolerance on either side."""
-    # Devices, which may have no scipy, use this module too.
+    # Imported here, since devices use this module too, and might not have scipy.
     from scipy.optimize import brentq
 
     return float(brentq(excess, low, high, xtol=tolerance))
@@ -67,7 +67,7 @@ def crossing(excess: Callable[[float], float], low: float, high: float, toleranc
 def raised(
     enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
 ) -> float:
-    """Raise a value by the share `step` of itself, growing by `growth` each time, until enough."""
+    """Raise a value by the fraction `step`, which grows by the factor `growth`, until enough."""
     while not enough(value):
         value, step = value * (1 + step) or step, step * growth
     return value
@@ -76,9 +76,9 @@ def raised(
 def least_real(
     enough: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0
 ) -> float:
-    """Return the least number from `low` to `high` from which on all are enough, from above.
+    """Return the least number from `low` to `high` that is enough, rounded up.
 
-    It is too large by at most the share `tolerance`. `high` is not tested.
+    It is too large by at most the fraction `tolerance`. `high` is not tested.
 
     >>> least_real(lambda number: number * number >= 2, 0.0, 2.0)
     1.4142135623730951
@@ -89,17 +89,17 @@ def least_real(
 def largest_real(
     fits: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0
 ) -> float:
-    """Return the largest number up to which all fit, from below; neither end is tested."""
+    """Return the largest number that fits, rounded down; neither end is tested."""
     return _halved(lambda number: not fits(number), low, high, tolerance)[0]
 
 
 def least_integer(
     enough: Callable[[int], bool], low: int, high: int | None = None, step: int = 1
 ) -> int:
-    """Return the least integer above `low` from which on all are enough.
+    """Return the least integer above `low` that is enough.
 
-    If none below `high` is, `high` is returned untested. Without `high`, distances from `low`
-    double, starting at `step`. `ValueError` if then nothing up to 10^12 above `low` is enough.
+    If no integer below `high` is enough, `high` is returned untested. Without `high`, distances
+    from `low` double, starting at `step`; `ValueError` if no distance up to 10^12 is enough.
 
     >>> least_integer(lambda number: number * number > 50, 0)
     8
@@ -110,7 +110,7 @@ def least_integer(
             low, step = high, 2 * step
             high = first + step
             if step > _MOST:
-                raise ValueError(f"numbers up to {low:,} are not enough")
+                raise ValueError(f"no number up to {low:,} is enough")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

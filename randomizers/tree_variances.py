@@ -1,4 +1,4 @@
-"""Variances of a dyadic tree, for given variances of its intervals' own estimates."""
+"""Variances of estimates in a dyadic tree, given the variances of its intervals' own estimates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
     """Return the variance of a dyadic interval, by order, from its own reports and its halves.
 
     Combining by inverse variance sums the inverses; two halves have twice the variance of one.
-    `variances` are those of an interval's own estimate, by order from 0; infinite without reports.
+    `variances` are those of an interval's own estimate, by order from 0; infinite if without
+    reports.
 
     >>> combined_variances([1.0, 1.0, 1.0])  # V / (2 - 2^-h)
     [1.0, 0.6666666666666666, 0.5714285714285714]
@@ -26,7 +27,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
 
 
 def order_shares(last_epoch: int) -> list[float]:
-    """Return, for every order, the share of epochs whose prefix has an interval of that order.
+    """Return, for every order, the fraction of epochs whose prefix has an interval of it.
 
     >>> order_shares(4)  # 1 = 1, 2 = 2, 3 = 2 + 1, 4 = 4
     [0.5, 0.5, 0.25]
@@ -39,11 +40,11 @@ def order_shares(last_epoch: int) -> list[float]:
 def smoothed_variances(
     variances: Sequence[float], last_epoch: int, epochs: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Return prefix variances by weighted least squares over all intervals, also later ones.
+    """Return prefix variances by weighted least squares over all intervals, including later ones.
 
-    The covariance of the parts before and after the end of a prefix, within an interval around it,
-    is carried up from order to order. `variances` are those of an interval's own estimate, by order
-    from 0 to the last that has one. `epochs` are the requested prefixes, from 1.
+    For an interval that contains the end of a prefix, the covariance of the parts before and after
+    that end is computed order by order. `variances` are those of an interval's own estimate, by
+    order from 0 to the last that has one. `epochs` are the requested prefixes, from 1.
 
     >>> smoothed_variances([1.0, 1.0], 2, np.array([1, 2]))  # half of 2 - 2/3, and 2/3
     array([0.66666667, 0.66666667])
@@ -76,7 +77,6 @@ def smoothed_variances(
 
 
 def _epochs_with_bit(order: int, last_epoch: int) -> int:
-    """Return how many of the numbers 1 to `last_epoch` have this bit."""
     period = 2 << order
     whole, rest = divmod(last_epoch + 1, period)
     return whole * (period >> 1) + max(0, rest - (period >> 1))

@@ -1,4 +1,4 @@
-"""Variances of a tree of values, for given variances of its levels' own estimates.
+"""Variances of range counts in a tree of values, given the variances of its levels' estimates.
 
 The values are 2^L buckets. Level l divides them into 2^l nodes, each of 2^(L-l) neighboring
 buckets. Level 0, the root, contains all users and is known. Reports give an independent estimate of
@@ -8,7 +8,8 @@ them optimally. Its covariance is known in closed form: it is diagonal in the Ha
 The wavelet of a node of level l is constant and positive on one half and negative on the other. So
 level m > l measures it with precision 2^(L-m) / V_m, and the other levels not at all. Its variance
 is 1 / sum over m > l of 2^(L-m) / V_m. A range of buckets partly overlaps at most two nodes of a
-level, those that its ends lie in. It meets all others in a multiple of the constant.
+level, the nodes that contain its ends. On every other node its indicator is constant, and so
+orthogonal to the wavelet.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def range_variances(
     """Return the variance of the number of users in buckets [start, end), by least squares.
 
     `level_variances` are those of a node's own estimate, for levels 1 to L; shape (L,), or (L, n)
-    for n trees. `starts` are the first buckets, from 0, and `ends` exclusive, up to 2^L; numbers,
-    or shape (n,). The result is float64, with all shapes broadcast.
+    for n trees. `starts` are numbered from 0; `ends` are exclusive, at most 2^L; both are integers
+    or have shape (n,). The result is float64, with all shapes broadcast.
 
     >>> range_variances(np.array([1.0]), 0, np.array([0, 1, 2])).tolist()  # 1 - the other half
     [0.0, 0.5, 0.0]

@@ -7,17 +7,15 @@
   epoch attain it. The noise of an estimate grows as d.
 - memoized_response is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
   et al. 2017). On enrollment, a device draws for each of the two values a *permanent response*, the
-  value or its opposite. At every epoch it sends an *instantaneous response*: that of its current
-  value, randomized again. However long a value lasts, the reports reveal at most its permanent
-  response. That is a guarantee for users whose value never changes. A change replaces one permanent
-  response by the other, and the epochs before and after it, each with many reports, tell the two
-  apart. The loss of a whole stream, computed here exactly, grows with its length without limit.
-
-A table in `dpstream.randomizers.baselines.calibration` lists the differences of their constants.
+  value or its opposite. At every epoch it sends an *instantaneous response*: the permanent response
+  to its current value, randomized again. However long a value lasts, the reports reveal at most its
+  permanent response. That is a guarantee for users whose value never changes. A change replaces one
+  permanent response by the other, and the many reports before and after it distinguish the two. The
+  loss of a whole stream, computed here exactly, grows with its length without limit.
 
 Devices of the last two report one bit at every epoch: their value, or its permanent response,
-randomized. Nothing is spread over epochs, so a value may change at any time and any number of
-times; the protocols built on this account for the cost.
+randomized. No report covers several epochs, so a value may change at any time and any number of
+times; both protocols account for the privacy loss of these changes.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ MAX_EPOCHS = 1 << 20
 
 
 class EpochResponses(Devices[LawT]):
-    """Devices that randomize one bit at every epoch by `response`, a mechanism of one sign."""
+    """Devices that randomize one bit at every epoch by `response`, a distribution of one sign."""
 
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
     width: ClassVar[int] = 1
@@ -77,11 +75,10 @@ class EpochResponses(Devices[LawT]):
 
 
 def check_response(name: str, response: ComposedLaw, last_epoch: int) -> None:
-    """Raise `ValueError` unless a mechanism is of one sign, and there are 1 to 2^20 epochs."""
     if response.k != 1:
-        raise ValueError(f"{name} is a law of {response.k} signs; expected 1")
+        raise ValueError(f"{name} has {response.k} signs; expected 1")
     if type(last_epoch) is not int or not 1 <= last_epoch <= MAX_EPOCHS:
-        raise ValueError(f"{last_epoch} epochs; expected 1 to {MAX_EPOCHS}")
+        raise ValueError(f"got {last_epoch} epochs; expected 1 to {MAX_EPOCHS}")
 
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
@@ -94,12 +91,12 @@ _NO_TRUST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class IndependentResponseParameters:
-    """Parameters of independent randomized response of every change (Example 4.2).
+    """Parameters of independent randomized response for every change (Example 4.2).
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream; each change takes an equal share.
-        max_changes: Number of changes of a user's value that are followed.
-        estimator: "prefix", as published, or "tree"; as for `future_rand`.
+        max_changes: Number of changes of a user's value that are tracked.
+        estimator: "prefix", as in the paper, or "tree"; see `future_rand`.
     """
 
     epsilon: float
@@ -129,7 +126,7 @@ class ErlingssonParameters(IndependentResponseParameters):
 
 @dataclass(frozen=True, slots=True)
 class SplitBudgetParameters:
-    """Parameters of the split budget; epsilon is the privacy loss of a user's whole stream."""
+    """Parameters of split_budget; epsilon is the privacy loss of a user's whole stream."""
 
     epsilon: float
 
@@ -144,9 +141,9 @@ class MemoizedResponseParameters:
 
     Attributes:
         epsilon: Privacy loss claimed for a value that never changes, however often reported.
-        first_share: Loss of a single report, as a share of that of a permanent response.
-        calibration: "published", RAPPOR's: a permanent response has a loss of epsilon / 2, as each
-            of the two bits has that tell two values apart there; or "full": epsilon.
+        first_share: Loss of a single report, as a fraction of the loss of a permanent response.
+        calibration: "full": a permanent response has the loss epsilon; "published": it has the loss
+            epsilon / 2, as in RAPPOR, where two bits with this loss distinguish two values.
     """
 
     epsilon: float
@@ -177,7 +174,7 @@ def _check_calibration(calibration: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SplitBudgetLaw(Constants):
-    """All constants of a split_budget job; its responses, of one sign, spend at most `epsilon`."""
+    """All constants of a split_budget job; its one-sign responses spend at most `epsilon`."""
 
     last_epoch: int
     epsilon: float
@@ -190,7 +187,7 @@ class SplitBudgetLaw(Constants):
 
     @property
     def c_gap(self) -> float:
-        """P(a report is the value) - P(it is not)."""
+        """P(a report equals the value) - P(it does not)."""
         return self.response.c_gap
 
     @property
@@ -206,8 +203,8 @@ class MemoizedResponseLaw(Constants):
 
     Attributes:
         epsilon: Loss claimed for a value that never changes.
-        permanent: Mechanism of one sign: the permanent response to a value; spends at most epsilon.
-        instantaneous: Mechanism of one sign: the report of a permanent response.
+        permanent: Distribution of one sign, the response to a value; spends at most epsilon.
+        instantaneous: Distribution of one sign, the report of a permanent response.
     """
 
     last_epoch: int
@@ -220,17 +217,17 @@ class MemoizedResponseLaw(Constants):
             check_response(name, law, self.last_epoch)
             if law.weights[0] <= law.weights[1]:
                 raise ValueError(
-                    f"the {name} response is reversed at least as often as it is sent unchanged"
+                    f"the {name} response is reversed with probability 1/2 or more; expected less"
                 )
         if self.permanent.loss > self.epsilon:
             raise ValueError(
                 f"permanent responses have a loss of {self.permanent.loss}; expected at most "
-                f"{self.epsilon}"
+                f"epsilon, {self.epsilon}"
             )
 
     @property
     def c_gap(self) -> float:
-        """P(a report is the value) - P(it is not)."""
+        """P(a report equals the value) - P(it does not)."""
         return float(self.permanent.exact_c_gap * self.instantaneous.exact_c_gap)
 
     @property
@@ -240,7 +237,7 @@ class MemoizedResponseLaw(Constants):
 
 
 class SplitBudget(EpochResponses[SplitBudgetLaw]):
-    """The devices of one horizon. They draw nothing in advance.
+    """Devices of a split_budget job for one horizon. They draw nothing in advance.
 
     >>> from dpstream.randomizers.baselines.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -271,7 +268,7 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
 
 
 class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
-    """The devices of one horizon, each with the permanent responses it drew once.
+    """Devices of a memoized_response job for one horizon, with the responses they drew once.
 
     >>> from dpstream.randomizers.baselines.calibration import calibrate
     >>> law = calibrate(MemoizedResponseParameters(1), last_epoch=10)
@@ -287,7 +284,6 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claim for a value that never changes, and the exact loss of a whole stream."""
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=0.0,

@@ -1,7 +1,7 @@
 """Calibrate the mechanisms of the baselines from their parameters.
 
-A device of `independent_response`, `erlingsson` and `bun` is FutureRand's: it draws its order
-uniformly and has as many signs as changes at every order, as all of them were published. Only the
+Devices of `independent_response`, `erlingsson` and `bun` are those of FutureRand. As in the papers,
+a device draws its order uniformly, and has as many signs as changes at every order. Only the
 distribution of the signs differs.
 """
 
@@ -31,12 +31,12 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.search import least_integer
 
-# Parts of an interval: small enough for both ends of one to agree in all digits kept.
+# Number of parts of an interval: both ends of a part agree in all digits that are kept.
 _PARTS = 1 << 270
 
 
 def calibrate(parameters: Any, last_epoch: int) -> Any:
-    """Calibrate the mechanism of a job, of its protocol's class.
+    """Return the mechanism of a job, in the class of its protocol.
 
     Raises `ValueError` if there are no epochs or too many, or epsilon is too large.
 
@@ -48,10 +48,11 @@ def calibrate(parameters: Any, last_epoch: int) -> Any:
 
 
 def independent(k: int, epsilon: float) -> ComposedLaw:
-    """Calibrate randomized response with epsilon / k for each of k signs (Example 4.2).
+    """Calibrate randomized response with epsilon / k for each of k signs.
 
-    The weights are rounded so that the loss of all signs together never exceeds epsilon. The
-    example is that of "Randomize the Future".
+    The weights are rounded so that the loss of all signs together never exceeds epsilon.
+
+    Reference: *Randomize the Future*, Example 4.2.
 
     >>> round(independent(4, 1.0).c_gap, 4)  # tanh(1 / 8)
     0.1244
@@ -68,10 +69,10 @@ def independent(k: int, epsilon: float) -> ComposedLaw:
 
 
 def erlingsson(k: int, epsilon: float) -> ComposedLaw:
-    """Calibrate randomized response of one of k signs, drawn at random; the others are fair coins.
+    """Calibrate randomized response of one random sign out of k; the others are fair coins.
 
-    Its loss epsilon is that of the randomized response and of the k signs alike. The paper calls it
-    with half of the epsilon that is spent.
+    The randomized response has the loss epsilon, and so have all k signs together. The paper passes
+    half of the requested epsilon.
 
     Reference: Erlingsson et al., *Amplification by Shuffling*, 2019, protocol for changing values.
 
@@ -88,11 +89,11 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
     """Calibrate the composed randomizer of Bun, Nelson and Stemmer (2019) for k signs.
 
     As in appendix A.2 of the paper: each sign is kept by randomized response with a loss e where
-    epsilon = 6 e sqrt(k ln(1/beta)) and beta = (e sqrt(k) / (2 (k + 1)))^(2/3). Results outside of
-    kp +- sqrt(k ln(2/beta) / 2), p = 1 / (exp(e) + 1), are replaced by a uniform draw from there.
-    The mechanism spends less than epsilon.
+    epsilon = 6 e sqrt(k ln(1/beta)) and beta = (e sqrt(k) / (2 (k + 1)))^(2/3). Outputs whose
+    distance from the input is outside of kp +- sqrt(k ln(2/beta) / 2), for p = 1 / (exp(e) + 1),
+    are replaced by a uniform draw among these outputs. The mechanism spends less than epsilon.
 
-    Raises `ValueError` if epsilon is too large: no e belongs to it.
+    Raises `ValueError` if epsilon is too large for any e.
 
     >>> law = bun(4, 1.0)
     >>> round(law.c_gap, 4), law.loss < 1
@@ -126,12 +127,10 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
 def _dyadic(
     signs: Callable[[int, float], ComposedLaw],
 ) -> Callable[[IndependentResponseParameters, int], FutureRandLaw]:
-    """Calibrate with uniformly drawn orders, and one distribution of signs for all of them."""
-
     def law(requested: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
         composed = signs(requested.max_changes, _spent(requested))
         if not 1 <= last_epoch <= MAX_HORIZON:
-            raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
+            raise ValueError(f"got {last_epoch} epochs; expected 1 to 2^63")
         orders = (last_epoch - 1).bit_length() + 1
         return FutureRandLaw(
             1 << (orders - 1), requested.epsilon, (1,) * orders, (composed,) * orders
@@ -156,9 +155,9 @@ def _split(requested: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
 def _memoized(requested: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:
     """Calibrate the two responses, chained as in Arcolezi et al. (2021).
 
-    Permanent responses have the loss given by the calibration. Instantaneous ones give a single
-    report the requested share of it. For losses e of the permanent, i of the instantaneous response
-    and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
+    Permanent responses have the loss given by the calibration. With instantaneous responses, a
+    single report has the requested fraction of that loss. For losses e of the permanent response, i
+    of the instantaneous response and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
     """
     permanent = _spent(requested)
     with high_precision():
@@ -181,5 +180,5 @@ CALIBRATIONS: Final[Mapping[type[Any], Callable[[Any, int], Any]]] = {
     SplitBudgetParameters: _split,
     MemoizedResponseParameters: _memoized,
 }
-"""Calibration of each class of parameters: a function from parameters and a number of epochs to the
-mechanism of a job."""
+"""Calibration function of each parameter class: from parameters and a number of epochs, it returns
+the mechanism of a job."""

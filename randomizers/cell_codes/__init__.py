@@ -1,1 +1,1 @@
-"""Cell codes: the cells that a device sends for its items, before any noise."""
+"""Cell codes: encodings of an item as the cells that a device sends for it, without noise."""

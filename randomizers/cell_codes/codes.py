@@ -13,7 +13,7 @@ from dpstream.randomizers.cell_codes import grid, hashed_rows, kept_nodes, level
 
 
 class CellCode(typing.Protocol):
-    """Mapping of items 1 to `size` to cells; a report is the number of a cell, from 0."""
+    """Mapping of items 1 to `size` to cells; a message is the number of a cell, from 0."""
 
     @property
     def size(self) -> int: ...
@@ -32,7 +32,7 @@ class CellCode(typing.Protocol):
         ...
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of items, shape (items, messages), all different; -1 if missing."""
+        """Return each item's distinct cells, shape (items, messages); -1 for missing cells."""
         ...
 
     def to_json(self) -> dict[str, Any]: ...
@@ -48,7 +48,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 
 
 def code_from_json(body: Mapping[str, Any]) -> CellCode:
-    """Parse `CellCode.to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
+    """Parse the JSON of a code; `KeyError`, `TypeError` or `ValueError` if it is malformed."""
     if body["kind"] not in _KINDS:
         raise ValueError(f"kind is {body['kind']!r}; expected one of: {', '.join(_KINDS)}")
     code: CellCode = _KINDS[body["kind"]].from_json(body)

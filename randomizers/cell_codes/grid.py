@@ -1,7 +1,7 @@
 """Points of a grid: one cell for every combination of cells of the coordinates.
 
-A box is the (tensor) product of ranges. Where a range is a signed sum of a few cells of its axis, a
-box is a signed sum of all combinations of those.
+A box is a product of ranges, one per axis. If each range is a signed sum of a few cells of its
+axis, the box is a signed sum of all combinations of these cells.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Section 5.4.
 """
@@ -22,14 +22,13 @@ from dpstream.randomizers.cell_codes.levels import Levels, check_items
 
 KIND = "grid"
 AxisCode = Levels | KeptNodes
-"""Code for the coordinates of an axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A code for points, composed of one code per coordinate.
 
-    The points are the items 1 to D; the last coordinate runs fastest. The same holds for cells.
+    Points are numbered as items 1 to D, with the last coordinate varying fastest, and so are cells.
 
     >>> grid = Grid((Levels(2, (2,)), KeptNodes(4)))
     >>> grid.cells, grid.messages, grid.shared

@@ -34,7 +34,8 @@ class HashedRows:
 
     Attributes:
         size: Number of items, which are 1 to `size`.
-        rows, buckets: tau, and s per row.
+        rows: Number of rows, tau.
+        buckets: Number of buckets per row, s.
         seed: Public text that the hashes are derived from; empty for a histogram, which has one row
             and a bucket for every item.
     """
@@ -46,15 +47,15 @@ class HashedRows:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected a whole number, at least 1")
+            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
         if type(self.rows) is not int or not 1 <= self.rows <= MOST_ROWS:
             raise ValueError(f"rows is {self.rows!r}; expected 1 to {MOST_ROWS}")
         if type(self.buckets) is not int or not 1 <= self.buckets <= MOST_BUCKETS:
             raise ValueError(f"buckets is {self.buckets!r}; expected 1 to {MOST_BUCKETS}")
         if not self.seed and (self.rows, self.buckets) != (1, self.size):
             raise ValueError(
-                f"{self.rows} rows of {self.buckets} buckets have no hashes; expected one row of "
-                f"{self.size} buckets"
+                f"{self.rows} rows of {self.buckets} buckets require a seed; without a seed, "
+                f"expected one row of {self.size} buckets"
             )
 
     @classmethod
@@ -63,7 +64,6 @@ class HashedRows:
 
     @property
     def direct(self) -> bool:
-        """True if every item has its own bucket."""
         return not self.seed
 
     @property

@@ -1,9 +1,10 @@
 """Tree over ordered values in which only the root and the left children have cells.
 
-Over B leaves, B nodes are kept, and all others follow from them. Numbered by their last leaf, they
-form a Fenwick tree: node j covers the items from j minus its lowest bit, exclusive, to j. Adding
-lowest bits yields the nodes of an item. Removing them yields the nodes that sum to the items 1 to
-j, for any number of leaves.
+Of a tree with B leaves, B nodes are kept; the counts of all other nodes follow from theirs.
+Numbered by their last leaf, the kept nodes form a Fenwick tree: node j covers the items after j -
+lowbit(j), up to j, where lowbit(j) is the lowest set bit of j. Repeatedly adding the lowest bit to
+an item yields the nodes of the item. Repeatedly subtracting it from j yields the nodes that sum to
+the items 1 to j, for any number of leaves.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Section 5.3.
 """
@@ -39,7 +40,7 @@ class KeptNodes:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected a whole number, at least 1")
+            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
 
     @property
     def cells(self) -> int:
@@ -47,7 +48,6 @@ class KeptNodes:
 
     @property
     def messages(self) -> int:
-        """Maximum number of cells of an item: 1 + log2 of the size, rounded down."""
         return self.size.bit_length()
 
     @property

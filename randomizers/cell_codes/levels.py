@@ -36,9 +36,9 @@ class Levels:
     [[0, 1, 5], [0, 4, 16]]
 
     Attributes:
-        size: D, the number of values: items 1 to D.
-        branching: Children of a node, from the root down; at least 2 each. Their product is at
-            least D; leaves above D are never raised, but have cells and noise.
+        size: Number of values, D: items 1 to D.
+        branching: Number of children of a node, by level from the root down; at least 2 each. Their
+            product is at least D; leaves above D are never raised, but have cells and noise.
     """
 
     size: int
@@ -46,9 +46,9 @@ class Levels:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected a whole number, at least 1")
+            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
         if not self.branching or any(type(b) is not int or b < 2 for b in self.branching):
-            raise ValueError(f"branching is {self.branching}; expected whole numbers of at least 2")
+            raise ValueError(f"branching is {self.branching}; expected integers of at least 2")
         if self.leaves < self.size:
             raise ValueError(
                 f"branching {self.branching} has {self.leaves} leaves; expected at least "
@@ -98,7 +98,6 @@ class Levels:
 
 
 def check_items(items: NDArray[np.int64], size: int) -> None:
-    """Raise `ValueError` unless all items are from 1 to the size."""
     if len(items) and (items.min() < 1 or items.max() > size):
         wrong = items[(items < 1) | (items > size)][0]
-        raise ValueError(f"item {wrong}; expected 1 to {size}")
+        raise ValueError(f"item {wrong} is out of range; expected 1 to {size}")

@@ -1,9 +1,9 @@
 """Cells of the prefixes of a number, to find top items in a domain too large to list.
 
-An item of a domain of 2^bits raises one cell on each of a few levels, that of its prefix of the
-level's length. The last level's prefix is the whole item. A level with a cell for every prefix is
-direct; one with fewer is hashed. A search starts with the prefixes of the first level and extends
-only the frequent ones, by several bits at once.
+An item of a domain of size 2^bits raises one cell on each of a few levels: the cell of its prefix
+of the level's length. The last level's prefix is the whole item. A level with a cell for every
+prefix is direct; a level with fewer cells is hashed. A search starts with the prefixes of the first
+level and extends only the frequent ones, by several bits at once.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix D, after
 Bassily, Nissim, Stemmer, Thakurta 2017.
@@ -30,8 +30,8 @@ class PrefixLevel:
     """One level of prefixes.
 
     Attributes:
-        length: Of the prefixes, in bits.
-        buckets: 2^length if every prefix has its own cell; fewer, at least 2, if hashed.
+        length: Length of the prefixes, in bits.
+        buckets: Number of cells: 2^length if every prefix has its own; fewer if hashed.
     """
 
     length: int
@@ -39,17 +39,16 @@ class PrefixLevel:
 
     def __post_init__(self) -> None:
         if type(self.length) is not int or not 1 <= self.length <= MOST_BITS:
-            raise ValueError(f"prefixes of {self.length!r} bits; expected 1 to {MOST_BITS}")
+            raise ValueError(f"length is {self.length!r}; expected 1 to {MOST_BITS} bits")
         most = min(1 << self.length, MOST_BUCKETS)
         if type(self.buckets) is not int or not FEWEST_HASHED <= self.buckets <= most:
             raise ValueError(
-                f"{self.buckets!r} buckets for prefixes of {self.length} bits; expected "
+                f"buckets is {self.buckets!r} for prefixes of {self.length} bits; expected "
                 f"{FEWEST_HASHED} to {most}"
             )
 
     @property
     def direct(self) -> bool:
-        """True if every prefix has its own cell."""
         return self.buckets == 1 << self.length
 
 
@@ -64,7 +63,7 @@ class PrefixCells:
     [[0, 33], [3, 49], [-1, -1]]
 
     Attributes:
-        levels: Of increasing lengths; the last is the length of the whole domain.
+        levels: Levels of increasing prefix lengths; the last prefixes are whole items.
         seed: Public text that the hashes are derived from.
     """
 
@@ -82,7 +81,7 @@ class PrefixCells:
 
     @property
     def bits(self) -> int:
-        """Length of items, which are from 1 to 2^bits."""
+        """Number of bits of an item; items are numbered from 1 to 2^bits."""
         return self.levels[-1].length
 
     @property
@@ -107,10 +106,10 @@ class PrefixCells:
         return tuple(accumulate((level.buckets for level in self.levels), initial=0))
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return an item's cell on each level, int64, shape (m, levels); -1 for item 0, "none"."""
+        """Return each item's cells: int64, shape (items, levels); -1 for item 0, no item."""
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
             raise ValueError(
-                f"items from {items.min()} to {items.max()}; expected 0 to 2^{self.bits}"
+                f"items range from {items.min()} to {items.max()}; expected 0 to 2^{self.bits}"
             )
         cells = np.empty((len(items), self.messages), np.int64)
         numbers = np.maximum(items - 1, 0)
@@ -121,7 +120,6 @@ class PrefixCells:
         return cells
 
     def level_buckets(self, index: int, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bucket of each prefix on a level, int64 of the same shape."""
         level = self.levels[index]
         if level.direct:
             return prefixes

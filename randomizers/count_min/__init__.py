@@ -1,12 +1,12 @@
-"""Counts of items from messages that only the shuffler separates from their senders.
+"""Item counts in the shuffle model, from messages that only the shuffler unlinks from senders.
 
 At every epoch a user has a set of at most k items. Each item raises a cell in each of several rows,
-or on each level of a tree: one message, the number of the cell. A contributor also sends dummies to
-random cells. After the shuffle only the count of each message remains, and the dummies of all
-contributors hide the messages of one. The error does not grow with the number of users.
+or on each level of a tree, by a message that is the number of the cell. A contributor also sends
+dummies to random cells. After the shuffle only the count of each message remains, and the dummies
+of all contributors hide the messages of one. The error does not grow with the number of users.
 
-In a single row two items of a user may share a cell. The exact calibration sends it only once: a
-set raises every cell by at most 1, which its guarantee assumes.
+In a row, two items of a user may share a cell. With the exact calibration, a device sends that cell
+only once: a set raises every cell by at most 1, as the guarantee assumes.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Alg. 2, Section 5.
 """
@@ -46,7 +46,7 @@ Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
 * "items": single items (rows of buckets);
 * "top": the top items of an open domain (prefixes);
 * "ranges": ranges, boxes and quantiles (a tree of any branching);
-* "published_ranges": the same (the tree of the paper: the root and all left children).
+* "published_ranges": as "ranges" (the tree of the paper: the root and all left children).
 """
 
 Estimator: TypeAlias = Literal["min", "mean", "median"]
@@ -55,7 +55,7 @@ Estimator: TypeAlias = Literal["min", "mean", "median"]
 
 @dataclass(frozen=True, slots=True)
 class OneSided:
-    """Upper-bound estimates: the smallest row minus a number that its noise is rarely below.
+    """Upper-bound estimates: the smallest row minus a number that noise rarely falls below.
 
     Attributes:
         underestimated: Maximum probability that the estimate of an item fixed in advance is below
@@ -71,13 +71,14 @@ class OneSided:
 
 @dataclass(frozen=True, slots=True)
 class CountMinParameters:
-    """Parameters of count_min; planning chooses values for None.
+    """Parameters of count_min; planning chooses the ones that are None.
 
     Attributes:
         epsilon, delta: Privacy loss of a user's items of one epoch.
         items: k, the maximum number of items of a user at an epoch.
-        rows, buckets: tau, and s per row.
-        estimator: Of single items; None for the two-sided one of least predicted error, per epoch.
+        rows: Number of rows, tau.
+        buckets: Number of buckets per row, s.
+        estimator: Estimator of single items; None: the best two-sided one predicted per epoch.
         dummies: Party that adds noise, and its distribution.
         messages_per_user: Maximum average number of messages of a user in an epoch.
     """
@@ -99,25 +100,27 @@ class CountMinParameters:
         check_items_held(self.items, self.domain)
         for name, kind in (("calibration", Calibration), ("dummies", DummyLaw)):
             if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {kind}")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; expected one of {get_args(kind)}"
+                )
         if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
             raise ValueError("calibration: published requires bernoulli or poisson dummies")
         for name in ("rows", "buckets"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected an integer of at least 1")
         check_messages(self.messages_per_user)
 
 
 @dataclass(frozen=True, slots=True)
 class CountMinLaw(Constants):
-    """All constants of a job.
+    """All constants of a count_min job.
 
     Attributes:
-        epsilon, delta: Of the items of one epoch.
-        stream_epsilon: Of all epochs of a horizon together, with the same delta.
+        epsilon, delta: Privacy loss of a user's items of one epoch.
+        stream_epsilon: Loss of all epochs of a horizon together, with the same delta.
         items: k, the maximum number of items of a user.
-        noise: Dummies of each cell.
+        noise: Distribution of the dummies in each cell.
     """
 
     last_epoch: int
@@ -133,19 +136,20 @@ class CountMinLaw(Constants):
         check_approximate(self.epsilon, self.delta)
         for name, value in (("last_epoch", self.last_epoch), ("items", self.items)):
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected an integer of at least 1")
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {self.calibration!r}; expected one of {Calibration}")
+            raise ValueError(
+                f"calibration is {self.calibration!r}; expected 'exact' or 'published'"
+            )
         if not self.epsilon <= self.stream_epsilon < math.inf:
             raise ValueError(
-                f"stream_epsilon is {self.stream_epsilon!r}; expected a finite number, at least "
-                "that of an epoch"
+                f"stream_epsilon is {self.stream_epsilon!r}; expected a finite number of at least "
+                f"epsilon, {self.epsilon!r}"
             )
         if self.code.cells > 1 << 32:
             raise ValueError(f"the code has {self.code.cells} cells; expected at most 2^32")
 
     def of_one_epoch(self) -> CountMinLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
@@ -158,7 +162,7 @@ class CountMinLaw(Constants):
 
 
 class CountMin(Devices[CountMinLaw]):
-    """The devices of a horizon. They keep nothing from one epoch to the next.
+    """Devices of a count_min job for one horizon. They store nothing between epochs.
 
     >>> from dpstream.randomizers.count_min.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -167,7 +171,7 @@ class CountMin(Devices[CountMinLaw]):
     >>> devices, rng = CountMin(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> counted = devices.report(1, np.full((1000, 1), 2), None, rng)
-    >>> counted.counts.tolist()  # a thousand green ones, and dummies
+    >>> counted.counts.tolist()  # a thousand users with "green", and dummies
     [46, 1040, 42]
     """
 
@@ -195,7 +199,7 @@ class CountMin(Devices[CountMinLaw]):
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """Bound delta from below, using the first items of the domain against the last ones."""
+        """Bound delta for a user with the first items of the domain, against the last items."""
         code, most = self.law.code, min(self.law.items, max(1, self.law.code.size // 2))
         items = np.arange(1, most + 1)
         first, last = (
@@ -213,8 +217,8 @@ class CountMin(Devices[CountMinLaw]):
     ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
-        They are counted if more messages than cells are expected, whatever users have; otherwise
-        uint32, shape (messages, 1), sorted.
+        They are counted if more messages than cells are expected, for any values of users;
+        otherwise they are uint32, shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -237,7 +241,7 @@ class CountMin(Devices[CountMinLaw]):
     def stage_dummies(
         law: CountMinLaw,
     ) -> Callable[[int, np.random.Generator], CountedMessages] | None:
-        """Return what the shuffler adds to a window; None where contributors add the dummies."""
+        """Return a function that draws the shuffler's dummies of a window; None if it adds none."""
         dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
         if dummies is None:
             return None

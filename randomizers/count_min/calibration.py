@@ -15,7 +15,7 @@ from dpstream.randomizers.count_min.code_noise import (
 )
 
 _SEARCHED: Final = 0.999
-"""Minimum share of the requested epsilon that noise found by a search spends. If delta requires
+"""Minimum fraction of the requested epsilon that noise found by a search spends. If delta requires
 more noise than epsilon does, less is spent, and the guarantee states the smaller loss."""
 
 
@@ -45,14 +45,13 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:
         raise ValueError(
-            f"a user would send {law.messages_per_user:,.1f} messages in an epoch; "
-            f"messages_per_user is {allowed:g}. Raise it, use fewer buckets or rows, or set "
+            f"a user would send {law.messages_per_user:,.1f} messages in an epoch; expected at "
+            f"most messages_per_user, {allowed:g}. Raise it, use fewer buckets or rows, or set "
             "dummies: shuffle"
         )
     return law
 
 
 def epsilon_with(law: CountMinLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     noise, delta = noise_of_cells(law.noise, honest), law.delta * (1 - FOR_TABLES)
     return cells_epsilon(noise, law.code, law.items, 1, delta, law.calibration)

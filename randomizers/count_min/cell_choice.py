@@ -33,7 +33,6 @@ _ERROR_ITEMS: Final = 100_000
 
 
 def queries_of(parameters: CountMinParameters) -> Queries:
-    """Return the job's queries, or the default for its domain."""
     if parameters.queries is not None:
         return parameters.queries
     match parameters.domain:
@@ -48,18 +47,16 @@ def queries_of(parameters: CountMinParameters) -> Queries:
 def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     """Return the affordable cells with the least predicted error, for `minimum` contributors.
 
-    Raises `ValueError` if nothing is affordable, or parameters contradict each other.
+    Raises `ValueError` if no cells are affordable, or parameters contradict each other.
     """
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(
-            f"rows requires queries about single items; queries is {queries}. Remove rows and "
-            "buckets"
+            f"queries is {queries}; expected items with rows or buckets. Remove rows and buckets, "
+            "or set queries: items"
         )
     if queries != "items" and isinstance(parameters.estimator, OneSided):
-        raise ValueError(
-            f"one-sided estimates require queries about single items; queries is {queries}"
-        )
+        raise ValueError(f"queries is {queries}; expected items with a one-sided estimator")
     if queries == "items":
         return _rows(parameters, minimum)
     if queries == "top":
@@ -80,8 +77,8 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
     size = domain_size(parameters.domain)
     if size > MOST_LISTED:
         raise ValueError(
-            f"{size:,} items are too many for separate estimates; expected at most "
-            f"{MOST_LISTED:,}. Set queries: top"
+            f"domain has {size:,} items; expected at most {MOST_LISTED:,} for estimates of single "
+            "items. Set queries: top"
         )
     total = float(minimum * parameters.items)
     counts = zipf_counts(min(size, _ERROR_ITEMS), total)
@@ -92,7 +89,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
         if not chosen and not affordable(parameters, code, noise.mean, minimum):
             continue
         if code.direct:
-            # Fewer cells per item need less noise, and no other item shares its cell.
+            # Best: fewer cells per item need less noise, and no two items share a cell.
             return code
         _, variance = noise.moments(minimum)
         samples = error_samples(counts, code.rows, code.buckets, variance)
@@ -118,7 +115,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 
 def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iterator[HashedRows]:
-    """Yield rows of buckets to choose from; values set by the job are used unchanged."""
+    """Yield rows of buckets to choose from; a job's own numbers of rows or buckets are kept."""
     seed = f"count_min of {size} items"
     open_rows = parameters.rows in (None, 1)
     if open_rows and (parameters.buckets is None or parameters.buckets >= size):
@@ -143,7 +140,7 @@ def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iter
 
 def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
     if parameters.dummies != "poisson" or parameters.calibration != "exact":
-        raise ValueError("queries: top requires calibration: exact and Poisson dummies")
+        raise ValueError("queries: top requires calibration: exact and dummies: poisson")
     bits = (domain_size(parameters.domain) - 1).bit_length()
     plan = plan_prefixes(
         bits,
@@ -158,12 +155,14 @@ def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 def _tree(parameters: CountMinParameters, minimum: int, *, published: bool) -> CellCode:
     if parameters.items > 1:
-        raise ValueError("queries: ranges requires one value per user: items must be 1")
+        raise ValueError(f"items is {parameters.items}; expected 1 with queries: ranges")
     match parameters.domain:
         case Points():
             sizes = parameters.domain.grid
         case Strings():
-            raise ValueError("strings have no ranges. Use a domain of numbers, or queries: top")
+            raise ValueError(
+                "queries: ranges does not support strings. Use a domain of numbers, or queries: top"
+            )
         case _:
             sizes = (domain_size(parameters.domain),)
     if published:

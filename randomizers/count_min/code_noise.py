@@ -24,10 +24,10 @@ from dpstream.randomizers.count_min import Calibration, CountMinParameters
 def noise_for(
     parameters: CountMinParameters, code: CellCode, minimum: int, last_epoch: int = 1
 ) -> CellNoiseLaw:
-    """Return the least noise of each cell that is private enough.
+    """Return the least noise per cell that meets the requested epsilon and delta.
 
-    It suffices for one epoch, and for all epochs to lose at most `last_epoch` times epsilon. Both
-    hold with the same delta, all of which one epoch may have used up for certain losses.
+    One epoch loses at most epsilon, and all epochs together at most `last_epoch` times epsilon.
+    Both hold with the same delta, although a single epoch may already need all of it.
     """
     noise = _noise_for(parameters, code.messages, code.shared, minimum, 1)
     if last_epoch == 1 or parameters.calibration == "published":
@@ -68,7 +68,7 @@ def _least_noise(
         # The proof assumes a small epsilon and few dummies, without stating bounds.
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
-                f"the published calibration is not private with epsilon {epsilon:g} and {minimum} "
+                f"calibration: published does not achieve epsilon {epsilon:g} with {minimum} "
                 "contributors. Use a smaller epsilon, more contributors, or calibration: exact"
             )
         return noise
@@ -93,7 +93,7 @@ def cells_epsilon(
     delta: float,
     calibration: Calibration,
 ) -> float:
-    """Return the least epsilon for a delta over the worst neighboring inputs, rounded up."""
+    """Return the least epsilon at `delta` for the worst neighboring inputs, rounded up."""
     repeated = calibration == "published"
     ways = differing_cells(noise, code.messages, code.shared, items, epochs, repeated=repeated)
     return max(epsilon_spent(parts, delta) for parts in ways)
@@ -104,12 +104,13 @@ def differing_cells(
 ) -> list[list[ShiftedCells]]:
     """Return the cells in which neighboring inputs differ, for every candidate worst case.
 
-    Two full sets differ in all cells of all their items, except those that all items share. A full
-    set and an empty one differ in all cells of the full one. If cells are sent as often as items
-    raise them (`repeated`), all items of a user may raise the same one.
+    Two sets of the maximum size differ in all cells of their items, except the cells that all items
+    share. A set of the maximum size and an empty set differ in all cells of the former. If a cell
+    is sent once for every item that raises it (`repeated`), all items of a user may raise the same
+    cell.
     """
     if epochs > 1:
-        # Both cases may occur over the epochs: no worse than cells that are not shared.
+        # Both cases may occur in different epochs, which is no worse than unshared cells.
         shared = 0
     ways = [row_shifts(noise, messages - shared, items, epochs)]
     if shared:
@@ -123,7 +124,7 @@ def differing_cells(
 def stream_epsilon(
     parameters: CountMinParameters, code: CellCode, noise: CellNoiseLaw, last_epoch: int
 ) -> float:
-    """Return the loss of `last_epoch` epochs together, with the delta of one."""
+    """Return the loss of `last_epoch` epochs together, with the delta of one epoch."""
     spared = parameters.delta * (1 - FOR_TABLES)
     cells, requested = noise_of_cells(noise), parameters
     return cells_epsilon(cells, code, requested.items, last_epoch, spared, requested.calibration)

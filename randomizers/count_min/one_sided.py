@@ -1,8 +1,9 @@
 """Lower bounds on the noise of a cell, for estimates that are rarely too small.
 
-A cell counts every user who has an item, perhaps others, and noise. Minus the mean noise, it is too
-small as often as too large. Minus a number that the noise is rarely below, it is an upper bound.
-The paper subtracts nothing and is never too small; the number subtracted here is most of the noise.
+A cell counts the users who have an item, perhaps other users, and noise. Less the mean noise, it is
+too small about as often as too large. Less a number that the noise rarely falls below, it is an
+upper bound. The paper subtracts nothing, so that estimates are never too small; the number
+subtracted here is most of the noise.
 
 Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
 """
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from scipy import stats
 
 _MOST_COMPUTED: Final = 1e8
-"""Maximum mean of noise that is computed; with a larger mean, noise is bounded."""
+"""Maximum mean of noise for which its quantile is computed; for a larger mean it is bounded."""
 
 _ROUNDING: Final = 1e-6
 """Relative error by which a computed probability is assumed to be too small."""
@@ -27,9 +28,9 @@ _ROUNDING: Final = 1e-6
 def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
     """Return the largest m such that a cell has fewer than m dummies with probability <= `below`.
 
-    All contributors add their dummies.
+    It is assumed that all contributors add their dummies.
 
-    >>> least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
+     least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
     24
     """
     mean, variance = noise.moments(contributors)
@@ -40,7 +41,7 @@ def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
 
 
 def allowance(noise: CellNoiseLaw, contributors: int, rows: int, underestimated: float) -> float:
-    """Return what to add to the smallest of an item's cells, each minus its mean noise.
+    """Return the amount to add to the minimum of an item's cells, each minus its mean noise.
 
     The estimate is too small only if some row's noise is below its assumed minimum: with
     probability at most `underestimated`, over all `rows` cells of the item.
@@ -50,7 +51,7 @@ def allowance(noise: CellNoiseLaw, contributors: int, rows: int, underestimated:
 
 
 def _law(noise: CellNoiseLaw, contributors: int) -> stats.rv_frozen:
-    # Devices and workers start without scipy.
+    # Imported here, so that devices and workers start without scipy.
     from scipy import stats
 
     mean, variance = noise.moments(contributors)

@@ -1,12 +1,12 @@
 """Crowds: groups of users by a public column, whose sizes are revealed with noise.
 
-A device sends one message, preceded by the crowd that it is in. The shuffler deletes at random from
+A device sends one message, preceded by its crowd. The shuffler deletes messages at random from
 every crowd, so that the remaining messages reveal its size only with differential privacy. It
-suppresses the rest of crowds that are too small. Of n messages max(0, min(n, n + Z - shift))
+suppresses crowds of which too few messages remain. Of n messages max(0, min(n, n + Z - shift))
 remain, uniformly drawn, where Z is discrete Laplace: P(z) is proportional to decay^|z|.
 
-This module has the code of devices, and the mechanism. `dpstream.pipeline.stages.crowd_deletion`
-draws the messages to delete.
+This module contains the devices and the mechanism; `dpstream.pipeline.stages.crowd_deletion` draws
+the messages to delete.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Algorithm 3.
 """
@@ -31,7 +31,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 
 class ContentsLaw(Protocol):
-    """Requirements on the mechanism of the messages themselves."""
+    """Interface of the mechanism that makes the messages themselves."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -59,12 +59,12 @@ class ContentsLaw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrowdCounts:
-    """Mechanism of the deletion.
+    """Mechanism that deletes messages at random.
 
     Attributes:
-        decay: Of the noise, as numerator and denominator.
+        decay: Decay of the noise, as numerator and denominator.
         shift: Number of messages deleted in addition to the noise.
-        delta: Of the sizes of all crowds at all epochs together.
+        delta: Delta for the sizes of all crowds at all epochs together.
     """
 
     decay: tuple[int, int]
@@ -73,7 +73,10 @@ class CrowdCounts:
 
     def __post_init__(self) -> None:
         if not 0 < self.decay[0] < self.decay[1] or self.shift < 1 or not 0 < self.delta < 1:
-            raise ValueError(f"{self} is not a valid law of deletion")
+            raise ValueError(
+                f"decay is {'/'.join(map(str, self.decay))}, shift {self.shift} and delta {self.delta}; "
+                "expected decay and delta above 0 and below 1, and shift of at least 1"
+            )
 
     @property
     def ratio(self) -> Fraction:
@@ -81,7 +84,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Loss of the sizes of all crowds of an epoch, rounded up: a user's move changes two."""
+        """Privacy loss of all crowd sizes of an epoch, rounded up: moving users change two."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property
@@ -98,15 +101,15 @@ class CrowdCounts:
             numerator, denominator = map(int, body["decay"])
             return cls((numerator, denominator), int(body["shift"]), float(body["delta"]))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"not a law of deletion: {error!r}") from error
+            raise ValueError(f"invalid constants of crowd sizes: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdsLaw:
     """All constants of a job with crowds.
 
-    `contents` is the mechanism of the messages; its epsilon is that of a user's messages in two
-    windows. `counts` is the mechanism of the deletion.
+    `contents` is the mechanism of the messages; its epsilon covers a user's messages in two
+    windows. `counts` is the mechanism that deletes messages.
     """
 
     contents: ContentsLaw
@@ -125,7 +128,6 @@ class CrowdsLaw:
         }
 
     def of_one_epoch(self) -> CrowdsLaw:
-        """Return the same with a single epoch; the deletion is unchanged."""
         return replace(self, contents=self.contents.of_one_epoch())
 
     @property
@@ -135,7 +137,6 @@ class CrowdsLaw:
 
     @property
     def minimum(self) -> int:
-        """Minimum number of remaining messages of a released crowd."""
         return self.contents.minimum
 
     @property
@@ -147,13 +148,12 @@ class CrowdsLaw:
 
     @property
     def digits(self) -> int:
-        """Number of words that a crowd's number occupies, highest digit first."""
+        """Number of message columns that a crowd's number occupies, most significant first."""
         bits = 8 * self.contents.message_format.dtype.itemsize
         return -(-self.crowds.bit_length() // bits)
 
     @property
     def message_format(self) -> MessageFormat:
-        """The number of the crowd, 0 for none, followed by the message."""
         form = self.contents.message_format
         return MessageFormat(form.dtype, self.digits + form.width)
 
@@ -167,7 +167,7 @@ class CrowdsLaw:
         return np.concatenate([digits.astype(messages.dtype), messages], axis=1)
 
     def crowds_of(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-        """Return the crowds of words, int64, shape (n,); 0 for none."""
+        """Return the crowd of each message: int64, shape (n,), 0 for none."""
         bits = 8 * words.dtype.itemsize
         crowds = np.zeros(len(words), np.int64)
         for column in range(self.digits):
@@ -184,15 +184,15 @@ class CrowdsLawReader:
             contents, counts = self.contents(body["contents"]), body["counts"]
             return CrowdsLaw(contents, int(body["crowds"]), CrowdCounts.from_json(counts))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"not a law of crowds: {error!r}") from error
+            raise ValueError(f"invalid constants of crowds: {error!r}") from error
 
 
 class CrowdDevices(Devices[CrowdsLaw]):
-    """The devices of one horizon: those of the messages, which also send their crowd.
+    """Devices for one horizon whose messages are preceded by their crowd.
 
-    A user has the value (crowd - 1) (items + 1) + 1 + item, item 0 being none. A user with several
-    values is in the crowd of the first; values in other crowds are ignored. `contents` are the
-    devices that make the messages, one each, in the order of enrollment.
+    A value is (crowd - 1) (items + 1) + 1 + item, with item 0 for no item. A user with several
+    values is in the crowd of the first one; values in other crowds are ignored. `contents` are the
+    devices that make the messages, one message each, in enrollment order.
     """
 
     def __init__(self, law: CrowdsLaw, contents: Devices[Any]) -> None:
@@ -239,7 +239,7 @@ class CrowdDevices(Devices[CrowdsLaw]):
         assert not isinstance(messages, CountedMessages)
         if present is not None:
             crowds = crowds[present]
-        assert len(messages) == len(crowds), "one message of each device"
+        assert len(messages) == len(crowds), "one message per device"
         self.epoch = epoch
         return self.law.messages_of(crowds, messages)
 
@@ -256,7 +256,8 @@ class CrowdDevices(Devices[CrowdsLaw]):
         """Return crowds (population,), 0 for none, and items (population, slots) within them."""
         if values.ndim != 2 or len(values) != self.population or values.shape[1] < 2:
             raise ValueError(
-                f"values have shape {values.shape}; expected {self.population} devices"
+                f"values have shape {values.shape}; expected ({self.population}, slots), with at "
+                "least 2 slots"
             )
         if values.dtype.kind not in "iu":
             raise ValueError(f"values have dtype {values.dtype}; expected integers")
@@ -274,13 +275,13 @@ class CrowdDevices(Devices[CrowdsLaw]):
         crowds = crowd_of_each[np.arange(len(numbers)), first]
         items = (numbers - 1) % per_crowd
         items[(crowd_of_each != crowds[:, None]) | (numbers == 0)] = 0
-        # Each item once, moved to the left: a value without an item leaves a slot for another.
+        # Keep each item once, moved to the left: a value without an item leaves its slot free.
         items = -np.sort(-items, axis=1)
         items[:, 1:][items[:, 1:] == items[:, :-1]] = 0
         items = -np.sort(-items, axis=1)
         if items[:, -1].any():
             raise ValueError(
-                f"a user has {items.shape[1]} items at epoch {epoch}; expected at most "
+                f"a user has {items.shape[1]} items of a crowd at epoch {epoch}; expected at most "
                 f"{items.shape[1] - 1}"
             )
         return crowds, items[:, :-1]

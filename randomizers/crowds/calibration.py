@@ -15,7 +15,7 @@ _DECAY_BITS = 64
 
 
 def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
-    """Calibrate the deletion: shift is (2 / epsilon) ln(2 epochs / delta), rounded up.
+    """Calibrate the deletion; the shift is at least (2 / epsilon) ln(2 epochs / delta).
 
     The loss of all crowd sizes at one epoch is at most epsilon; delta is that of all epochs
     together.
@@ -45,7 +45,7 @@ def decay_of(epsilon: float) -> Fraction:
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """Bound the messages that any crowd loses at an epoch, with probability at least 1 - delta.
+    """Return a bound on each crowd's deleted messages at an epoch, except with probability delta.
 
     The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once: the noise
     exceeds half of that in any of the crowds with probability at most delta, and the shift is at

@@ -1,21 +1,21 @@
-"""Fragments of a report: every bit of a user's set is one separate message, or several.
+"""Fragments of a report: every bit of a user's set is sent as separate messages.
 
-A user's set of at most k items of a domain of d is d bits. Each bit is reversed with a small
-probability. Each bit that is then 1 is a message: the number of its cell. After the shuffle only
-the number of messages of each cell is visible.
+A user's set of at most k items, of a domain of d items, is encoded as d bits. Each bit is reversed
+with a small probability. Each bit that is then 1 is sent as one message: the number of its cell.
+After the shuffle, only the number of messages of each cell is visible.
 
 With several reports, each bit is first reversed with the backstop's probability, once. For each
-report it is reversed again with a larger one, and the message also contains the number of its
-report. A party that sees t of a device's reports together learns at most `FragmentsLaw.exposure`,
-and never more than the backstop allows.
+report, it is reversed again with a larger probability, and the message also contains the number of
+its report. A party that sees t of a device's reports together learns at most
+`FragmentsLaw.exposure`, and never more than the backstop allows.
 
 That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
 bits at every epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports of all
 epochs about an unchanged value never learns more than the backstop allows. A value that changes is
-hidden by the reversals of each report alone, as with memoized responses, which are the case of a
+hidden only by the reversals of each report, as with memoized responses, which correspond to a
 single bit. Unlike protocols that hide users by dummies, fragments also protect a user without any
-trusted party, with a larger epsilon: a shuffler that keeps the messages of devices apart sees
-randomized response.
+trusted party, with a larger epsilon: a shuffler that keeps the messages of each device together
+sees randomized response.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 1 and 2.
 """
@@ -68,10 +68,10 @@ class FragmentsParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's set of one epoch, shuffled.
-        domain: Items, at most 2^20.
+        domain: Domain of at most 2^20 items.
         items: k, the maximum number of items of a user at an epoch.
-        reports: tau, reports of each bit.
-        calibration: Choice of probabilities; the published one is for single items and removal.
+        reports: tau, the number of reports of each bit.
+        calibration: Choice of probabilities; "published" is for single items and removal.
         permanent: True if a device's backstop reverses the same bits at all epochs.
     """
 
@@ -91,15 +91,15 @@ class FragmentsParameters:
         _check_choices(self.neighbors, self.calibration, self.reports)
         if self.calibration == "published" and (self.items > 1 or self.neighbors != "removal"):
             raise ValueError(
-                "calibration: published requires items: 1 and neighbors: removal. Set these, or "
-                "use calibration: exact"
+                "calibration: published requires items: 1 and neighbors: removal. Set both, or use "
+                "calibration: exact"
             )
         if type(self.permanent) is not bool:
             raise ValueError(f"permanent is {self.permanent!r}; expected true or false")
         if self.permanent and self.calibration == "published":
             raise ValueError(
-                "calibration: published requires backstops drawn again at every epoch. Use "
-                "calibration: exact with permanent: true"
+                "calibration: published does not support permanent: true. Use calibration: exact, "
+                "or remove permanent"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -124,15 +124,18 @@ def differing_bits(items: int, slots: int, neighbors: Neighbors) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FragmentsLaw(Constants):
-    """All constants of a job.
+    """All constants of a fragments job.
 
     Attributes:
-        items, slots, reports: d, the size of the domain; k; tau.
+        items: d, the size of the domain.
+        slots: k, the maximum number of items of a user.
+        reports: tau, the number of reports of each bit.
         minimum: Minimum number of contributors that messages are hidden among.
-        odds: Weights of a bit kept and of one reversed, drawn independently for every report.
-        backstop: The same for the bits that reports are made from. None for a single report, which
-            is made from the true bits unless the backstop is permanent.
-        epsilon, stream_epsilon: Of an epoch, and of all together, shuffled, each with `delta`.
+        odds: Weights of keeping and of reversing a bit, drawn independently for every report.
+        backstop: The same weights for the bits that reports are made from. None for a single
+            report, which is made from the true bits unless the backstop is permanent.
+        epsilon: Privacy loss of an epoch, shuffled, with `delta`.
+        stream_epsilon: Privacy loss of all epochs together, shuffled, with `delta`.
         permanent: True if the backstop reverses the same bits at all epochs; weights sum to 2^32.
     """
 
@@ -154,15 +157,18 @@ class FragmentsLaw(Constants):
         check_domain(self.items)
         _check_choices(self.neighbors, self.calibration, self.reports)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
+            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
                 raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")
         if (self.reports > 1 or self.permanent) != (self.backstop is not None):
-            raise ValueError(f"{self.reports} reports do not match the backstop {self.backstop}")
+            raise ValueError(
+                f"got {self.reports} reports with{'' if self.backstop else 'out'} a backstop; expected "
+                "one only for several reports or permanent: true"
+            )
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
             raise ValueError(
-                f"the permanent backstop has weights {self.backstop.weights}; expected a total of "
+                f"weights of the permanent backstop are {self.backstop.weights}; expected a sum of "
                 "2^32"
             )
         if self.minimum < 1 or self.last_epoch < 1:
@@ -172,7 +178,6 @@ class FragmentsLaw(Constants):
             )
 
     def of_one_epoch(self) -> FragmentsLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
@@ -181,12 +186,11 @@ class FragmentsLaw(Constants):
 
     @property
     def backstop_flips(self) -> FlippedBits | None:
-        """Reversals of the bits that reports are made from; None if these are the true bits."""
+        """Reversals of the bits that reports are made from; None if reports use the true bits."""
         return None if self.backstop is None else _flips(self.backstop)
 
     @property
     def permanent_bits(self) -> PermanentBits | None:
-        """Answers of devices with a permanent backstop; None without one."""
         if not self.permanent or self.backstop is None:
             return None
         return PermanentBits(self.items, self.backstop.weights[1])
@@ -198,9 +202,10 @@ class FragmentsLaw(Constants):
     def exposure(self, reports: int) -> float:
         """Return the loss of one bit to a party that sees t (`reports`) reports of a device.
 
-        ln((e^(b + t f) + 1) / (e^b + e^(t f))) with the losses b of the backstop and f of a report,
-        rounded up: that of t equal bits, the most revealing case. With a permanent backstop, the
-        reports may be of any epochs at which the bit was the same; otherwise all are of one epoch.
+        It is ln((e^(b + t f) + 1) / (e^b + e^(t f))), with the losses b of the backstop and f of a
+        report, rounded up. That is the loss of t identical bits, the most revealing case. With a
+        permanent backstop, the reports may be from any epochs at which the bit was the same;
+        otherwise all are from one epoch.
         """
         return self._exposed(reports, 1)
 
@@ -210,7 +215,7 @@ class FragmentsLaw(Constants):
 
     @property
     def reports_seen(self) -> tuple[int, ...]:
-        """Report counts to state the exposure of: powers of two, an epoch's, all if permanent."""
+        """Report counts to state the exposure for: powers of two, and the maximum counts."""
         doubled = {1 << power for power in range(self.reports.bit_length())} | {self.reports}
         return tuple(
             sorted(doubled | ({self.reports * self.last_epoch} if self.permanent else set()))
@@ -219,11 +224,11 @@ class FragmentsLaw(Constants):
     def exposure_to_instance(self, seen: int, instances: int) -> float:
         """Return the loss of one bit to one of K parallel shufflers that sees t set reports.
 
-        Each message goes to a random shuffler. Of tau reports of a bit, a shuffler sees t set ones;
-        the others were not set or went elsewhere, which it cannot distinguish. The loss is ln((e^b
-        told + 1) / (e^b + told)), or that of 1 / told if larger, rounded up. b is the loss of the
-        backstop, and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
-        reported as set with probability q, another one with p = 1 - q.
+        Each message goes to a random shuffler. Of the tau reports of a bit, the shuffler sees t set
+        ones; it cannot distinguish whether the others were not set, or went elsewhere. The loss is
+        ln((e^b r + 1) / (e^b + r)), or the same with 1 / r if larger, rounded up. b is the loss of
+        the backstop, and r = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
+        reported as set with probability q, and an unset bit with p = 1 - q.
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)
@@ -244,7 +249,7 @@ class FragmentsLaw(Constants):
 
     @property
     def unchanged_epsilon(self) -> float:
-        """Loss of sets that never change, with a permanent backstop, otherwise as `local_epsilon`.
+        """As `local_epsilon`, but for all epochs of a set that never changes.
 
         Longer horizons lose more, but never `limit_epsilon`.
         """
@@ -252,13 +257,13 @@ class FragmentsLaw(Constants):
 
     @property
     def limit_epsilon(self) -> float:
-        """Limit that `exposed_epsilon` never reaches with a backstop, for any number of reports."""
+        """Upper limit of `exposed_epsilon` with a backstop, for any number of reports."""
         assert self.backstop is not None
         return log_rounded_up(Fraction(*self.backstop.weights), self.differing_bits)
 
     @property
     def changing_epsilon(self) -> float:
-        """Loss of any streams of all epochs, with a permanent backstop, as `local_epsilon`."""
+        """As `local_epsilon`, but for all epochs of any stream, with a permanent backstop."""
         assert self.backstop is not None
         reports = self.reports * self.last_epoch
         return stream_loss(self.backstop, self.odds, reports, self.differing_bits)
@@ -269,7 +274,6 @@ class FragmentsLaw(Constants):
         return unchanged_loss(self.backstop, self.odds, reports, bits)
 
     def _stopped(self, likelihood_ratio: Fraction) -> Fraction:
-        """Return the likelihood ratio that remains behind the backstop."""
         if self.backstop is None:
             return likelihood_ratio
         stopped = Fraction(*self.backstop.weights)
@@ -280,7 +284,7 @@ class FragmentsLaw(Constants):
 
     @property
     def message_probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a report has a message about an item its user has, and another one."""
+        """Probabilities that a report has a message about an item of its user, and another item."""
         reversed_ = self.flips.probability
         if self.backstop_flips is None:
             return 1 - reversed_, reversed_
@@ -290,30 +294,30 @@ class FragmentsLaw(Constants):
 
     @property
     def messages_per_user(self) -> float:
-        """Average number of messages in an epoch of a user with the maximum number of items."""
+        """Average number of messages per epoch of a user with the maximum number of items."""
         held, other = map(float, self.message_probabilities)
         return self.reports * (self.slots * held + (self.items - self.slots) * other)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the capacity for messages of an epoch, whatever contributors have.
+        """Return the capacity for messages of an epoch, for any values of contributors.
 
-        More are drawn with a probability of at most
-        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`, by Chernoff's bound. With the exponential
-        moment M(s) of a user's messages, n contributors exceed (n ln M(s) + ln(1 /
-        REDRAW_PROBABILITY)) / s with at most that probability, for every s.
+        It is exceeded with a probability of at most
+        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`, by the Chernoff bound. With the
+        exponential moment M(s) of a user's number of messages, n contributors exceed (n ln M(s) +
+        ln(1 / REDRAW_PROBABILITY)) / s with at most that probability, for every s.
         """
         if contributors == 0:
             return 0
         moments = self.slots * self._log_moments(1) + (self.items - self.slots) * self._log_moments(
             0
         )
-        # Slightly more than needed: the bound is computed with rounding errors.
+        # A margin above what is needed: the bound is computed with rounding errors.
         wanted = 1e-3 - math.log(REDRAW_PROBABILITY)
         bounds = (contributors * (1 + 1e-12) * moments + wanted) / _EXPONENTS
         return min(math.ceil(float(bounds.min())), contributors * self.items * self.reports)
 
     def _log_moments(self, bit: int) -> NDArray[np.float64]:
-        """Return ln E e^(s X) of the messages X about a bit, for each s of `_EXPONENTS`."""
+        """Return ln E e^(s X), for the number X of messages about a bit and s in `_EXPONENTS`."""
         reversed_ = float(self.flips.probability)
         raised = np.expm1(_EXPONENTS)
         of_bit = [self.reports * np.log1p(share * raised) for share in (reversed_, 1 - reversed_)]
@@ -325,17 +329,17 @@ class FragmentsLaw(Constants):
 
     @property
     def words(self) -> int:
-        """Number of different messages: tau d."""
+        """Number of distinct messages, tau d."""
         return self.reports * self.items
 
     @property
     def message_format(self) -> MessageFormat:
-        """The number of the report, counted from 0, times d, plus that of the cell."""
+        """Format of a message: the report's number, from 0, times d, plus the cell's number."""
         return MessageFormat(narrowest(self.words), distinct=self.words)
 
 
 class Fragments(Devices[FragmentsLaw]):
-    """The devices of one horizon. They store a key if their backstop is permanent.
+    """Devices of a fragments job for one horizon. They store a key for a permanent backstop.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = FragmentsLaw(
@@ -369,7 +373,6 @@ class Fragments(Devices[FragmentsLaw]):
 
     @property
     def without_shuffling(self) -> Guarantee:
-        """The guarantee of a device's messages, against any party that knows their sender."""
         law = self.law
         apart = of_messages_apart(self.guarantee, law.local_epsilon, law.last_epoch)
         if not law.permanent:
@@ -378,7 +381,6 @@ class Fragments(Devices[FragmentsLaw]):
 
     @property
     def _apart(self) -> str:
-        """Loss against a shuffler that keeps the messages of every device together."""
         law = self.law
         if not law.permanent:
             return f"{law.local_epsilon:.6g} at every epoch"
@@ -402,10 +404,10 @@ class Fragments(Devices[FragmentsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Return the messages of all present devices, words of the mechanism's dtype.
+        """Return the messages of all present devices, of the mechanism's dtype.
 
-        They are counted if more messages than words are expected, whatever users have; otherwise
-        shape (messages, 1), sorted.
+        They are counted if more messages than distinct ones are expected, for any values of users;
+        otherwise they have shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -432,11 +434,11 @@ class Fragments(Devices[FragmentsLaw]):
         users: int,
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Draw the number of messages of each word, shape (words,); redraw over capacity.
+        """Draw the count of each distinct message, shape (words,); redraw over capacity.
 
-        Permanent answers are not redrawn: over all keys, exceeding the capacity is no likelier.
-        `bits` is the number of ones of each cell, shape (items,), each of `users` bits. `backstop`
-        reverses them first; None if that is already done, or not required.
+        Permanent answers are not redrawn: averaged over keys, exceeding the capacity is not more
+        likely with them. `bits` is the number of ones in each cell, of `users` bits, shape
+        (items,). `backstop` reverses them first; None if that is already done, or not required.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

@@ -1,18 +1,18 @@
 """Calibrate the mechanism of fragments from a job's parameters.
 
-Neighboring inputs differ in a few bits. Each of them is one message of randomized response among
-those of all others about the same cell (`amplification`). So the loss of a user is that of as many
-hidden coins, composed. With several reports it is the smaller of two bounds. First, reports are
-made from bits that the backstop has reversed, and reveal no more than those bits themselves would,
-shuffled. Second, each report is randomized response by itself. (The first term of Theorem IV.2 of
-the paper promises more than is true. Its tables are of Equation 1, not of Theorem III.1; the first
-row of Table III counts the messages of a local epsilon of 2, and the privacy of 1.)
+Neighboring inputs differ in a few bits. Each of these bits is one message of randomized response,
+hidden among all other users' messages about the same cell (`amplification`). So the loss of a user
+is the composed loss of these bits. With several reports, it is the smaller of two bounds. First,
+reports are made from bits that the backstop has reversed, and reveal no more than these bits
+themselves would, shuffled. Second, each report is randomized response by itself. (The first term of
+Theorem IV.2 of the paper claims more than is true. Its tables use Equation 1, not Theorem III.1;
+the first row of Table III has the message count for a local epsilon of 2, and the privacy for 1.)
 
-A permanent backstop does not give the first bound. If a user differs at one epoch, other epochs may
-have revealed how many of all bits the backstop has reversed. If only that user changes, the sums of
-two epochs then differ by just the change, and the other users do not hide it. The second bound
-holds for any epoch and for all of them, whatever the backstops have done. Given what they have
-done, neighboring inputs differ in at most as many bits as before, and reports are independent.
+A permanent backstop does not provide the first bound. If a user differs at one epoch, other epochs
+may have revealed how many of all bits the backstop has reversed. If only that user changes, the
+sums of two epochs then differ by just the change, and the other users do not hide it. The second
+bound holds for each epoch and for all epochs together, for any draws of the backstops: given these
+draws, neighboring inputs differ in at most as many bits as before, and reports are independent.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     )
     if parameters.permanent and last_epoch == 1:
         raise ValueError(
-            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1 "
-            "epoch. Set epochs.count to at least 2, or remove permanent"
+            "permanent is true, but the horizon has only 1 epoch; expected at least 2. Raise "
+            "epochs.count, or remove permanent"
         )
     delta = parameters.delta * (1 - FOR_TABLES)
     if parameters.calibration == "published":
@@ -93,7 +93,6 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
 
 
 def epsilon_with(law: FragmentsLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     shape = _Shape(
         law.differing_bits,
         law.reports,
@@ -108,8 +107,8 @@ def epsilon_with(law: FragmentsLaw, honest: int) -> float:
 def loss_of_report(backstop: float, reports: int) -> float:
     """Return the loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
 
-    The rule behind the paper's tables: approximately the backstop's loss minus ln tau. A single
-    report has the loss itself.
+    The paper's tables follow this rule. It is approximately the backstop's loss minus ln tau. A
+    single report has the loss itself.
     """
     if reports == 1:
         return backstop
@@ -139,8 +138,8 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
     least = 14 * math.log(4 / delta)
     if least > contributors or excess(contributors) > 0 or excess(least) < 0:
         raise ValueError(
-            f"the published calibration has no odds for epsilon {epsilon:g} with delta {delta:g} "
-            f"and {contributors:,} contributors. Use calibration: exact"
+            f"calibration: published does not support epsilon {epsilon:g} with delta {delta:g} and "
+            f"{contributors:,} contributors. Use calibration: exact"
         )
     mean = crossing(excess, least, contributors, 1e-9)
     mean = raised(lambda mean: excess(mean) <= 0, mean, 1e-12)
@@ -156,8 +155,8 @@ class _Shape:
     permanent: bool
 
     def most_loss(self, epsilon: float, delta: float, contributors: int) -> float:
-        """Return the largest loss of a bit, or of its backstop, that is private enough."""
-        # Losses sum to at most this, however few other users there are.
+        """Return the largest loss of a bit, or of its backstop, that meets epsilon and delta."""
+        # With this loss per bit, epsilon holds for any number of other users.
         safe = epsilon / self.bits
         if self.permanent:
             of_report = safe / self.reports * (1 - 1e-12)
@@ -171,7 +170,7 @@ class _Shape:
                 loss, lambda one, many: self._delta(one, contributors, epsilon, many)
             )
 
-        # From normal noise in as many cells.
+        # The guess assumes Gaussian noise in as many cells.
         guess = 20 * self.bits / min(epsilon, 1.0) ** 2 / contributors
         return -math.log(least_parameter(spent, delta, min(guess, math.exp(-safe))))
 
@@ -186,7 +185,7 @@ class _Shape:
         return self._epsilon(loss, contributors, delta, epochs * self.reports)
 
     def _least(self, loss: float, spent: Callable[[float, int], float]) -> float:
-        """Return the smaller of the loss of backstops, once, and that of all reports."""
+        """Return the smaller loss of the two bounds: from the backstop, or from all reports."""
         of_reports = spent(loss_of_report(loss, self.reports), self.reports)
         if self.reports == 1 or self.permanent:
             return of_reports
@@ -202,7 +201,6 @@ class _Shape:
 
 
 def _odds_of_messages(loss: float) -> ComposedLaw:
-    """Return odds out of 2^32, with at most this loss."""
     words = 1 << WORD_BITS
     kept, reversed_ = response_within(loss).weights
     threshold = -(-reversed_ * words // (kept + reversed_))
@@ -210,7 +208,7 @@ def _odds_of_messages(loss: float) -> ComposedLaw:
 
 
 def _check_draws(law: FragmentsLaw) -> None:
-    """Check that drawing from tables, and redrawing over capacity, costs at most what is reserved.
+    """Check that tables, and redraws over capacity, cost at most the reserved part of delta.
 
     If every contributor has its own producer, there are as many draws as contributors.
     """
@@ -223,6 +221,6 @@ def _check_draws(law: FragmentsLaw) -> None:
             left_out += delta_of_tables(law.epsilon, distance, draws)
     if left_out > FOR_TABLES * law.delta:
         raise ValueError(
-            f"epsilon {law.epsilon:g} with delta {law.delta:g} requires bits with a finer "
-            "distribution than is available. Use a smaller epsilon or a larger delta"
+            f"epsilon {law.epsilon:g} with delta {law.delta:g} requires more precise draws than "
+            "are available. Use a smaller epsilon or a larger delta"
         )

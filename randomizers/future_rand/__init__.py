@@ -3,7 +3,7 @@
 On enrollment, and only then, a device draws an order h and k signs. At every epoch divisible by 2^h
 it computes the change of its value since the last such epoch: +1, 0 or -1, the partial sum of a
 dyadic interval. It reports the order and one bit: a fair coin if the partial sum is 0, otherwise
-the partial sum times the next of its signs. A change after all signs are used makes the device
+the partial sum times the device's next sign. A change after all signs are used makes the device
 *exhausted*: from then on it reports only fair coins.
 
 A whole population of devices is stored in arrays; a single device is a population of one.
@@ -26,11 +26,11 @@ from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 
 NEWCOMER = 1 << 7
-"""Addend of the word of a device that was enrolled within the interval it reports on."""
+"""Added to the message of a device that was enrolled within the interval that it reports on."""
 
-# A device's value at its last boundary, if not 0 or 1. A device that was absent there cannot know
-# its next partial sum. One that has seen no epoch had the value 0 at every boundary. One that was
-# enrolled after that boundary had the value 0 there, and reports as a newcomer.
+# A device's value at its last boundary, if not 0 or 1. A device that was absent at the boundary
+# cannot know its next partial sum. A device that has not seen an epoch had the value 0 at every
+# boundary. A device enrolled after the boundary had the value 0 there, and reports as a newcomer.
 _UNKNOWN, _NEW, _NEWCOMER = -1, 2, 3
 # Signs drawn at a time; bounds the memory of enrollment.
 _CHUNK_SIGNS = 1 << 22
@@ -42,11 +42,11 @@ class FutureRandParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of changes of a user's value that are followed.
-        calibration: "optimal", the most accurate mechanism for this epsilon, or "published", the
-            paper's, which spends a fifth to a half of it.
-        estimator: "tree", which combines all available intervals, or "prefix", the paper's, which
-            uses the fewest. Devices do not depend on it.
+        max_changes: Number of changes of a user's value that are tracked.
+        calibration: "optimal", the most accurate mechanism for this epsilon; or "published", the
+            mechanism of the paper, which spends a fifth to a half of epsilon.
+        estimator: "tree", which combines all available intervals; or "prefix", the estimator of the
+            paper, which uses the fewest. Devices do not depend on it.
     """
 
     epsilon: float
@@ -64,13 +64,13 @@ class FutureRandParameters:
 
 
 class FutureRand(Devices[FutureRandLaw]):
-    """The devices of one horizon, each with the order and signs it drew once.
+    """Devices of a FutureRand job for one horizon, each with the order and signs it drew once.
 
     A device's absence must not depend on its value. A device reports a partial sum only if it was
-    present at both ends of the interval. If it guessed the value at a missed end, it would report
-    again, late, changes that others reported in time. Thus reporting devices represent absent ones
-    without bias. A device enrolled within the interval need not have been present at its start:
-    newcomers are marked and counted separately. Times of enrollment are public.
+    present at both ends of the interval. If it guessed the value at an end that it missed, it would
+    report late some changes that other devices reported in time. So reporting devices represent
+    absent ones without bias. A device enrolled within the interval need not have been present at
+    the start: newcomers are marked and counted separately. Times of enrollment are public.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -94,7 +94,7 @@ class FutureRand(Devices[FutureRandLaw]):
         self._order = self._declare("order", np.uint8, new=None, allowed=range(len(law.composed)))
         # Bit i, counted from the lowest of the first byte, is 1 if sign i is +1.
         self._signs = self._declare("signs", np.uint8, (-(-most // 8),), new=None)
-        # One more than the signs of its order marks an exhausted device.
+        # Number of signs used; one more than the device has marks it as exhausted.
         self._used = self._declare("used", np.min_scalar_type(most + 1))
         # The value at the last epoch divisible by 2^order.
         self._boundary = self._declare("boundary", np.int8, new=_NEW)
@@ -102,17 +102,17 @@ class FutureRand(Devices[FutureRandLaw]):
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped a change after exhausting their signs."""
         return int(np.count_nonzero(self._used > self._signs_of_order[self._order]))
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's whole stream, from the weights of the mechanism.
 
-        The probability of an output is a product of one half for each fair coin and of the mass of
-        the sign vectors that begin with the signs seen. That mass lies between 2^(k-j) times the
-        smallest and the largest weight for j signs, whatever the stream (section 5.4). So their
-        ratio bounds the loss; two streams attain it when the horizon is at least 2k.
+        The probability of an output is the product of one half for each fair coin, and of the mass
+        of the sign vectors that start with the signs seen. For j signs seen, that mass is between
+        2^(k-j) times the smallest and the largest weight, for any stream (section 5.4). So the
+        ratio of the two weights bounds the loss; two streams attain it when the horizon is at least
+        2k.
         """
         return Guarantee(
             epsilon=self.law.loss,
@@ -153,8 +153,8 @@ class FutureRand(Devices[FutureRandLaw]):
     ) -> NDArray[np.uint8]:
         """Report the partial sums that are due, uint8, shape (reports, 1).
 
-        2 * order + 1 is the sign +1, 2 * order is -1; `NEWCOMER` is added if the device was
-        enrolled within the interval.
+        A message is 2 * order + 1 for the sign +1, or 2 * order for -1; plus `NEWCOMER` if the
+        device was enrolled within the interval.
         """
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.horizon)
         values = checked_booleans(epoch, values, present, self.population)
@@ -173,7 +173,7 @@ class FutureRand(Devices[FutureRandLaw]):
         self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
 
     def _pass_over(self, epoch: int) -> None:
-        """Drop values at skipped boundaries, and initialize the devices enrolled since."""
+        """Drop values at skipped boundaries, and initialize newly enrolled devices."""
         for order, members in enumerate(self._members):
             if (epoch - 1) >> order > self.epoch >> order:
                 self._boundary[members] = _UNKNOWN

@@ -13,8 +13,9 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     """Calibrate the mechanism of a job; the horizon is the next power of two of `last_epoch`.
 
     An order with fewer complete intervals than `max_changes` needs only as many signs as intervals,
-    and is then more accurate. Orders are drawn with the shares that minimize the average error of
-    all estimates. The published rule uses `max_changes` signs at every order, drawn uniformly.
+    and is then more accurate. The probabilities of orders minimize the average error of all
+    estimates. The published calibration uses `max_changes` signs at every order, and uniform
+    orders.
 
     Raises `ValueError` unless there are 1 to 2^63 epochs.
 
@@ -23,7 +24,7 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     (256, [4, 4, 4, 4, 4, 4, 2, 1, 1])
     """
     if not 1 <= last_epoch <= MAX_HORIZON:
-        raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
+        raise ValueError(f"got {last_epoch} epochs; expected 1 to 2^63")
     orders = (last_epoch - 1).bit_length() + 1
     horizon, max_changes, epsilon = 1 << (orders - 1), parameters.max_changes, parameters.epsilon
     if parameters.calibration == "published":

@@ -1,13 +1,14 @@
 """Shuffled counts without public randomness: tuples of columns of a Hadamard matrix.
 
 Row r of the Sylvester-Hadamard matrix of size B has the entry +1 in the columns c with an even
-popcount(r & c): H_r, half of the columns. H_r and H_s meet in a quarter of them. Item x of a
-domain, counted from 1, has row x, as row 0 is +1 everywhere. A message is a tuple of tau columns. A
-device sends a tuple uniform in H_x^tau for every item x of its user. It lies in the set of any
-other item with probability q = 2^-tau. Among them are tuples uniform in [B]^tau, the blanket, each
-of which lies in any item's set with probability q.
+popcount(r & c). They form the set H_r, half of all columns; H_r and H_s share a quarter of all
+columns. Item x of a domain, numbered from 1, has row x, since row 0 is +1 everywhere. A message is
+a tuple of tau columns. For every item x of its user, a device sends a tuple drawn uniformly from
+H_x^tau. That tuple is also in the set of any other item with probability q = 2^-tau. Devices add
+the blanket: tuples drawn uniformly from [B]^tau, each of which is in the set of any item with
+probability q.
 
-Every user sends exactly k real messages: k rows beyond those of the domain encode "no item", so B
+Every user sends exactly k real messages: k rows after the rows of the domain encode "no item", so B
 is the least power of two above items + k.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Algorithm 1.
@@ -33,7 +34,7 @@ from dpstream.randomizers.parameter_checks import check_approximate, check_domai
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_ROWS = 40
-"""Maximum number of columns of a message: more change nothing for any number of users."""
+"""Maximum number of columns of a message: more make no difference for any number of users."""
 
 Blanket = Literal["poisson", "bernoulli"]
 
@@ -44,14 +45,15 @@ class HadamardParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's set of one epoch.
-        domain: Items, at most 2^20.
+        domain: Domain of at most 2^20 items.
         items: k, the maximum number of items of a user at an epoch.
-        rows: tau, columns of a message; None for the most accurate number within
-            `messages_per_user`, or for log2 of the minimum number of contributors, as published.
-        calibration: "exact", or the much larger blanket that is "published": that of Count-Min with
-            one row, as the rho of Lemma 4.4 is lost.
-        dummies: "poisson", a Poisson number of tuples in the blanket of each contributor; or
-            "bernoulli", as published, a fixed whole number.
+        rows: tau, the number of columns of a message; None for the most accurate number within
+            `messages_per_user`, at most log2 of the minimum number of contributors, as in the
+            paper.
+        calibration: "exact"; or "published", the much larger blanket of Count-Min with one row,
+            since the rho of Lemma 4.4 is unavailable.
+        dummies: Number of blanket tuples per contributor: "poisson", a Poisson number; or
+            "bernoulli", a fixed integer, as in the paper.
         messages_per_user: Maximum average number of messages of a user in an epoch.
     """
 
@@ -69,7 +71,7 @@ class HadamardParameters:
         check_items_held(self.items, self.domain)
         check_domain(domain_size(self.domain))
         if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
-            raise ValueError(f"rows is {self.rows!r}; expected a whole number from 1 to {MAX_ROWS}")
+            raise ValueError(f"rows is {self.rows!r}; expected an integer from 1 to {MAX_ROWS}")
         if self.calibration not in ("exact", "published"):
             raise ValueError(
                 f"calibration is {self.calibration!r}; expected 'exact' or 'published'"
@@ -78,22 +80,24 @@ class HadamardParameters:
             raise ValueError(f"dummies is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
         if self.messages_per_user is not None and not self.messages_per_user > self.items:
             raise ValueError(
-                f"messages_per_user is {self.messages_per_user!r}; expected a number above "
-                f"{self.items}, the real messages of a user"
+                f"messages_per_user is {self.messages_per_user!r}; expected a number above items, "
+                f"{self.items}: a user sends a real message for each item"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)
 class HadamardLaw(Constants):
-    """All constants of a job.
+    """All constants of a hadamard job.
 
     Attributes:
-        slots, rows: k, and tau columns of a message.
+        slots: k, the maximum number of items of a user.
+        rows: tau, the number of columns of a message.
         minimum: Minimum number of contributors, which the blanket is calibrated to.
-        blanket: Mean number of tuples in the blanket of a contributor.
-        dummies: Distribution of that number; "bernoulli" is the number itself.
-        epsilon, stream_epsilon: Of an epoch, and of all epochs together, each with `delta`.
+        blanket: Mean number of blanket tuples per contributor.
+        dummies: Distribution of that number; with "bernoulli" it is fixed.
+        epsilon: Privacy loss of an epoch, with `delta`.
+        stream_epsilon: Privacy loss of all epochs together, with `delta`.
     """
 
     items: int
@@ -110,16 +114,22 @@ class HadamardLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
-        if not 1 <= self.rows <= MAX_ROWS or self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self} is not a valid law of Hadamard tuples")
+            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
+        if not 1 <= self.rows <= MAX_ROWS:
+            raise ValueError(f"rows is {self.rows}; expected 1 to {MAX_ROWS}")
+        if self.minimum < 1 or self.last_epoch < 1:
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected 1 or more"
+            )
         if not self.blanket > 0 or self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError(f"a {self.dummies} blanket of {self.blanket} tuples is invalid")
+            raise ValueError(
+                f"blanket is {self.blanket} with dummies {self.dummies!r}; expected more than 0 "
+                "poisson or bernoulli tuples"
+            )
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
-            raise ValueError(f"a fixed blanket of {self.blanket} tuples; expected a whole number")
+            raise ValueError(f"blanket is {self.blanket}; expected an integer if it is fixed")
 
     def of_one_epoch(self) -> HadamardLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
@@ -129,7 +139,7 @@ class HadamardLaw(Constants):
 
     @property
     def overlap(self) -> float:
-        """Probability q that a message lies in the set of an item it is not about."""
+        """q, the probability that a message is in the set of an item that it is not about."""
         return 0.5**self.rows
 
     def capacity(self, epoch: int, contributors: int) -> int:
@@ -145,7 +155,7 @@ class HadamardLaw(Constants):
 
 
 class Hadamard(Devices[HadamardLaw]):
-    """The devices of one horizon. They draw nothing in advance.
+    """Devices of a hadamard job for one horizon. They draw nothing in advance.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = HadamardLaw(2, 1, 3, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
@@ -182,7 +192,7 @@ class Hadamard(Devices[HadamardLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the messages of all present devices: first all real ones, then the blanket."""
+        """Return the messages of all present devices: all real messages, then the blanket."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         rows = set_rows(epoch, values, present, self.population, law.slots, law.items)
@@ -199,10 +209,11 @@ class Hadamard(Devices[HadamardLaw]):
 
 
 def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64]) -> None:
-    """Make uniform tuples uniform in the sets of given rows, in place.
+    """Map uniform tuples of columns to uniform tuples in the sets of rows, in place.
 
-    Flipping the lowest bit of r in a column outside of H_r moves it into H_r; so two uniform
-    columns become each column of H_r. `messages`, shape (n, tau), are columns; `rows` are nonzero.
+    A column outside of H_r moves into H_r by flipping the bit at the lowest 1 bit of r. So every
+    column of H_r is the image of two columns. `messages`, shape (n, tau), are columns; `rows` are
+    nonzero.
     """
     row = rows.astype(messages.dtype)[:, None]
     outside = (np.bitwise_count(messages & row) & 1).astype(messages.dtype)

@@ -1,10 +1,10 @@
 """Calibrate the mechanism of a job over Hadamard tuples from its parameters.
 
-With a Poisson blanket, tuples are cells, and the sets of items overlap in a part q = 2^-tau of
-them: see `overlapping_cells`. A fixed number N of blanket tuples hides at least as well as a
-Poisson number T of them that happens not to exceed N: tuples up to N can be added later, and T is
-visible in either case. So the delta spent by a fixed blanket is at most that of a Poisson one,
-divided by the probability that T does not exceed N.
+With a Poisson blanket, tuples are cells, and the sets of items overlap in a fraction q = 2^-tau of
+the cells: see `overlapping_cells`. A fixed number N of blanket tuples hides at least as well as a
+Poisson number T of tuples that happens to be at most N: the tuples missing to N can be added
+afterwards, and T is visible in either case. So the delta of a fixed blanket is at most the delta of
+a Poisson blanket, divided by the probability that T is at most N.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dpstream.randomizers.hadamard import HadamardLaw, HadamardParameters
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.search import least_integer, raised
 
-# Probabilities that all Poisson numbers are at most the fixed one; the best depends on its size.
+# Candidate probabilities that all Poisson numbers are at most N; the best depends on N.
 _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
-# Subtracted from scipy's inverse of the gamma function; exceeds its error.
+# Relative margin below scipy's inverse of the gamma function, above its error.
 _OF_INVERSE = 1e-9
-# Relative precision of the least mean, whose epsilon is then computed.
+# Relative margin above the least mean, whose epsilon is then computed.
 _SLACK = 1e-7
 _MORE = 0.02
 
@@ -40,8 +40,9 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     lambda = rho n 2^-tau of Algorithm 1: 90 k^2 ln(2 k / delta) / epsilon^2 blanket tuples in the
     set of an item. Like any other blanket, it is verified to be enough.
 
-    Raises `ValueError` if no number of columns keeps within `messages_per_user`, items hide each
-    other too badly with that few columns, or the published blanket is not enough.
+    Raises `ValueError` if every number of columns requires more than `messages_per_user` messages,
+    the given number of columns is too small to separate items, or the published blanket is not
+    enough.
 
     >>> parameters = HadamardParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
@@ -59,16 +60,16 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     def enough(blanket: float) -> bool:
         return last_epoch == 1 or spent(blanket, last_epoch) <= last_epoch * parameters.epsilon
 
-    # An epoch may have used up all of delta for certain losses. All epochs together must lose at
-    # most last_epoch times epsilon with the same delta.
+    # All epochs together must lose at most last_epoch times epsilon with the same delta, although a
+    # single epoch may already need all of it.
     if parameters.dummies == "poisson":
         blanket = raised(enough, blanket, _MORE)
     else:
         blanket = float(least_integer(enough, int(blanket) - 1))
     if parameters.calibration == "published" and spent(blanket, 1) > parameters.epsilon:
         raise ValueError(
-            f"the published blanket of {blanket:.4g} tuples is not enough for epsilon "
-            f"{parameters.epsilon:g}. Use calibration: exact"
+            f"calibration: published does not achieve epsilon {parameters.epsilon:g} with its "
+            f"blanket of {blanket:.4g} tuples. Use calibration: exact"
         )
     if parameters.dummies == "poisson":
         drawn = CellNoiseLaw("poisson", blanket * minimum, minimum)
@@ -88,7 +89,6 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
 
 
 def epsilon_with(law: HadamardLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     tuples, delta = law.blanket * honest, law.delta * (1 - FOR_TABLES)
     return blanket_epsilon(tuples, delta, law.rows, law.slots, 1, law.dummies)
 
@@ -96,9 +96,10 @@ def epsilon_with(law: HadamardLaw, honest: int) -> float:
 def blanket_epsilon(
     tuples: float, delta: float, rows: int, items: int, epochs: int, dummies: str
 ) -> float:
-    """Return the epsilon of the blanket tuples of all contributors together, rounded up.
+    """Return the epsilon that the blanket tuples of all contributors achieve, rounded up.
 
-    `tuples` is their number, or its mean for "poisson" dummies; a user is in `epochs` epochs.
+    `tuples` is the number of these tuples, or its mean with "poisson" dummies. A user participates
+    in `epochs` epochs.
 
     >>> round(blanket_epsilon(43_800, 1e-6, 10, 1, 1, "poisson"), 3)
     0.999
@@ -121,10 +122,10 @@ def blanket_epsilon(
 
 
 def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple[int, float]:
-    """Return columns of a tuple and blanket tuples per contributor; more columns, less error."""
+    """Return the most columns per tuple that are affordable, and blanket tuples per contributor."""
     if parameters.rows is not None:
         return parameters.rows, _blanket(parameters, delta, parameters.rows, minimum)
-    # Items hide each other too badly with fewer columns.
+    # With fewer columns, items cannot be separated.
     fewest = max(1, (2 * parameters.items - 2).bit_length())
     limit = parameters.messages_per_user or math.inf
     needed = 0.0

@@ -1,18 +1,18 @@
 """LDP-SGD: learn a linear model from one bit per step.
 
 An epoch is a step of gradient descent. A device whose turn it is computes the gradient x of its
-example's loss at the public model of the epoch and clips it to norm L. It takes the direction z = x
-/ |x| with probability 1/2 + |x| / 2 L, and -z otherwise, and draws a random direction v. It reports
+example's loss at the public model of the epoch, and clips it to norm L. It chooses the direction z
+= x / |x| with probability 1/2 + |x| / 2 L, otherwise -z, and draws a random direction v. It reports
 v and the sign of <z, v>, reversed with odds e^-epsilon.
 
-Privacy relies on that last reversal alone: v is drawn independently of everything. Whatever bit an
-example would have given, the reported one is either with odds of at most e^epsilon. So the gradient
-may be computed in floating point. Everything after it is computed in reproducible integers.
+Privacy relies only on that last reversal, since v is drawn independently of everything else. For
+any example, the odds of the two possible reported bits are at most e^epsilon. So the gradient may
+be computed in floating point. Everything after it is computed in reproducible integers.
 
-Here v is 4096 times a normal vector, rounded, and sent as a seed of 128 bits
+Here v is 4096 times a Gaussian vector, rounded, and sent as a seed of 128 bits
 (`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z in any
-dimension. (Algorithm 5, with unit vectors, has a constant without the dimension, and steps without
-1 / sqrt(t).)
+dimension. (In Algorithm 5, which uses unit vectors, the constant lacks the dimension, and the steps
+lack 1 / sqrt(t).)
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 4 and 5.
 """
@@ -39,16 +39,16 @@ from dpstream.randomizers.parameter_checks import check_approximate
 from dpstream.topics.message_formats import MessageFormat
 
 MAX_DIMENSIONS: Final = 1 << 16
-"""Maximum number of dimensions of a model: a record of it has at most 512 KiB, and Kafka accepts
+"""Maximum number of dimensions of a model: its record then has at most 512 KiB, and Kafka accepts
 records of at most 1 MB."""
 
 MAX_SUMS: Final = 1 << 26
-"""Maximum product of dimensions and steps: a publisher stores a sum of 8 bytes for each."""
+"""Maximum number of dimensions times steps: a publisher stores an 8-byte sum for each."""
 
 MAX_REPORTS: Final = 1 << 10
 
 ERROR_UNIT: Final = 1 << 12
-"""Resolution of the derivatives of the loss by class scores: multiples of 1 / `ERROR_UNIT`."""
+"""Derivatives of the loss with respect to class scores are multiples of 1 / `ERROR_UNIT`."""
 
 _HALF: Final = 1 << 31
 _AT_ONCE: Final = 1 << 18  # coordinates
@@ -59,18 +59,19 @@ class LdpSgdParameters:
     """Parameters of LDP-SGD.
 
     Attributes:
-        epsilon: Privacy loss of a report by itself, without the help of others.
-        delta: Of the shuffled reports, all steps together.
-        features: Numbers of an example; one of them may always be 1, for an intercept.
+        epsilon: Privacy loss of a single report, without shuffling.
+        delta: Delta of the shuffled reports of all steps together.
+        features: Number of features of an example; one of them can be a constant 1, for an
+            intercept.
         classes: Number of classes, numbered from 0.
-        clip: L, the maximum norm of an unclipped gradient.
+        clip: L, the maximum norm of a gradient; longer ones are clipped to it.
         rate: eta, the length of a step for a gradient of length 1.
-        radius: Of the ball around 0 that contains the models; None for no bound.
+        radius: Radius of the ball around 0 that contains the models; None if it is unbounded.
         groups: G; a device participates in every G-th step.
         reports: tau, bits that a device reports in a step, each with its own direction.
-        seed_bits: Of a seed; fewer than 128 are for tests.
-        test_set: Public labeled examples, packed; each model's accuracy on them is published. None:
-            the length of each gradient is published.
+        seed_bits: Number of bits of a seed; fewer than 128 are for tests.
+        test_set: Public labeled examples, packed; the accuracy of each model on them is published.
+            Without a test set, the length of each gradient is published.
     """
 
     epsilon: float
@@ -99,7 +100,7 @@ class LdpSgdParameters:
 
 def _check_whole(name: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {value!r}; expected an integer from {least} to {most:,}")
 
 
 def _check_shape(features: int, classes: int) -> None:
@@ -107,7 +108,7 @@ def _check_shape(features: int, classes: int) -> None:
     _check_whole("classes", classes, 2, MAX_DIMENSIONS)
     if features * classes > MAX_DIMENSIONS:
         raise ValueError(
-            f"{features:,} features times {classes:,} classes are a model of "
+            f"a model of {features:,} features times {classes:,} classes has "
             f"{features * classes:,} numbers; expected at most {MAX_DIMENSIONS:,}, the capacity "
             "of a record. Use fewer features"
         )
@@ -121,14 +122,13 @@ def _check_step(clip: float, rate: float, radius: float | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LdpSgdLaw(Constants):
-    """All constants of a job.
+    """All constants of an ldp_sgd job; see `LdpSgdParameters`.
 
     Attributes:
-        groups, reports, clip, rate: G, tau, L and eta.
-        radius: Of the ball that contains the models; None for no bound.
         minimum: Minimum number of contributors that a report is hidden among.
-        odds: Weights of a bit kept and of one reversed.
-        epsilon, stream_epsilon: Of a step, and of a device's steps, shuffled, each with `delta`.
+        odds: Weights of keeping and of reversing a bit.
+        epsilon: Privacy loss of a step, shuffled, with `delta`.
+        stream_epsilon: Privacy loss of all steps of a device, shuffled, with `delta`.
     """
 
     last_epoch: int
@@ -163,18 +163,17 @@ class LdpSgdLaw(Constants):
             )
         if self.dimensions * self.last_epoch > MAX_SUMS:
             raise ValueError(
-                f"a model of {self.dimensions:,} numbers has {self.last_epoch:,} steps; expected "
-                f"at most {MAX_SUMS // self.dimensions:,}. Use fewer epochs or features"
+                f"got {self.last_epoch:,} epochs with a model of {self.dimensions:,} numbers; "
+                f"expected at most {MAX_SUMS // self.dimensions:,}. Use fewer epochs or features"
             )
 
     @property
     def dimensions(self) -> int:
-        """Length d of a model: a row of features for every class, one after the other."""
+        """d, the number of weights of a model: those of all features for class 0, then 1, ..."""
         return self.features * self.classes
 
     @property
     def participations(self) -> int:
-        """Maximum number of steps that a device participates in."""
         return -(-self.last_epoch // self.groups)
 
     @property
@@ -182,17 +181,17 @@ class LdpSgdLaw(Constants):
         return self.local_epsilon(1)
 
     def local_epsilon(self, reports: int) -> float:
-        """Return the loss of `reports` of a device to any party that sees them all, rounded up."""
+        """Return the loss of `reports` reports to a party that sees all of them, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), reports)
 
     @property
     def seed_bytes(self) -> int:
-        """Bytes of a seed in a report; the next byte is the bit."""
+        """Number of bytes of a seed in a report; the next byte is the reported bit."""
         return -(-self.seed_bits // 8)
 
     @property
     def message_format(self) -> MessageFormat:
-        """The bytes of a seed, lowest first, then 1 for the sign +, 0 for -."""
+        """Format of a message: the seed, little-endian, then a byte: 1 for the sign +, 0 for -."""
         return MessageFormat(np.dtype("u1"), self.seed_bytes + 1)
 
     def capacity(self, epoch: int, contributors: int) -> int:
@@ -200,10 +199,10 @@ class LdpSgdLaw(Constants):
 
 
 class LdpSgd(Devices[LdpSgdLaw]):
-    """The devices of one horizon. They count the steps they have participated in.
+    """Devices of an ldp_sgd job for one horizon. They count the steps that they participate in.
 
     A value is a row of 1 + features integers: the class plus 1, and the features in units of 1 /
-    `FEATURE_UNIT`. A row of zeros is no example, and has no gradient.
+    `FEATURE_UNIT`. A row of zeros means no example, and has gradient 0.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = LdpSgdLaw(1, 1, 2, 1, 1, 1.0, 1.0, None, 3, 1, ComposedLaw((10**6, 1)), 9.0, 0.1, 9.0)
@@ -239,12 +238,11 @@ class LdpSgd(Devices[LdpSgdLaw]):
 
     @property
     def without_shuffling(self) -> Guarantee:
-        """The guarantee of a device's reports, against any party that knows their sender."""
         step = self.law.local_epsilon(self.law.reports)
         return of_messages_apart(self.guarantee, step, self.law.participations)
 
     def take_model(self, model: NDArray[np.float64]) -> None:
-        """Compute later gradients at this model, float64, shape (dimensions,); initially at 0."""
+        """Set the model to compute gradients at: float64, shape (dimensions,); initially 0."""
         self._model = model.reshape(self._model.shape).astype(np.float64)
 
     def report(
@@ -256,7 +254,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
     ) -> NDArray[np.unsignedinteger]:
         """Return `LdpSgdLaw.reports` reports of each present device, uint8, shape (reports, bytes).
 
-        Raises `ValueError` if a device has already taken all steps that the guarantee covers.
+        Raises `ValueError` if a device has participated in all steps that the guarantee covers.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -264,9 +262,8 @@ class LdpSgd(Devices[LdpSgdLaw]):
         taking = np.ones(self.population, np.bool_) if present is None else present
         if (self._steps[taking] >= law.participations).any():
             raise ValueError(
-                f"a device would participate in more than {law.participations:,} steps at epoch "
-                f"{epoch}: with {law.groups:,} groups it participates in every {law.groups:,}th "
-                "step"
+                f"a device has participated in {law.participations:,} steps before epoch {epoch}; "
+                f"expected participation only in one of every {law.groups:,} steps"
             )
         seeds = draw_seeds(len(examples) * law.reports, law.seed_bits, rng)
         drawn = rng.integers(0, 2 * _HALF, len(seeds))
@@ -288,12 +285,13 @@ class LdpSgd(Devices[LdpSgdLaw]):
         shape = (self.population, 1 + law.features)
         if values.shape != shape or values.dtype.kind not in "iu":
             raise ValueError(
-                f"values are {values.dtype} of shape {values.shape}; expected integers of "
+                f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
                 f"{shape}: a class and its features for each device"
             )
         if present is not None and (present.shape != shape[:1] or present.dtype != np.bool_):
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}; expected bool of {shape[:1]}"
+                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
+                f"{shape[:1]}"
             )
         examples = (values if present is None else values[present]).astype(np.int64)
         check_examples(examples, law.classes, f"at epoch {epoch}")
@@ -302,10 +300,10 @@ class LdpSgd(Devices[LdpSgdLaw]):
     def _signs(
         self, examples: NDArray[np.int64], seeds: NDArray[np.uint8], drawn: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Return whether <z, v> is positive, shape (n,)."""
+        """Return whether <z, v> is positive, for each seed: bool, shape (n,)."""
         law = self.law
         errors, lengths = self.gradients(examples)
-        # Only basic operations of IEEE 754, which give the same results everywhere.
+        # Only basic operations of IEEE 754, whose results are the same on every machine.
         along = drawn < np.floor(_HALF * (1 + np.minimum(lengths / law.clip, 1.0)))
         vectors = directions(seeds, law.dimensions).reshape(-1, law.classes, law.features)
         features = examples[:, 1:, None].astype(np.float64)
@@ -320,9 +318,9 @@ class LdpSgd(Devices[LdpSgdLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Compute unclipped gradients of the loss, -ln softmax(model x) at the class.
 
-        Returns derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64, shape (n,
-        classes), whose outer product with the features is the gradient; and the lengths of the
-        gradients, float64, shape (n,).
+        Returns the derivatives with respect to class scores, in units of 1 / `ERROR_UNIT`: int64,
+        shape (n, classes). Their outer product with the features is the gradient. Also returns the
+        lengths of the gradients: float64, shape (n,).
         """
         scores = examples[:, 1:] / FEATURE_UNIT @ self._model.T
         raised = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -15,8 +15,8 @@ from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:
     """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
 
-    Raises `ValueError` if delta is out of range, several reports of a step lose more than the
-    epsilon of one even when shuffled, or the model is too large for the number of steps.
+    Raises `ValueError` if delta is out of range, the shuffled reports of a step lose more than the
+    epsilon of a single report, or the model is too large for the number of steps.
 
     >>> requested = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
     >>> law = calibrate(requested, last_epoch=300, minimum=2000)
@@ -35,9 +35,9 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     )
     if epsilon > parameters.epsilon:
         raise ValueError(
-            f"{parameters.reports} reports in a step lose epsilon {epsilon:.4g} among {minimum:,} "
-            f"contributors, more than a single report, {parameters.epsilon:g}. Use fewer reports "
-            "or a larger shuffle.minimum"
+            f"{parameters.reports} reports per step lose epsilon {epsilon:.4g} with {minimum:,} "
+            f"contributors; expected at most that of one report, {parameters.epsilon:g}. Use fewer "
+            "reports or a larger shuffle.minimum"
         )
     return LdpSgdLaw(
         last_epoch=last_epoch,
@@ -58,5 +58,4 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
 
 
 def epsilon_with(law: LdpSgdLaw, honest: int) -> float:
-    """Return the epsilon of a step with `honest` honest users, at least 1."""
     return amplified_epsilon(of_any_randomizer(law.report_epsilon), honest, law.delta, law.reports)

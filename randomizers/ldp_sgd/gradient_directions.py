@@ -1,8 +1,8 @@
-"""Random directions: a seed of 128 bits encodes a vector of normal variates.
+"""Random directions: a seed of 128 bits encodes a vector of Gaussian variates.
 
 All parties must expand a seed to the same integers, on any machine. Expansion mixes a counter with
-the seed; a table of the inverse normal distribution function maps its 16-bit words. Directions are
-public and hide nothing, so the words need only look random, not be cryptographic.
+the seed; a table of Gaussian quantiles maps 16-bit words of the result to coordinates. Directions
+are public, so the words must look random, but need not be cryptographic.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def draw_seeds(count: int, seed_bits: int, rng: np.random.Generator) -> NDArray[
 
 
 def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
-    """Expand seeds to vectors: `UNIT` times standard normal variates, rounded.
+    """Expand seeds to vectors: `UNIT` times standard Gaussian variates, rounded.
 
-    A word of 64 bits, which gives four coordinates, is mix(low ^ mix(high + j step)). `low` and
+    Each 64-bit word yields four coordinates. It is mix(low ^ mix(high + j step)), where `low` and
     `high` are the halves of the seed, and j is the word's index from 1.
 
-    Seeds are uint8, shape (n, bytes), at most 16 bytes, little-endian; vectors int16, shape (n, d).
+    Seeds are uint8, shape (n, bytes), at most 16 bytes, little-endian. Vectors are int16, shape
+    (n, dimensions).
 
     Reference: Steele, Lea, Flood, *Fast Splittable Pseudorandom Number Generators*, 2014 (the
     finalizer of SplitMix64).
@@ -56,7 +57,6 @@ def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply SplitMix64's finalizer in place."""
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=False):
         words ^= words >> shift
         words *= multiplier
@@ -66,11 +66,11 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @cache
 def normal_table() -> NDArray[np.int16]:
-    """Tabulate `UNIT` times the normal quantile of (w + 1/2) / 2^16, rounded, for 16-bit words w.
+    """Tabulate `UNIT` times the Gaussian quantile of (w + 1/2) / 2^16, rounded, for 16-bit words w.
 
-    int16, shape (65536,), read-only. The table is the same everywhere. Wichura's algorithm AS 241
-    (1988) uses sums, products, quotients and square roots, which IEEE 754 rounds in one way, and
-    logarithms by `decimal`, which are correctly rounded too.
+    The table is int16, shape (65536,), read-only, and the same on every machine. Wichura's
+    algorithm AS 241 (1988) uses sums, products, quotients and square roots, for which IEEE 754
+    defines the rounding, and logarithms by `decimal`, which are correctly rounded too.
     """
     upper = np.array([_quantile((word + 0.5) / _WORDS) for word in range(_WORDS // 2, _WORDS)])
     rounded = np.rint(UNIT * upper).astype(np.int16)
@@ -126,7 +126,7 @@ _TAIL = (
 
 
 def _quantile(share: float) -> float:
-    """Return the normal quantile of a share from 1/2 to 1 - e^-25 by AS 241."""
+    """Return the Gaussian quantile of a probability from 1/2 to 1 - e^-25, by AS 241."""
     centered = share - 0.5
     if centered <= 0.425:
         return centered * _ratio(_CENTER, 0.180625 - centered * centered)

@@ -1,35 +1,37 @@
-"""Noisy measurements: a device adds noise to a public matrix's column of its item, for comparison.
+"""Noisy measurements: a device sends its item's column of a public matrix, with noise.
 
-The four mechanisms differ in the matrix, which their constants contain, in the choice of its size
-and noise (`calibration`), and in the aggregator's use of the sums:
+The four mechanisms, for comparison, differ in the matrix, which is part of their constants, in the
+choice of its size and noise (`calibration`), and in the aggregator's use of the sums:
 
 - jl_hh (Algorithm 1) projects an item at random: the count of item p is the product of column p of
   A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times as
   large. They are m different rows of a Hadamard matrix, so that all counts together take one fast
-  transform. Any two columns are at least as close to orthogonal as independent signs are. The
-  paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a parameter. Its
-  noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not 1/sqrt(m). If rows
-  are sampled, a device reports its entry in one of all rows. hadamard_values has the same rows, but
-  follows whether the entry is +1, which makes errors at one epoch up to 1.3 times as large.
-- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials items
-  are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of bits. A
-  device sends the bucket of its item under all of them, with noise. The larger buckets of a trial
-  are linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user without
-  an item is in neither. Items are numbered from 1, since item 0 would always be in bucket 0. The
-  published noise is right for users who replace their item. An item is read correctly if its users
-  exceed twice the distance of the others from a half and twice the noise (Lemma 4.6 has the noise
-  once). Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the 1.0004 of Lemma 4.5
-  holds only from k = 4 on. An item is found if more than half of the trials name it, not just most
-  of them. If hashes are sampled, a device reports its bucket under one public hash of all trials.
+  transform. Any two columns are at least as close to orthogonal as columns of independent signs.
+  The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, is too large to send: here it is a
+  parameter. Its noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not
+  1/sqrt(m). If rows are sampled, a device reports its entry in one of all rows. hadamard_values has
+  the same rows, but tracks whether the entry is +1, which makes errors at one epoch up to 1.3 times
+  as large.
+- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials,
+  items are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a bit string r. A
+  device sends the bucket of its item under each hash, with noise. The larger buckets of a trial are
+  linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user without an
+  item is in neither. Items are numbered from 1, since item 0 would always be in bucket 0. The
+  published noise is sufficient for users who replace their item. An item is decoded correctly if
+  the number of its users exceeds twice the deviation of the other users from a half, and twice the
+  noise (Lemma 4.6 has the noise once). Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1),
+  and the 1.0004 of Lemma 4.5 holds only for k >= 4. An item is found if more than half of all
+  trials yield it, rather than more trials than yield any other. If hashes are sampled, a device
+  reports its bucket under one public hash of all trials.
 - sparse_recovery (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
   Strauss with noise. The paper describes neither and uses only their guarantees. This is therefore
-  not GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows from which items can be
-  decoded without trying all of them. Sparsity, rows and noise are the paper's. Its noise is for
-  removal: an item that replaces another changes a measurement by up to 2.
+  not GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows, from which items can be
+  decoded without trying all of them. Sparsity, number of rows and noise are the paper's. Its noise
+  is for removal: an item that replaces another changes a measurement by up to 2.
 - laplace_histogram is the "more naive approach" of section 3.1, with which the paper compares its
   first mechanism. Its noise of scale 1/epsilon is for removal: an item that replaces another
   changes two cells. The paper calls the accuracy of JL-HH similar; it is more than ten times worse.
-  A report has as many words as there are items, so domains are small.
+  A report has one number per item, so domains are small.
 
 The noise is that of `dpstream.randomizers.clamped_noise`. With sampled measurements, a device
 instead draws one of them publicly and sends its sign by randomized response; a measurement of 0 is
@@ -69,21 +71,21 @@ from dpstream.randomizers.public_matrices import (
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
-"""Noise of the paper ("published"), or enough of it for users who replace their item by another
-("replacement"); or one measurement of each device, by randomized response ("sampled")."""
+"""Noise of the paper ("published"), or enough noise for users who replace their item by another
+("replacement"); or one measurement per device, by randomized response ("sampled")."""
 
 MOST_MEASUREMENTS: Final = 1 << 15
-"""Maximum number of measurements in a report with noise, which has to fit a record."""
+"""Maximum number of measurements in a report with noise, which must fit into a record."""
 
 _AT_ONCE = 1 << 20
 
 _NO_DELTA = 0.5
-"""Placeholder for checking parameters that have no delta."""
+"""Valid delta, to check parameters without a delta."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementsParameters:
-    """Shared parameters: an epoch's loss against all parties, and at most 2^20 items."""
+    """Shared parameters: an epoch's loss against all parties, and a domain of up to 2^20 items."""
 
     calibrations: ClassVar[tuple[str, ...]] = get_args(Calibration)
     whole_numbers: ClassVar[tuple[str, ...]] = ()
@@ -113,8 +115,8 @@ class JlHhParameters(MeasurementsParameters):
     """Parameters of `jl_hh`.
 
     Attributes:
-        delta: Of an epoch; unused if rows are sampled.
-        measurements: m, numbers of a report; None for 256, or for all rows if they are sampled.
+        delta: Delta of an epoch; unused if rows are sampled.
+        measurements: m, the number of rows; None for 256, or for all rows if they are sampled.
         calibration: "published", which is for removal, "replacement" or "sampled".
     """
 
@@ -130,11 +132,11 @@ class BucketParameters(MeasurementsParameters):
     """Parameters of `bucket`.
 
     Attributes:
-        delta: Of an epoch; unused if hashes are sampled.
+        delta: Delta of an epoch; unused if hashes are sampled.
         beta: Failure probability that determines the number of trials.
-        hashes: k_1, of a trial; None for log2(12 N), rounded up.
-        trials: k_2; None for 8 ln(1 / beta), rounded up.
-        calibration: "published", which is enough for replacement, or "sampled".
+        hashes: k_1, the number of hashes of a trial; None for log2(12 N), rounded up.
+        trials: k_2, the number of trials; None for 8 ln(1 / beta), rounded up.
+        calibration: "published", which is sufficient for replacement, or "sampled".
     """
 
     whole_numbers = ("hashes", "trials")
@@ -151,9 +153,9 @@ class SparseRecoveryParameters(MeasurementsParameters):
     """Parameters of `sparse_recovery`.
 
     Attributes:
-        delta: Of an epoch; unused if measurements are sampled.
+        delta: Delta of an epoch; unused if measurements are sampled.
         beta: Failure probability that determines the sparsity.
-        sparsity: s, number of items to recover; None for the published number.
+        sparsity: s, the number of items to recover; None for the paper's number.
         calibration: "published", which is for removal, "replacement" or "sampled".
     """
 
@@ -186,13 +188,14 @@ def _check_number(name: str, number: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementsLaw(Constants):
-    """All constants of a job.
+    """All constants of a job with measurements.
 
     Attributes:
-        neighbors: Neighboring inputs: an item of a user and none, or any two.
-        noise: Of each measurement; None if one of them is sampled.
-        odds: Weights of a sign kept and of one reversed; None with noise.
-        epsilon, stream_epsilon: Of an epoch, and of all epochs together, each with `delta`.
+        neighbors: Neighboring inputs: a user's item and none ("removal"), or any two items.
+        noise: Noise of each measurement; None if a device samples one measurement.
+        odds: Weights of keeping and of reversing a sign; None if there is noise.
+        epsilon: Privacy loss of an epoch, with `delta`.
+        stream_epsilon: Privacy loss of all epochs together, with `delta`.
     """
 
     items: int
@@ -208,18 +211,19 @@ class MeasurementsLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration {self.calibration!r} is unknown")
-        if self.neighbors not in ("removal", "replacement"):
-            raise ValueError(f"neighbors {self.neighbors!r} is unknown")
-        if (self.noise is None) == (self.odds is None) or self.last_epoch < 1:
             raise ValueError(
-                f"noise {self.noise}, odds {self.odds} and {self.last_epoch} epochs are not a "
-                "valid law"
+                f"calibration is {self.calibration!r}; expected one of {get_args(Calibration)}"
             )
+        if self.neighbors not in ("removal", "replacement"):
+            raise ValueError(f"neighbors is {self.neighbors!r}; expected removal or replacement")
+        if (self.noise is None) == (self.odds is None):
+            raise ValueError("noise and odds are both set or both missing; expected one of them")
+        if self.last_epoch < 1:
+            raise ValueError(f"last_epoch is {self.last_epoch}; expected at least 1")
         if self.noise is not None and self.matrix.measurements > MOST_MEASUREMENTS:
             raise ValueError(
                 f"a report has {self.matrix.measurements:,} noisy measurements; expected at most "
-                f"{MOST_MEASUREMENTS:,}. Use fewer, a smaller domain, or another protocol"
+                f"{MOST_MEASUREMENTS:,}. Use fewer measurements or items, or another protocol"
             )
 
     @property
@@ -228,7 +232,7 @@ class MeasurementsLaw(Constants):
 
     @property
     def exact(self) -> bool:
-        """True if some neighbors attain the stated loss: in a histogram, an item and another."""
+        """True if a pair of neighbors attains the stated loss: two items of a histogram do."""
         return isinstance(self.matrix, OneHot)
 
     @property
@@ -236,12 +240,11 @@ class MeasurementsLaw(Constants):
         return 1
 
     def of_one_epoch(self) -> Self:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def message_format(self) -> MessageFormat:
-        """Every measurement plus M; or twice the number of the sampled one, plus 1 for +1."""
+        """Format of a message: measurements plus M; or if sampled, 2 row + 1 for +1, else 2 row."""
         measurements = self.matrix.measurements
         if self.noise is not None:
             return MessageFormat(narrowest(2 * self.noise.most + 1), measurements)
@@ -256,7 +259,6 @@ class JlHhLaw(MeasurementsLaw):
 
     @property
     def matrix(self) -> ParityRows:
-        """A, times sqrt(m)."""
         return projection_rows(self.items, self.measurements)
 
 
@@ -275,8 +277,6 @@ class BucketLaw(MeasurementsLaw):
 
 @dataclass(frozen=True, slots=True)
 class SparseRecoveryLaw(MeasurementsLaw):
-    """All constants of a `sparse_recovery` job; every bucket has a test for every bit."""
-
     buckets: int
 
     @property
@@ -286,31 +286,29 @@ class SparseRecoveryLaw(MeasurementsLaw):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceHistogramLaw(MeasurementsLaw):
-    """All constants of a `laplace_histogram` job: those of any measurements."""
-
     @property
     def matrix(self) -> OneHot:
         return OneHot(self.items)
 
 
 def projection_rows(items: int, measurements: int) -> ParityRows:
-    """Return different rows of a Hadamard matrix, chosen at random."""
+    """Return distinct, public random rows of a Hadamard matrix, for `jl_hh`."""
     return distinct_rows(f"jl_hh of {items} items", items, measurements)
 
 
 def hash_rows(items: int, hashes: int, trials: int) -> ParityRows:
-    """Return nonzero strings of bits, drawn independently."""
+    """Return independent, public random bit strings other than zero, for `bucket`."""
     text = f"bucket of {items} items, {trials} trials of {hashes} hashes"
     return nonzero_rows(text, items, hashes * trials)
 
 
 def tested_buckets(items: int, buckets: int) -> SignedBuckets:
-    """Return buckets of items, with a test for every bit."""
+    """Return the buckets of items with a test for every bit, for `sparse_recovery`."""
     return SignedBuckets(items, buckets, f"sparse_recovery of {items} items")
 
 
 class Measurements(Devices[MeasurementsLaw]):
-    """The devices of one horizon. They draw nothing in advance.
+    """Devices of a job with measurements, for one horizon. They draw nothing in advance.
 
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters, Measurements
     >>> from dpstream.randomizers.measurements.calibration import calibrate

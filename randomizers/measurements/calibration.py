@@ -1,9 +1,9 @@
 """Calibrate the mechanism of a job over noisy measurements from its parameters.
 
-The noise is the paper's, but the stated loss is the least that is proven of it: the sum of the
-exact losses of all measurements that differ, or the bound of advanced composition. The paper
-chooses the noise by Theorem 2.5. That is advanced composition with half of epsilon given away, and
-holds for epsilon below 1; where it does not hold, a job is rejected.
+The noise is the paper's, but the stated loss is the least proven one: the sum of the exact losses
+of all measurements that differ, or the bound of advanced composition. The paper chooses the noise
+by Theorem 2.5, which is advanced composition with half of epsilon unused. The theorem holds for
+epsilon below 1; where it does not hold, a job is rejected.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from dpstream.randomizers.measurements import (
 from dpstream.randomizers.public_matrices import OneHot, PublicMatrix, size_for
 
 _SCALES = 16
-"""Bound of clamped noise, as a multiple of its scale: one report in ten million is beyond it."""
+"""Bound of clamped noise, in multiples of its scale: one report in ten million exceeds it."""
 
 _MOST_LOSS = 16.0
-"""Maximum privacy loss of a measurement: with less noise, tables would be too coarse."""
+"""Maximum privacy loss of a measurement: with even less noise, tables would be too coarse."""
 
 _ROUNDING = 1 + 1e-10
 
 MEASUREMENTS: Final = 256
-"""Default number of measurements in a report of `jl_hh`: collisions are below the noise."""
+"""Default number of measurements of `jl_hh`: with so many, collisions matter less than noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Mechanism:
 
     Attributes:
         law: Class of its constants.
-        sizes: Returns the fields of `law` that size its matrix, from parameters, the number of
-            items and the minimum number of contributors.
-        matrix: Returns the matrix, from the number of items and these fields.
+        sizes: Function that returns the fields of `law` for the size of its matrix, from
+            parameters, the number of items and the minimum number of contributors.
+        matrix: Function that returns the matrix, from the number of items and these fields.
         removal: True if the published noise is for neighbors by removal.
         pure: True if the measurements that differ between neighbors share epsilon equally, without
-            a delta; otherwise Theorem 2.5 gives each its loss.
+            a delta; otherwise Theorem 2.5 determines the loss of each.
     """
 
     law: type[MeasurementsLaw]
@@ -72,9 +72,9 @@ class Mechanism:
 def calibrate(
     parameters: MeasurementsParameters, last_epoch: int, minimum: int = 1
 ) -> MeasurementsLaw:
-    """Calibrate a job of any mechanism.
+    """Calibrate a job of any of the mechanisms.
 
-    `minimum`, of contributors, determines the published sparsity of `sparse_recovery`.
+    The minimum number of contributors, `minimum`, determines the sparsity in `sparse_recovery`.
 
     Raises `ValueError` if the published noise loses more than epsilon, the domain is too large, or
     epsilon is too small.
@@ -174,11 +174,11 @@ MECHANISMS: Final[Mapping[type[MeasurementsParameters], Mechanism]] = {
         LaplaceHistogramLaw, lambda requested, items, minimum: {}, OneHot, pure=True
     ),
 }
-"""Mechanism of each class of parameters."""
+"""Mechanism for each class of parameters."""
 
 
 class Spent(TypedDict):
-    """Fields of a `MeasurementsLaw` for the distribution drawn, and its loss."""
+    """Fields of a `MeasurementsLaw` for the noise or odds, and the loss."""
 
     calibration: Calibration
     neighbors: Literal["removal", "replacement"]
@@ -190,7 +190,7 @@ class Spent(TypedDict):
 
 
 def noise_of(loss: float) -> ClampedNoise:
-    """Return noise with which a measurement that moves by 1 loses at most `loss`.
+    """Return noise so that a measurement that differs by 1 loses at most `loss`.
 
     Raises `ValueError` if the loss is too small for integer noise.
 
@@ -202,8 +202,8 @@ def noise_of(loss: float) -> ClampedNoise:
     most = math.ceil(_SCALES / loss) + 2
     if most > MOST_BOUND:
         raise ValueError(
-            f"a measurement may lose only epsilon {loss:g}, too little to draw noise. Raise "
-            "epsilon, or use fewer measurements"
+            f"the loss per measurement is {loss:g}; expected at least {_SCALES / MOST_BOUND:.2g}. "
+            "Raise epsilon, or use fewer measurements"
         )
     return ClampedNoise(math.exp(-loss) * _ROUNDING, most)
 
@@ -214,10 +214,10 @@ def published_loss(measurements: int, epsilon: float, delta: float) -> float:
 
 
 def composed_loss(times: int, odds: Fraction, delta: float) -> tuple[float, float]:
-    """Return the loss of `times` mechanisms together, each with these odds; and its delta.
+    """Return the joint loss of `times` mechanisms, each with these odds, and its delta.
 
-    The sum of their losses with delta 0; or, if that is less, e sqrt(2 k ln(1/delta)) + k e (exp(e)
-    - 1) (Dwork, Rothblum, Vadhan 2010, Theorem III.3).
+    It is the sum of their losses, with delta 0; or, if that is smaller, e sqrt(2 k ln(1/delta)) + k
+    e (exp(e) - 1) with `delta` (Dwork, Rothblum, Vadhan 2010, Theorem III.3).
 
     >>> composed_loss(256, Fraction(1001, 1000), 1e-6)[0] < 256 * 1e-3
     True
@@ -242,7 +242,7 @@ def with_noise(
 ) -> Spent:
     """Return the loss of a mechanism with noise; `ValueError` if it exceeds epsilon `requested`.
 
-    `delta` 0 means none. With `removal`, neighbors are an item and none, instead of any two.
+    `delta` can be 0. With `removal`, neighbors are an item and none, instead of any two items.
     """
     moved = matrix.moved(removal=removal)
 
@@ -253,9 +253,9 @@ def with_noise(
     (epsilon, needed), (stream_epsilon, of_stream) = lost(1), lost(last_epoch)
     if epsilon > requested:
         raise ValueError(
-            f"epsilon is {requested:g} with a delta of {delta:g}: the published noise loses "
-            f"{epsilon:.4g}, since Theorem 2.5 holds only for epsilon below 1. Lower epsilon, or "
-            "use calibration: sampled"
+            f"the published noise for epsilon {requested:g} and delta {delta:g} loses epsilon "
+            f"{epsilon:.4g}: Theorem 2.5 of the paper holds only for epsilon below 1. Lower "
+            "epsilon, or use calibration: sampled"
         )
     return Spent(
         calibration=calibration,
@@ -269,7 +269,6 @@ def with_noise(
 
 
 def sampled(epsilon: float, last_epoch: int) -> Spent:
-    """Return the loss of a mechanism that reports one measurement by randomized response."""
     odds = optimal(1, epsilon)
     return Spent(
         calibration="sampled",

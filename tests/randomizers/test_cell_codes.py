@@ -107,11 +107,20 @@ def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
 @pytest.mark.parametrize(
     ("code", "item", "message"),
     [
-        *((ROWS, item, f"item {item}; expected 1 to 10000") for item in (0, -1, 10_001)),
-        *((TREES[1], item, f"item {item}; expected 1 to 50") for item in (-1, 0, 51)),
-        *((KeptNodes(4), item, f"item {item}; expected 1 to 4") for item in (0, 5)),
-        (GRIDS[1], 36, "item 36; expected 1 to 35"),
-        *((PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items from") for item in (-1, 9)),
+        *(
+            (ROWS, item, f"item {item} is out of range; expected 1 to 10000")
+            for item in (0, -1, 10_001)
+        ),
+        *(
+            (TREES[1], item, f"item {item} is out of range; expected 1 to 50")
+            for item in (-1, 0, 51)
+        ),
+        *((KeptNodes(4), item, f"item {item} is out of range; expected 1 to 4") for item in (0, 5)),
+        (GRIDS[1], 36, "item 36 is out of range; expected 1 to 35"),
+        *(
+            (PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items range from")
+            for item in (-1, 9)
+        ),
     ],
 )
 def test_items_outside_are_rejected(code: Any, item: int, message: str) -> None:
@@ -135,7 +144,7 @@ def test_points_outside_are_rejected(point: tuple[int, ...]) -> None:
         ({"rows": 65}, "rows is 65"),
         ({"buckets": 0}, "buckets is 0"),
         ({"buckets": 1 << 25}, "buckets is 33554432"),
-        ({"seed": ""}, "buckets have no hashes; expected one row of 10000 buckets"),
+        ({"seed": ""}, "buckets require a seed; without a seed, expected one row of 10000 buckets"),
         ({"kind": "other"}, "kind is 'other'"),
     ],
 )
@@ -165,10 +174,10 @@ def test_trees_that_there_are_not_are_rejected(
     [
         ((), "levels is empty; expected at least one level"),
         (((2, 4), (2, 3)), "expected increasing lengths"),
-        (((2, 5),), "5 buckets"),
-        (((2, 1),), "1 buckets"),
-        (((0, 1),), "0 bits"),
-        (((62, 9),), "62 bits"),
+        (((2, 5),), "buckets is 5"),
+        (((2, 1),), "buckets is 1"),
+        (((0, 1),), "length is 0"),
+        (((62, 9),), "length is 62"),
     ],
 )
 def test_impossible_levels_are_rejected(pairs: tuple[tuple[int, int], ...], message: str) -> None:

@@ -267,7 +267,7 @@ def test_format_depends_on_report_count_and_not_on_values() -> None:
         ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
         (
             {"calibration": "published"},
-            ("calibration: published requires items: 1 and neighbors: removal. Set these, or use"),
+            ("calibration: published requires items: 1 and neighbors: removal. Set both, or use"),
         ),
         ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
@@ -301,14 +301,16 @@ def test_table_tails_are_charged_for_every_report(
     for distance, is_rejected in ((0.99 * allowed, False), (1.01 * allowed, True)):
         monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
         rejected = pytest.raises(
-            ValueError, match=("requires bits with a finer distribution than is available")
+            ValueError, match=("requires more precise draws than are available")
         )
         with rejected if is_rejected else nullcontext():
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
 def test_published_formula_is_rejected_where_invalid() -> None:
-    with pytest.raises(ValueError, match=r"published calibration has no odds for epsilon 0\.001 "):
+    with pytest.raises(
+        ValueError, match=r"calibration: published does not support epsilon 0\.001 "
+    ):
         published_loss(0.001, 1e-6, 1_000)
 
 

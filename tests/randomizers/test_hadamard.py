@@ -160,7 +160,7 @@ def test_infeasible_parameters_are_rejected() -> None:
         calibrate(few, 1, 100)
     with pytest.raises(ValueError, match="of each other cannot hide 2 items; expected at most 1 /"):
         calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
-    with pytest.raises(ValueError, match="is not enough for epsilon 20"):
+    with pytest.raises(ValueError, match="does not achieve epsilon 20"):
         calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
 
 
@@ -211,10 +211,10 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
         ({"delta": 0.0}, "delta is"),
         ({"items": 3}, "items is 3"),
         ({"rows": 0}, "rows is 0"),
-        ({"rows": 2.0}, "whole number"),
+        ({"rows": 2.0}, "an integer"),
         ({"calibration": "loose"}, "calibration is"),
         ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
-        ({"messages_per_user": 1.0}, "expected a number above 1"),
+        ({"messages_per_user": 1.0}, "expected a number above items, 1"),
         ({"domain": ()}, "domain"),
     ],
 )

@@ -74,7 +74,7 @@ def test_guarantee_states_the_local_loss() -> None:
 
 def test_several_reports_beyond_the_loss_of_one_are_rejected() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
-    with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
+    with pytest.raises(ValueError, match=r"4 reports per step lose .* with 10 contributors"):
         calibrate(requested, 1, minimum=10)
 
 
@@ -85,7 +85,7 @@ def test_several_reports_beyond_the_loss_of_one_are_rejected() -> None:
             {"features": 7_000},
             ("numbers; expected at most 65,536, the capacity of a record. Use fewer features"),
         ),
-        ({"classes": 1}, "classes is 1; expected a whole number from 2"),
+        ({"classes": 1}, "classes is 1; expected an integer from 2"),
         ({"clip": 0}, "clip is 0; expected a positive finite number"),
         ({"rate": math.inf}, "rate is inf"),
         ({"radius": -1.0}, "radius is -1.0"),
@@ -93,7 +93,7 @@ def test_several_reports_beyond_the_loss_of_one_are_rejected() -> None:
         ({"reports": 0}, "reports is 0"),
         ({"seed_bits": 129}, "seed_bits is 129"),
         ({"delta": 0}, "delta is 0"),
-        ({"test_set": "!"}, "test_set is not a set of packed examples; expected"),
+        ({"test_set": "!"}, "test_set is not valid base64; in a job file, expected"),
         ({"test_set": ""}, "test_set has 0 bytes"),
         ({"test_set": packed_examples(np.zeros((2, 66), np.int16))}, "has no class"),
         ({"test_set": packed_examples(np.full((1, 66), 11))}, "class 10 of test_set"),
@@ -111,7 +111,7 @@ def test_invalid_parameters_are_rejected(changed: dict[str, object], message: st
 
 def test_too_many_steps_for_the_model_size_are_rejected() -> None:
     requested = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
-    with pytest.raises(ValueError, match="steps; expected at most 1,118"):
+    with pytest.raises(ValueError, match="expected at most 1,118"):
         calibrate(requested, 1_119, minimum=2000)
 
 
@@ -127,7 +127,9 @@ def test_invalid_laws_are_rejected(wrong: dict[str, int]) -> None:
 )
 def test_feature_out_of_range_is_rejected(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
-    with pytest.raises(ValueError, match="a feature here is out of range; expected -8 to 8"):
+    with pytest.raises(
+        ValueError, match="a feature here is out of range; expected above -8 and below 8"
+    ):
         check_examples(examples, 2, "here")
     nearest = np.sign(feature) * (8 * FEATURE_UNIT - 1)
     check_examples(np.where(examples == feature, nearest, examples), 2, "here")
@@ -225,9 +227,7 @@ def test_step_beyond_the_guaranteed_participations_is_rejected() -> None:
     examples = some_examples(3, 2, 2)
     for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):
         assert len(devices.report(epoch, examples, np.array(present), rng)) == sum(present)
-    with pytest.raises(
-        ValueError, match=("a device would participate in more than 2 steps at epoch")
-    ):
+    with pytest.raises(ValueError, match=("a device has participated in 2 steps before epoch")):
         devices.report(3, examples, None, rng)
     assert devices.epoch == 2
     assert len(devices.report(3, examples, np.array([False, True, True]), rng)) == 2

@@ -156,7 +156,9 @@ def test_loss_of_many_measurements_is_advanced_composition() -> None:
 
 
 def test_epsilon_outside_the_paper_theorem_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds only for epsilon below 1"):
+    with pytest.raises(
+        ValueError, match=r"Theorem 2\.5 of the paper holds only for epsilon below 1"
+    ):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
 
@@ -216,13 +218,13 @@ def test_inconsistent_measurement_constants_are_rejected() -> None:
         (of_noise, {"calibration": "none"}),
     ]
     for law, changed in wrong:
-        with pytest.raises(ValueError, match=r"noise|neighbors|calibration"):
+        with pytest.raises(ValueError, match=r"noise|neighbors|calibration|last_epoch"):
             replace(law, **changed)
 
 
 def test_histogram_larger_than_a_record_is_rejected() -> None:
     labels = tuple(map(str, range(40_000)))
-    with pytest.raises(ValueError, match="Use fewer, a smaller domain, or another protocol"):
+    with pytest.raises(ValueError, match="Use fewer measurements or items, or another protocol"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
 
 

@@ -88,7 +88,7 @@ def test_draws_match_golden_values() -> None:
 
 @pytest.mark.parametrize("deviation", [0, -1, 1.5, True, (1 << 48) + 1])
 def test_invalid_standard_deviations_are_rejected(deviation: object) -> None:
-    with pytest.raises(ValueError, match="expected a whole number from 1 to"):
+    with pytest.raises(ValueError, match="expected an integer from 1 to"):
         NormalNoise(deviation)  # type: ignore[arg-type]
 
 

@@ -242,7 +242,7 @@ def test_intervals_of_sums_include_the_persistent_backstop_error() -> None:
         ({"permanent": 1}, "permanent is 1; expected true or false"),
         (
             {"calibration": "published", "neighbors": "removal"},
-            ("calibration: published requires backstops drawn again at every epoch. Use"),
+            ("calibration: published does not support permanent: true. Use"),
         ),
     ],
 )
@@ -258,19 +258,17 @@ def test_inconsistent_backstop_parameters_are_rejected(
 def test_permanent_backstop_of_a_single_epoch_is_rejected() -> None:
     with pytest.raises(
         ValueError,
-        match=(
-            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1"
-        ),
+        match=("permanent is true, but the horizon has only 1 epoch; expected at least 2"),
     ):
         calibrate(requested(), 1, 100_000)
 
 
 def test_inconsistent_backstop_constants_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"expected a total of 2\^32"):
+    with pytest.raises(ValueError, match=r"expected a sum of 2\^32"):
         law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
-    with pytest.raises(ValueError, match="1 reports do not match the backstop"):
+    with pytest.raises(ValueError, match="1 reports with no backstop; expected"):
         law_of(1, (3, 1), backstop=None)
-    with pytest.raises(ValueError, match="reports do not match the backstop"):
+    with pytest.raises(ValueError, match="reports with a backstop; expected"):
         law_of(1, (3, 1), permanent=False)
 
 

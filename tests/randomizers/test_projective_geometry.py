@@ -366,11 +366,11 @@ def test_messages_use_the_narrowest_integer_type() -> None:
         ({"items": 4}, "items is 4"),
         (
             {"domain": ()},
-            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+            ("domain labels: expected at least one, all distinct and non-empty"),
         ),
         (
             {"domain": ("a", "a")},
-            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+            ("domain labels: expected at least one, all distinct and non-empty"),
         ),
         ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],

@@ -120,23 +120,17 @@ def test_tables_are_charged_for_the_actual_draws(monkeypatch: pytest.MonkeyPatch
         ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),
-        ({"buckets": 7, "cells": "count_min"}, "balls into bins only"),
+        ({"buckets": 7, "cells": "count_min"}, "only with cells: balls_into_bins"),
         ({"cells": "hashes"}, "cells"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ()}, "at least one"),
         (
             {"domain": None, "buckets": 7},
-            (
-                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
-                "buckets"
-            ),
+            "domain is missing, but cells and buckets require it. Set domain, or remove",
         ),
         (
             {"domain": None, "cells": "count_min"},
-            (
-                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
-                "buckets"
-            ),
+            "domain is missing, but cells and buckets require it. Set domain, or remove",
         ),
     ],
 )

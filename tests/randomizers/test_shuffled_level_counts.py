@@ -76,9 +76,9 @@ def test_dummies_are_uniform_over_cells_of_each_kind(parameters: dict[str, Any])
     ("parameters", "problem"),
     [
         ({"domain": Bits(13)}, "8,192 numbers; expected at most 4,096"),
-        ({"cells": "balls_into_bins"}, "always raise the same cells"),
-        ({"buckets": 7}, "balls into bins only"),
-        ({"dummies": "negative_binomial"}, "poisson dummies"),
+        ({"cells": "balls_into_bins"}, "expected 'count_min' with a domain of numbers"),
+        ({"buckets": 7}, "only with cells: balls_into_bins"),
+        ({"dummies": "negative_binomial"}, "dummies: poisson"),
     ],
 )
 def test_contradictory_parameters_are_rejected(parameters: dict[str, Any], problem: str) -> None:

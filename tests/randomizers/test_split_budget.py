@@ -34,12 +34,12 @@ def test_invalid_parameters_constants_and_states_are_rejected() -> None:
     for last_epoch in (0, (1 << 20) + 1):
         with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
             calibrate(SplitBudgetParameters(1), last_epoch)
-    with pytest.raises(ValueError, match="response is a law of 2 signs; expected 1"):
+    with pytest.raises(ValueError, match="response has 2 signs; expected 1"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
     with pytest.raises(ValueError, match=r"loss is 1\.09\d+; expected at most epsilon, 1\.0"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
     law = calibrate(SplitBudgetParameters(1), 2)
-    with pytest.raises(ValueError, match="not a law of split_budget"):
+    with pytest.raises(ValueError, match="invalid constants of split_budget"):
         SplitBudgetLaw.from_json({"last_epoch": 2})
     with pytest.raises(ValueError, match=r"arrays are \['memo'\]; expected .* for SplitBudget"):
         SplitBudget.restore(law, {"memo": np.zeros((2, 2), np.uint8)}, 0)

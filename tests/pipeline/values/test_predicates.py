@@ -130,7 +130,7 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
         ("{bits: 99}", "bits is 99; expected 1 to 61"),
         ("{bitz: 9}", "is not allowed; expected a list of labels, {file: NAME}, {bits: b}"),
         ("{low: 3, high: 2, buckets: 4}", "low is 3 and high is 2; expected low < high"),
-        ("{grid: [1]}", "grid is [1]; expected 1 to 6 numbers of at least 2"),
+        ("{grid: [1]}", "grid is [1]; expected 1 to 6 integers of at least 2"),
     ],
 )
 def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
@@ -161,10 +161,10 @@ def test_values_of_attributes_are_items() -> None:
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        (ATTRIBUTES, "'age' has invalid values; expected distinct, non-empty values"),
+        (ATTRIBUTES, "values of 'age' are missing, duplicate or empty; expected distinct"),
         (
             "{attributes: {'a=b': [c]}}",
-            "'a=b' is not a valid name; expected a non-empty name without '='",
+            "a name is 'a=b'; expected a non-empty name without '='",
         ),
         ("{attributes: {a: b}}", '"b" is not allowed; expected {NAME: \\[VALUE, ...\\], ...}'),
         ("{attributes: {a: [[b]]}}", "is not a label; expected text"),

@@ -50,12 +50,12 @@ def test_every_text_except_empty_is_an_item(
         (
             Bits(8),
             ["256", "-1", "x", "1.5", "1e3", "0x10"],
-            ("is invalid; expected a whole number from 0 to 2"),
+            ("; expected an integer from 0 to 2"),
         ),
         (
             Strings(StringLength(3)),
             ["abcd", "日本", "a\0"],
-            "is invalid; expected a string of at most 3 UTF-8 bytes without zeros",
+            "; expected a string of at most 3 UTF-8 bytes, without NUL characters",
         ),
         (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is out of range; expected 0 to below"),
         (Numbers(0, 80, 8), ["x", "nan", "1_0"], "is not a number"),
