@@ -139,7 +139,7 @@ class Devices(ABC, Generic[LawT]):
             if declared.allowed is not None and not np.isin(array, declared.allowed).all():
                 raise ValueError(
                     f"state array {name} has a value out of range; expected {declared.allowed[0]} "
-                    f"to {declared.allowed[-1]}. The state is of another mechanism"
+                    f"to {declared.allowed[-1]}. The state belongs to another job"
                 )
             devices._keep(name, array)
         devices._index()
@@ -171,7 +171,7 @@ class Devices(ABC, Generic[LawT]):
         return {}
 
     def _index(self) -> None:
-        """Update attributes derived from the arrays and not stored; by default there are none."""
+        """Update attributes derived from the arrays and not stored, if there are any."""
 
     def _kept(self, name: str) -> NDArray[Any]:
         array: NDArray[Any] = getattr(self, f"_{name}")

@@ -81,7 +81,7 @@ class EqualBuckets:
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the index of the edge at a number or a rounded label; None if there is none."""
+        """Return the index of the edge at a number or a rounded label, or None."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None

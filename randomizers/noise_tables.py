@@ -241,7 +241,7 @@ def _logarithm(above: int, below: int) -> int:
 def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:
     """Return the table of a distribution given by ratios of probabilities, starting at its mode.
 
-    Ratios must not increase. `least` and `last` are the outermost counts, None if there is none.
+    Ratios must not increase. `least` and `last` are the outermost counts; None if unbounded.
     `ValueError` if the table is too long.
     """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)

@@ -33,7 +33,7 @@ class OpenDomain(ABC):
 
     @abstractmethod
     def value(self, number: int) -> int | str | None:
-        """Return the value with an item number; None if there is none."""
+        """Return the value with an item number, or None if no value has it."""
 
     @abstractmethod
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:

@@ -74,8 +74,8 @@ class CrowdCounts:
     def __post_init__(self) -> None:
         if not 0 < self.decay[0] < self.decay[1] or self.shift < 1 or not 0 < self.delta < 1:
             raise ValueError(
-                f"decay is {'/'.join(map(str, self.decay))}, shift {self.shift} and delta {self.delta}; "
-                "expected decay and delta above 0 and below 1, and shift of at least 1"
+                f"decay is {self.decay}, shift is {self.shift} and delta is {self.delta}; expected "
+                "decay and delta above 0 and below 1, and shift of at least 1"
             )
 
     @property

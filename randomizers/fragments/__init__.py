@@ -162,9 +162,10 @@ class FragmentsLaw(Constants):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
                 raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")
         if (self.reports > 1 or self.permanent) != (self.backstop is not None):
+            which = "no" if self.backstop is None else "a"
             raise ValueError(
-                f"got {self.reports} reports with{'' if self.backstop else 'out'} a backstop; expected "
-                "one only for several reports or permanent: true"
+                f"{self.reports} reports with {which} backstop; expected a backstop if there are "
+                "several reports or it is permanent, otherwise none"
             )
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
             raise ValueError(
@@ -249,7 +250,7 @@ class FragmentsLaw(Constants):
 
     @property
     def unchanged_epsilon(self) -> float:
-        """As `local_epsilon`, but for all epochs of a set that never changes.
+        """Loss like `local_epsilon`, for all epochs of a set that never changes.
 
         Longer horizons lose more, but never `limit_epsilon`.
         """
@@ -263,7 +264,7 @@ class FragmentsLaw(Constants):
 
     @property
     def changing_epsilon(self) -> float:
-        """As `local_epsilon`, but for all epochs of any stream, with a permanent backstop."""
+        """Loss like `local_epsilon`, for all epochs of any stream, with a permanent backstop."""
         assert self.backstop is not None
         reports = self.reports * self.last_epoch
         return stream_loss(self.backstop, self.odds, reports, self.differing_bits)

@@ -45,7 +45,7 @@ _MOST_LOSS = 16.0
 _ROUNDING = 1 + 1e-10
 
 MEASUREMENTS: Final = 256
-"""Default number of measurements of `jl_hh`: with so many, collisions matter less than noise."""
+"""Default number of measurements of `jl_hh`: collisions then matter less than noise."""
 
 
 @dataclass(frozen=True, slots=True)

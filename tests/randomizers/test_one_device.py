@@ -170,7 +170,7 @@ def test_state_of_another_protocol_is_rejected() -> None:
         ),
         (
             {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
-            "another mechanism",
+            "another job",
         ),
         (empty, "expected the state of 1 device, got 0"),
     ):
