@@ -247,7 +247,7 @@ class Cluster:
         try:
             self.admin.create_topics(requested)
         except (KafkaError, RuntimeError) as error:
-            if not _tells_nothing(error):
+            if not _is_inconclusive(error):
                 raise
             raise _UnansweredError(", ".join(topic.name for topic in missing)) from error
 
@@ -552,7 +552,7 @@ class _UnansweredError(Exception):
     """Kafka did not confirm the creation of topics, which might exist or not."""
 
 
-def _tells_nothing(error: Exception) -> bool:
+def _is_inconclusive(error: Exception) -> bool:
     """Return whether a request might have been carried out in spite of an error."""
     if isinstance(error, KafkaError):
         answered = getattr(error, "errno", None) is not None

@@ -150,14 +150,14 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
     replaces = None if plan.running is None else plan.running.deployment.hex()
     draft = of_deployment(deployed, plan.declared, deployed.deployed_at, replaces=replaces)
     state = write_entries(cluster, draft, deployed.topics.replication)
-    _state(cluster, plan)
+    _append_declared_budgets(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))
     _append_job(cluster, deployed)
     write_receipt(cluster, deployed.deployment.hex(), state, deployed.deployed_at)
     return deployed
 
 
-def _state(cluster: Cluster, plan: DeployPlan) -> None:
+def _append_declared_budgets(cluster: Cluster, plan: DeployPlan) -> None:
     """Append copies of the declared budgets, which must precede the copy of a charge."""
     for declared in plan.declared:
         append_declared(cluster, declared)
@@ -175,7 +175,7 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     if more or plan.declared:
         draft = of_deployment(job, plan.declared, now, charged=more)
         state = write_entries(cluster, draft, job.topics.replication)
-        _state(cluster, plan)
+        _append_declared_budgets(cluster, plan)
         if more:
             _append_charge(cluster, Charge.of(job))
         write_receipt(cluster, about if more else LATEST, state, now)

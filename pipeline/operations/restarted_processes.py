@@ -116,7 +116,7 @@ class RestartedProcesses:
         for child in self.children:
             now = time.monotonic()
             if child.restart_at is None:
-                self._see_whether_it_failed(child, now)
+                self._check_child(child, now)
             elif now >= child.restart_at:
                 child.restart_at = None
                 self._launch(child)
@@ -124,7 +124,7 @@ class RestartedProcesses:
     def close(self) -> None:
         end_all((child.process for child in self.children), self._timeout, self._hurry)
 
-    def _see_whether_it_failed(self, child: Child, now: float) -> None:
+    def _check_child(self, child: Child, now: float) -> None:
         code = child.process.poll()
         if code is None or (code == 0 and not child.endless):
             return

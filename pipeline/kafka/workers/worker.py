@@ -209,7 +209,7 @@ class _Process:
         )
         self.watchdog = Watchdog(self.timings)
         guard(self.watchdog, self.lines.error)
-        threading.excepthook = _tell_of_thread
+        threading.excepthook = _report_thread_failure
         self._start(self._beat())
         self._start(self._serve())
         self._start(self._work())
@@ -270,7 +270,7 @@ class _Process:
         self._start(self._probe())
         self._start(self._watch_topics())
         self._start(self._tick())
-        self._start(self._tell_status())
+        self._start(self._send_heartbeats())
         self._start(self._exit_when_idle())
         app = build_app(
             self.execution,
@@ -447,7 +447,7 @@ class _Process:
             self.lines.warning(message)
         return True
 
-    async def _tell_status(self) -> None:
+    async def _send_heartbeats(self) -> None:
         execution = self.execution
         # Write the first heartbeat at once: its acknowledgement contains the broker's time.
         before, records = time.monotonic() - self.timings.status, 0
@@ -563,7 +563,7 @@ def _identity(directory: Path) -> str:
     return path.read_text()
 
 
-def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
+def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
     """Print where a thread failed, except for Kafka errors, which end the worker anyway."""
     if failure.exc_type is None or not issubclass(failure.exc_type, KafkaError):
         threading.__excepthook__(failure)

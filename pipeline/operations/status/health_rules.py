@@ -126,7 +126,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.DRAINED:
         resume_hint = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
         yield (
-            f"Drained: all epochs open at that time are published{_come_since(status)}. "
+            f"Drained: all epochs open at that time are published{_records_since_drain(status)}. "
             f"{resume_hint}To end the job: 'dpstream undeploy {job.name}'"
         )
     elif status.finished:
@@ -182,7 +182,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         )
 
 
-def _come_since(status: JobStatus) -> str:
+def _records_since_drain(status: JobStatus) -> str:
     reports = next((stage for stage in status.stages if stage.stage == "shuffle"), None)
     if status.finished or reports is None or reports.waiting is None:
         return ""

@@ -53,7 +53,7 @@ class Worker:
         self.process = start(
             self.job, dpstream_command(*command), on_line=on_line, descriptors=descriptors
         )
-        _offer_to_the_oom_killer(self.process.pid)
+        _prefer_for_the_oom_killer(self.process.pid)
         return self.process
 
     @property
@@ -91,7 +91,7 @@ class Worker:
             self.listening.close()
 
 
-def _offer_to_the_oom_killer(pid: int) -> None:
+def _prefer_for_the_oom_killer(pid: int) -> None:
     # Keep the default if the file does not exist or cannot be written.
     with suppress(OSError, ValueError):
         own = int(Path("/proc/self/oom_score_adj").read_text())

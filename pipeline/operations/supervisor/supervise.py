@@ -162,9 +162,9 @@ class _Supervisor:
                 self._obey_signals()
                 for worker in list(self._workers.values()):
                     if (ended := worker.ended()) is not None:
-                        self._take_note(worker, *ended)
+                        self._handle_exit(worker, *ended)
                 self._work()
-                self._end_what_hangs()
+                self._kill_hung_workers()
                 self._look()
         self._lines.info(None, "stopped")
         return 0
@@ -228,7 +228,7 @@ class _Supervisor:
                 case Start():
                     self._start(worker, now)
                 case Terminate(job) if worker.process:
-                    self._lines.info(job, f"stopping the worker: {self._why_it_ends(job)}")
+                    self._lines.info(job, f"stopping the worker: {self._stop_reason(job)}")
                     worker.process.terminate()
                 case Kill(job) if worker.process:
                     self._lines.warning(job, "the worker does not stop: killing it")
@@ -237,7 +237,7 @@ class _Supervisor:
         for job in self._workers.keys() - self._schedule.jobs:
             self._workers.pop(job).close()
 
-    def _end_what_hangs(self) -> None:
+    def _kill_hung_workers(self) -> None:
         """Kill workers whose heartbeat has stopped, because they cannot exit themselves."""
         now, settings = time.monotonic(), self._settings
         if now < self._felt_at + HEARTBEAT_SECONDS:
@@ -297,7 +297,7 @@ class _Supervisor:
         self._idle_monitor.add(idle_job, reported=ended)
         return True
 
-    def _take_note(self, worker: Worker, code: int, reason: str) -> None:
+    def _handle_exit(self, worker: Worker, code: int, reason: str) -> None:
         job, how = worker.job, how_it_ended(code)
         if code == 0 and self._mark_idle(worker, ended=True):
             return
@@ -311,7 +311,7 @@ class _Supervisor:
         because = f" ({first})" if first else ""
         self._lines.warning(job, f"the worker {how}{because}; restarting in {wait:g} s")
 
-    def _why_it_ends(self, job: str) -> str:
+    def _stop_reason(self, job: str) -> str:
         if self._stopping:
             return "the supervisor is stopping"
         task = self._tasks.tasks.get(job)
