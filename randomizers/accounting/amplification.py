@@ -74,8 +74,8 @@ class HiddenCoin:
     def __post_init__(self) -> None:
         if not 0 < self.loss < math.inf or not 0 < self.clone < 1 or not 0 < self.shown <= 1:
             raise ValueError(
-                f"{self} is out of range; expected loss above 0 and finite, clone above 0 and "
-                "below 1, and shown above 0 and at most 1"
+                f"loss is {self.loss}, clone is {self.clone} and shown is {self.shown}; expected a "
+                "positive finite loss, clone above 0 and below 1, and shown above 0 and up to 1"
             )
 
     @property

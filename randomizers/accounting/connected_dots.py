@@ -60,7 +60,7 @@ def normal_deviation(epsilon: float, delta: float) -> float:
 
     power = least_integer(lambda power: enough(2.0**power), _LEAST_POWER, _MOST_POWER)
     if power == _MOST_POWER:
-        raise ValueError(f"no supported Gaussian noise has epsilon {epsilon:g}, delta {delta:g}")
+        raise ValueError(f"epsilon {epsilon:g}, delta {delta:g} require too much Gaussian noise")
     return least_real(enough, 2.0 ** (power - 1), 2.0**power, 1e-13)
 
 

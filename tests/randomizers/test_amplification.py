@@ -144,7 +144,7 @@ def test_few_contributors_get_the_local_loss() -> None:
 
 
 def test_invalid_input_is_rejected() -> None:
-    with pytest.raises(ValueError, match="is out of range; expected loss above 0"):
+    with pytest.raises(ValueError, match="expected a positive finite loss"):
         HiddenCoin(0.0, 0.5)
     with pytest.raises(ValueError, match="expected at least 1"):
         amplified_epsilon(of_any_randomizer(1.0), 0, 1e-6)

@@ -116,7 +116,7 @@ def test_too_many_steps_for_the_model_size_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
-def test_invalid_laws_are_rejected(wrong: dict[str, int]) -> None:
+def test_constants_of_0_are_rejected(wrong: dict[str, int]) -> None:
     law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
     with pytest.raises(ValueError, match="0"):
         replace(law, **wrong)  # type: ignore[arg-type]

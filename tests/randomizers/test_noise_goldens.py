@@ -70,7 +70,9 @@ COARSE = {(1e-6, 0.25, 10), (1e-10, 1.0, 10)}
         for rows, mean in means.items()
     ],
 )
-def test_poisson_noise_of_rows(delta: float, epsilon: float, rows: int, printed: float) -> None:
+def test_poisson_noise_of_rows_matches_the_reference(
+    delta: float, epsilon: float, rows: int, printed: float
+) -> None:
     mean = poisson_for_rows(epsilon, delta, rows).mean
     assert_least(lambda scale: row_shifts(PoissonNoise(mean * scale), rows), epsilon, delta)
     assert mean < printed * (1 + 0.002)
@@ -89,7 +91,7 @@ def test_poisson_noise_of_rows(delta: float, epsilon: float, rows: int, printed:
         (2.0, 10, 30, 46.7),
     ],
 )
-def test_negative_binomial_noise_of_rows(
+def test_negative_binomial_noise_of_rows_matches_the_reference(
     epsilon: float, rows: int, shape: int, printed: float
 ) -> None:
     poisson = poisson_for_rows(epsilon, DELTA, rows).mean
@@ -117,7 +119,7 @@ def test_negative_binomial_noise_of_rows(
         (170, 4.0, 246.5),
     ],
 )
-def test_poisson_noise_of_every_epoch_counts(
+def test_poisson_noise_over_time_matches_the_reference(
     last_epoch: int, epsilon: float, printed: float
 ) -> None:
     mean = poisson_for_epochs(epsilon, DELTA, last_epoch).mean
@@ -133,7 +135,7 @@ def test_poisson_noise_of_every_epoch_counts(
         (256, 25, 354.1, 5370),
     ],
 )
-def test_negative_binomial_noise_over_time(
+def test_negative_binomial_noise_over_time_matches_the_reference(
     last_epoch: int, shape: int, printed: float, variance: float
 ) -> None:
     def shifts(noise: NegativeBinomialNoise) -> list[ShiftedCells]:
@@ -163,7 +165,9 @@ BOOSTED = [
 
 
 @pytest.mark.parametrize("row", thinned([(row,) for row in BOOSTED], len(BOOSTED)))
-def test_boosted_reports(row: tuple[int, int, int, float, float]) -> None:
+def test_noise_of_boosted_reports_matches_the_reference(
+    row: tuple[int, int, int, float, float],
+) -> None:
     last_epoch, changes, boost, mean, error = row
     reports, noise = best_boost(1.0, DELTA, last_epoch, changes)
     assert reports.boost == boost
@@ -172,7 +176,9 @@ def test_boosted_reports(row: tuple[int, int, int, float, float]) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "mean", "error"), [(0.25, 95737, 116.5), (4.0, 573, 9.0)])
-def test_boosted_reports_at_other_epsilons(epsilon: float, mean: float, error: float) -> None:
+def test_noise_of_boosted_reports_at_other_epsilons(
+    epsilon: float, mean: float, error: float
+) -> None:
     reports = BoostedReports(170, 4, 3)
     noise = poisson_for_boosted(epsilon, DELTA, reports)
     assert noise.mean == pytest.approx(mean, rel=0.004)

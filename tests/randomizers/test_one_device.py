@@ -45,7 +45,7 @@ def laws_of(protocol: str) -> list[dict[str, Any]]:
     return [case["law"] for case in json.loads(golden_file(protocol).read_text())]
 
 
-def test_devices_of_all_protocols_run_with_numpy_alone() -> None:
+def test_devices_of_all_protocols_need_only_numpy() -> None:
     laws = {protocol: laws_of(protocol) for protocol in PROTOCOLS}
     ran = subprocess.run(
         [sys.executable, "-c", RUN_ALL],

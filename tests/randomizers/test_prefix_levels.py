@@ -39,6 +39,8 @@ def test_merged_zipf_ranks_keep_their_totals() -> None:
     ("minimum", "messages", "message"),
     [(0, 6.5, "minimum"), (2000, 6.5, "minimum"), (None, 1.0, "messages"), (None, 3, "messages")],
 )
-def test_invalid_input_is_rejected(minimum: int | None, messages: float, message: str) -> None:
+def test_invalid_minimum_and_message_limits_are_rejected(
+    minimum: int | None, messages: float, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         plan_prefixes(24, 1000, 1.0, 1e-6, messages, minimum=minimum)

@@ -46,7 +46,7 @@ def test_least_parameter_is_safe_next_to_the_end_of_the_bracket() -> None:
 
 
 @given(st.floats(0, 1), st.sampled_from([0.0, 1e-6, 1e-3]))
-def test_reals_are_rounded_to_the_safe_side(wanted: float, tolerance: float) -> None:
+def test_real_searches_round_to_the_safe_side(wanted: float, tolerance: float) -> None:
     least = least_real(lambda number: number >= wanted, 0.0, 2.0, tolerance)
     assert wanted <= least <= wanted * (1 + 2 * tolerance)
     largest = largest_real(lambda number: number <= wanted, 0.0, 2.0, tolerance)

@@ -162,7 +162,7 @@ def test_changes_without_a_boost_are_tracked() -> None:
     np.testing.assert_array_equal(steps(DYADIC, absent, present)[:, 0], [-128, 0, 128, -128 - 256])
 
 
-def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
+def test_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
     devices, rng = ShuffledValueStream(DYADIC), seeded_generator(1)
     devices.enroll(1, rng)
     devices.report(1, np.zeros(1, np.int8), None, rng)

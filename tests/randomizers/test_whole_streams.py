@@ -54,7 +54,7 @@ def test_number_of_present_devices_is_a_lower_bound() -> None:
         assert there_throughout(enrolled, windows) <= ground_truth
 
 
-def test_always_present_users_are_counted() -> None:
+def test_devices_present_in_every_window_are_counted() -> None:
     enrolled = {b"a": 10, b"b": 5, b"late": 3}
     weeks = [{b"a": 10, b"b": 5}, {b"a": 9, b"b": 5, b"late": 3}]
     assert there_throughout(enrolled, weeks) == 14

@@ -306,7 +306,7 @@ def test_account_is_exact_under_arbitrary_actions() -> None:
     )
 
 
-def test_received_messages_have_the_known_format(phone: Phone) -> None:
+def test_sent_content_has_the_format_of_the_job(phone: Phone) -> None:
     device = phone.joined()
     device.report(True)
     (body,) = phone.collector.taken.values()

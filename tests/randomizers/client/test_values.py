@@ -37,7 +37,7 @@ def test_buckets_match_those_of_jobs(low: float, width: float, n: int, shares: l
     assert [values.number(number) for number in inside] == parsed.tolist()
 
 
-def test_readable_values_are_converted() -> None:
+def test_labels_and_numbers_are_converted() -> None:
     assert [YES.number(value) for value in (True, False, 1, 0)] == [1, 0, 1, 0]
     assert [LABELS.number(value) for value in ("walk", "car", 2, None, 0)] == [1, 3, 2, 0, 0]
     assert SETS.number(["e", 1]) == [1, 5]
