@@ -106,9 +106,9 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
         return (
             *alone,
             f"{captured} t of the {law.reports} messages of a bit that every report of a device "
-            f"sets with the probability of Bin({law.reports}, 1/{instances}); they are then worth "
-            f"the epsilon of a bit above{at_one}, including absent messages; neighbors differ in "
-            f"up to {law.differing_bits} bits",
+            f"sets, where t is distributed as Bin({law.reports}, 1/{instances}); the epsilon of a "
+            f"bit above covers these and the absent messages{at_one}; neighbors differ in up to "
+            f"{law.differing_bits} bits",
         )
     if law.reports == 1:
         return alone

@@ -97,8 +97,8 @@ def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
     if law.neighbors == "replacement":
         return ()
     return (
-        "the published noise hides whether a user has an item, not which one it is: calibration: "
-        "replacement has twice the noise",
+        "the published noise hides whether a user has an item, not which item; 'calibration: "
+        "replacement' hides that, too, with twice the noise",
     )
 
 
@@ -106,8 +106,8 @@ def _of_sampled_rows(law: MeasurementsLaw, requested: MeasurementsParameters) ->
     if law.odds is None:
         return ()
     return (
-        "one row of each user by randomized response: hadamard_values has the same rows, follows "
-        "items over time, and its error at one epoch is up to 1.3 times as large",
+        "each user reports one row by randomized response: hadamard_values has the same rows, "
+        "tracks items over time, and its error at one epoch is up to 1.3 times as large",
     )
 
 

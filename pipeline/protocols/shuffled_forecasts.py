@@ -161,7 +161,7 @@ def _boost_notes(
         "epochs later"
     )
     return (
-        f"only the first {law.max_changes} changes of a user are boosted, and none on a suppressed "
+        f"only the first {law.max_changes} changes of a user are boosted, and none at a suppressed "
         f"epoch or after an epoch at which the user was absent: {kept}, which biases the "
         "estimates and is not in the predicted errors",
     )

@@ -40,7 +40,7 @@ _NEAR = 1e-9
 
 
 def attack_device_accounts(randomness: np.random.Generator) -> dict[str, str]:
-    """Return why an account is wrong, or an empty text, by account of a device."""
+    """Return, for each account of a device, why it is wrong, or an empty text."""
     accounts = (
         ("symbols: budget and sum match what was sent", _symbols(randomness)),
         ("summed messages: budget and noise match", _sums(randomness)),
@@ -187,7 +187,7 @@ def _messages(randomness: np.random.Generator) -> Iterator[str]:
 
 
 def _steps(randomness: np.random.Generator) -> Iterator[str]:
-    """Check that a device queried at every epoch only answers at the epochs charged."""
+    """Check that a device queried at every epoch contributes to at most the steps charged."""
     requested = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
     law = calibrate_sgd(requested, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))

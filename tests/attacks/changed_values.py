@@ -13,7 +13,7 @@ def other_values(
 ) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     """Return values of two neighbors, shape (epochs, devices) or more.
 
-    The devices of `changed` have other values at every epoch.
+    The values of the devices in `changed` differ at every epoch.
     """
     size = len(case.values)
     indices = (np.arange(epochs)[:, None] * 7 + np.arange(devices) * 3) % size

@@ -1,4 +1,4 @@
-"""Partial views of ciphertexts of reports and shares of tables, and what they reveal.
+"""Views of single parties on encrypted reports and shares of tables, and what they reveal.
 
 The attacker is one of the parties, and decrypts what is encrypted to it. It is the next shuffler or
 the aggregator, which must not learn the sender of a report; one of two parties, to which its shares

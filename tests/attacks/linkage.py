@@ -38,7 +38,7 @@ def attack_linkage(
     """Exchange the values of two users, and search released windows for their order and ids.
 
     Args:
-        trials: Half the number of judged windows; as many are drawn per arrangement before.
+        trials: Half the number of judged windows; before, as many are drawn per arrangement.
         false_alarm: Maximum probability that a correct stage fails.
 
     Returns:

@@ -41,7 +41,7 @@ def attack_generators() -> Iterator[str]:
 
 
 def attack_randomness(case: Case) -> Iterator[str]:
-    """Check one protocol's draws: once, even if its producer is killed, and secret."""
+    """Check that draws are secret, and happen once even if the producer is killed."""
     promises = {
         "an epoch drawn before a crash is sent unchanged": _crash,
         "restored devices continue with their draws": _restart,
@@ -157,7 +157,7 @@ def _restart(case: Case) -> str:
 
 
 def _drawn_once(case: Case) -> str:
-    """Return differences between devices that have seen nothing. Their state must stay as drawn."""
+    """Return which state drawn at enrollment changes later; state that never differs is exempt."""
     devices, others = (case.protocol.randomizer(case.law) for _ in range(2))
     for each in (devices, others):
         each.enroll(_MANY, cryptographic_generator())

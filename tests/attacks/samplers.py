@@ -33,7 +33,7 @@ _LEAST = 1e-3
 
 
 def sampled_draws(randomness: Coins, false_alarm: float) -> dict[str, str]:
-    """Return an outcome that is too unlikely, or an empty text, by sampler."""
+    """Return, for each sampler, an outcome that is too unlikely, or an empty text."""
     return {
         what: compare(*sample(randomness), false_alarm / len(SAMPLED))
         for what, sample in SAMPLED.items()
@@ -102,7 +102,7 @@ def _signs(randomness: Coins) -> tuple[Drawn, Shares]:
 
 
 def _words(randomness: Coins) -> tuple[Drawn, Shares]:
-    """Sample messages of an item: any of its words, and no other."""
+    """Sample messages of an item, which are uniformly distributed among its possible messages."""
     requested = ShuffledCountsParameters(
         4.0, 0.1, dummies="shuffle", domain=tuple("abcdefgh"), buckets=3
     )

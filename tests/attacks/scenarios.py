@@ -38,7 +38,7 @@ PATIENT = (0.0, GRACE + 1, 2 * GRACE + 2)
 """Times of ticks, in seconds, after which a worker has finalized all windows."""
 
 Held = Counter[tuple[int, ...]]
-"""Multiplicity of each word."""
+"""Number of occurrences of each message."""
 
 
 def scenario_job(

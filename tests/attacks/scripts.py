@@ -33,7 +33,7 @@ _DEVIATIONS = (1, 7, 1_000, 1 << 30)
 
 
 def scripted_draws() -> dict[str, str]:
-    """Return which draw is wrong, or an empty text, by sampler."""
+    """Return, for each sampler, which draw is wrong, or an empty text."""
     tables = (
         poisson_table(2.5),
         binomial_table(9, 0.2),
@@ -136,7 +136,7 @@ _PI = Decimal("3.141592653589793238462643383279502884197169399375105820974944592
 
 
 def _bytes() -> Iterator[str]:
-    """Check all bytes and all pairs of bytes, with redraws mapped to the largest number."""
+    """Check draws from all bytes and from all pairs of bytes, without redraws."""
     for width, sizes in ((1, range(1, 257)), (2, (257, 300, 1_000, 40_000, 65_536))):
         every = np.arange(1 << 8 * width).astype(f"<u{width}").tobytes()
         for size in sizes:

@@ -40,7 +40,7 @@ PRODUCERS = {"gateway": 9, "house": 2, "phone": 1}
 """Number of devices of each producer."""
 ON_DISK = "gateway"
 """Producer whose state is written to files."""
-# One of many behind a gateway, and one alone.
+# Changed are a device behind the gateway, and the only device of the phone.
 _CHANGED = np.array([8, 11])
 
 Seen = dict[str, object]

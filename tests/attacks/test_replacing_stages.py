@@ -37,7 +37,7 @@ STAGES = ((2,), (3,))
 
 
 class _Replacing:
-    """Replace the reports of all producers with more than one device, when it is `on`."""
+    """Patch that replaces the reports of all producers with more than one device."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> None:
         complete, write = Window._complete, ShuffleStage._write

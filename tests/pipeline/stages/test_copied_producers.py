@@ -22,7 +22,7 @@ from tests.support import cells
 from tests.support.new_jobs import new_job
 from tests.support.world import World
 
-# More than one batch.
+# So many devices need more than one batch.
 CELLS = 40_000
 
 

@@ -1,4 +1,4 @@
-"""Test exactly-once delivery through all stages, which are killed after every action."""
+"""Test exactly-once delivery through all stages, even if they are killed after any action."""
 
 from __future__ import annotations
 

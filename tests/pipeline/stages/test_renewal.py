@@ -75,7 +75,7 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
     return rows
 
 
-# The whole path.
+# All stages.
 
 
 SHORT = 2
@@ -274,7 +274,7 @@ def test_interrupted_renewal_is_rolled_back(
 
 
 def test_skipped_first_epochs_of_a_horizon_count_as_absence() -> None:
-    """Changes that others reported in time are not reported again; newcomers had value 0."""
+    """Devices do not report changes across a skipped epoch; new devices had value 0 before."""
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"old {number}" for number in range(200)])
