@@ -62,7 +62,7 @@ def test_least_integer_is_exact_with_and_without_a_bound(low: int, above: int, s
 
 
 def test_least_integer_is_rejected_when_nothing_suffices() -> None:
-    with pytest.raises(ValueError, match="numbers up to"):
+    with pytest.raises(ValueError, match="no number up to"):
         least_integer(lambda number: False, 0)
 
 
