@@ -284,7 +284,7 @@ class Job(Wording):
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
         if self.shuffle.instances > 1 and self.protocol_entry.shuffling is not None:
-            # `calibrate` has reserved this much for divisions that do not fit.
+            # `calibrate` has reserved this much for divisions of messages that are redrawn.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
         if self.shuffle.instances > 1:

@@ -84,7 +84,7 @@ class Shuffle(Section):
         )
 
     def spared(self, parameters: Any, epochs: int) -> Any:
-        """Return parameters with delta reduced by the cost of divisions that do not fit.
+        """Return parameters with delta reduced by the cost of redrawing divisions of messages.
 
         The cost is the probability of a redraw, for every producer at every epoch of a horizon,
         times 1 + exp(epsilon), because both compared output distributions change. One unit in the
