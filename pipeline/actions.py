@@ -155,7 +155,7 @@ def end_offset(role: Role, partition: int) -> Steps[int]:
 def scan(
     role: Role, partition: int, start: int, stop: int, visit: Callable[[LogRecord], object]
 ) -> Steps[None]:
-    """Call `visit` with every record in [start, stop), and read a slice at a time."""
+    """Call `visit` with every record in [start, stop), reading a slice at a time."""
     cursor = LogCursor(role, start, visit, partition)
     cursor.end = stop
     yield from cursor.read()

@@ -118,7 +118,7 @@ class MessageCheck:
         return None
 
     def message_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
-        """Describe the first invalid message in values (reports, width), or return None."""
+        """Describe an invalid message in `values`, shape (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
             return (

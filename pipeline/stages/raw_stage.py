@@ -164,7 +164,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return MessageMultiset(self._form, self._open_spill_file)
 
     def _bound_memory(self) -> None:
-        """Drop messages of the windows furthest ahead; the topic still has these messages."""
+        """Drop the messages of the latest open windows; the topic still has them."""
         buffered = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,

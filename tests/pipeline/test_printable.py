@@ -28,7 +28,7 @@ ALLOWED = re.compile(r"[\n]|[^\x00-\x1f\x7f-\x9f\u202a-\u202e]")
 def expect_harmless(said: Result) -> None:
     for text in (said.output, said.errors):
         assert "".join(ALLOWED.findall(text)) == text, repr(text)
-    assert "evil" in said.output + said.errors, "it is shown"
+    assert "evil" in said.output + said.errors, "the hostile text must be shown"
 
 
 def test_names_in_the_jobs_topic_are_escaped(dpstream: Commands, cluster: MemoryCluster) -> None:

@@ -29,7 +29,7 @@ from tests.pipeline.stages.test_restarts import ReadingDriver, publish
 from tests.support.histories import NOW, fill, history_job, history_values
 
 EPOCHS, HORIZON, INTERVAL, WRITTEN = 120, 256, 8, 100
-"""Epochs published with checkpoints, before the remaining ones follow."""
+"""Numbers of epochs; the first `WRITTEN` are published, with checkpoints, before a restart."""
 
 
 _PUBLISHED: dict[int, tuple[list[LogRecord], list[LogRecord]]] = {}
@@ -136,24 +136,24 @@ def _longest(state: dict[str, Any]) -> dict[str, Any]:
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a value": in_state(
+    "wrong value": in_state(
         lambda state: _longest(state).update(value=[_longest(state)["value"][0] + 1])
     ),
-    "a variance": in_state(lambda state: _longest(state).update(variance=1.0)),
-    "the population": in_state(lambda state: state["participation"][-1].__setitem__(2, 7)),
-    "an interval is missing": in_state(lambda state: state["counts"]["pieces"].pop()),
-    "an epoch that is not over": in_state(lambda state: state["participation"].append([200, 1, 1])),
-    "nothing": changed(state={}),
-    "a list as counts": in_state(lambda state: state.update(counts=[])),
-    "another digest": changed(manifest_digest="00" * 32),
-    "a later manifest": lambda body: {**body, "manifest_offset": body["manifest_offset"] + 1},
-    "manifests before it": changed(whole_manifests=[10**9]),
-    "an offset below 0": changed(partials_offset=-1),
-    "an epoch that is not published": changed(epoch=WRITTEN + 5),
-    "no epoch of the job": changed(epoch=10**6),
+    "wrong variance": in_state(lambda state: _longest(state).update(variance=1.0)),
+    "wrong population": in_state(lambda state: state["participation"][-1].__setitem__(2, 7)),
+    "missing interval": in_state(lambda state: state["counts"]["pieces"].pop()),
+    "future epoch": in_state(lambda state: state["participation"].append([200, 1, 1])),
+    "empty state": changed(state={}),
+    "counts are a list": in_state(lambda state: state.update(counts=[])),
+    "wrong digest": changed(manifest_digest="00" * 32),
+    "later manifest": lambda body: {**body, "manifest_offset": body["manifest_offset"] + 1},
+    "wrong earlier manifests": changed(whole_manifests=[10**9]),
+    "negative offset": changed(partials_offset=-1),
+    "unpublished epoch": changed(epoch=WRITTEN + 5),
+    "epoch outside the job": changed(epoch=10**6),
     "another deployment": changed(deployment="ab" * 16),
     "another fingerprint": changed(fingerprint="ab" * 16),
-    "no object": lambda body: [body],
+    "not an object": lambda body: [body],
 }
 
 
@@ -177,7 +177,7 @@ def test_publisher_ignores_invalid_checkpoints(
 
     log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
-    assert driver.records[Role.PARTIALS] >= EPOCHS, "the wrong checkpoint was used"
+    assert driver.records[Role.PARTIALS] >= EPOCHS, "the invalid checkpoint was used"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])

@@ -196,7 +196,7 @@ def test_parallel_shuffler_stays_awake_until_its_manifest_is_written(
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
     stage = world.stage("instance-2")
     other = MemoryWorker(stage, world.log, reader="other")
-    assert stage.idle_seconds() is None, "it knows only its own partitions"
+    assert stage.idle_seconds() is None, "a stage without partitions is not idle"
     other.run(other.assign(0))
     assert stage.idle_seconds() == math.inf
     # Epoch 1 is in the other partition.

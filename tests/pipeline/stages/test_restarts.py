@@ -93,7 +93,7 @@ def test_publisher_writes_missing_epochs_after_reading_few_records(
     assert log.values(Role.ESTIMATES) == log_of(written).values(Role.ESTIMATES)
     assert log.values(Role.RESULTS) == log_of(written).values(Role.RESULTS)
     assert driver.records[Role.MANIFESTS] == EPOCHS
-    assert log.committed[Role.PARTIALS, 0] == log.end(Role.PARTIALS, 0), "left behind"
+    assert log.committed[Role.PARTIALS, 0] == log.end(Role.PARTIALS, 0), "committed offset lags"
     if documents > 160:
         assert driver.records[Role.ESTIMATES] < EPOCHS / 3
         assert driver.records[Role.RESULTS] < EPOCHS / 3
@@ -115,9 +115,9 @@ def altered(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
         case "of another deployment":
             other = replace(last, deployment=b"o" * 16, epoch=EPOCHS)
             estimates[-2:-2] = [replace(estimates[-2], value=other.to_bytes())]
-        case "torn":
+        case "truncated":
             estimates[-5] = replace(estimates[-5], value=estimates[-5].value[:-7])
-        case "nothing of ours near the end":
+        case "only other deployments near the end":
             other = replace(last, deployment=b"o" * 16)
             estimates[-1:] = [replace(estimates[-2], value=other.to_bytes())] * 200
             return rest + estimates
@@ -128,9 +128,9 @@ WRITTEN_BY_PUBLISHERS = (
     "repeated",
     "repeated long ago",
     "of another deployment",
-    "nothing of ours near the end",
+    "only other deployments near the end",
 )
-NOTICED_NEAR_THE_END = ("missing", "too early", "torn")
+NOTICED_NEAR_THE_END = ("missing", "too early", "truncated")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_copied_ciphertext_counts_once(
 def test_report_that_is_sent_many_times_counts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
-    """The same ciphertext in a batch, or inside several ciphertexts of an outer layer."""
+    """A batch repeats a ciphertext, or several outer ciphertexts contain the same inner one."""
 
     def seal_twice(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         innermost = seal_rows(rows, locks[:1])

@@ -122,9 +122,9 @@ def test_stages_recover_when_killed_after_any_action(
             for partition in range(2):
                 place = role, partition
                 committed = world.log.committed_by[reader][place]
-                assert committed == world.log.end(*place), "left behind"
+                assert committed == world.log.end(*place), "committed offset lags"
         for role in (SUMS[0], Role.PARTIALS):
-            assert world.log.committed[role, 0] == world.log.end(role, 0), "left behind"
+            assert world.log.committed[role, 0] == world.log.end(role, 0), "committed offset lags"
 
 
 @pytest.mark.usefixtures("few_cells")
@@ -291,7 +291,7 @@ def broken(*parties: int) -> Rows:
         (broken(0, 1), "opened shares are from 6 to 12 devices, but the window has 12"),
         (lambda rows: rows[:1], "opened shares are from 6 to 12 devices, but the window has 12"),
     ],
-    ids=["no seed", "no difference", "neither", "missing chunk"],
+    ids=["corrupt seed", "corrupt difference", "both corrupt", "missing chunk"],
 )
 def test_only_windows_with_mismatched_shares_are_corrupt(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
@@ -322,7 +322,7 @@ def test_only_windows_with_mismatched_shares_are_corrupt(
 def test_sum_that_might_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check uses the maximum number of identical reports, because the sum has wrapped."""
+    """The check uses the maximum number of identical reports, as sums do not show overflows."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(new_world(deployed(), folder / "too many"))
     reason = (

@@ -24,7 +24,7 @@ MINIMUM = 10
 GRACE = 60.0
 PARTITIONS = 2
 PARTITION = 1
-"""Offsets of epochs 1 and 3."""
+"""Partition of epochs 1 and 3."""
 
 
 def deployed() -> DeployedJob:

@@ -93,7 +93,7 @@ def check_noise(world: World) -> int:
             counts = counts_of(list(chunks.values()))
             if len(chunks) == total:
                 np.testing.assert_array_equal(counts, expected)
-            assert (counts <= expected).all(), "leftovers of a write belong to other noise"
+            assert (counts <= expected).all(), "an incomplete write has other noise"
             if world.job.shuffle.order == "sorted":
                 same = [other for other in attempts if other[0] == total]
                 assert len(same) == len(attempts)

@@ -37,7 +37,7 @@ def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
     job = world_job("sums", "shuffled_counts", parameters, count=2, renew=renew, **shuffle)
     law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
-    assert law.boost == 0, "so words follow from values, and the test knows the sums"
+    assert law.boost == 0, "messages must follow from values"
     return job.model_copy(update={"noise_key": KEY.digest})
 
 

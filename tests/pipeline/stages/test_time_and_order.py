@@ -106,7 +106,7 @@ def test_producer_ahead_of_time_does_not_close_windows_of_others(folder: Path) -
     for epoch in (6, 7, 8, 9):
         close(world, epoch, "south", "east", "west")
     settle(world)
-    assert sorted(world.manifests()) == [1, 2, 3, 4, 5], "the north is still waited for"
+    assert sorted(world.manifests()) == [1, 2, 3, 4, 5], "windows must still wait for the north"
     settle(world, 300)
     decided = world.manifests()
     assert sorted(decided) == [*range(1, 10)]
