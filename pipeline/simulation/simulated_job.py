@@ -55,7 +55,7 @@ class Simulation:
             yield record, columns(record, self._horizon(record.epoch))
 
     def smoothed_copy(self) -> Simulation:
-        """Return a copy with smoothed instead of published estimates; itself without them."""
+        """Return a copy with smoothed estimates, or this object if nothing was smoothed."""
         if not self.smoothed:
             return self
         found = (smoothed_records(self.records, each) for each in self.smoothed.values())

@@ -163,7 +163,7 @@ class ChunkStage(Generic[Content]):
         return None
 
     def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
-        """Return whether a window has been incomplete long enough for an older partial to exist."""
+        """Return whether a window has been incomplete so long that an older partial might exist."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 

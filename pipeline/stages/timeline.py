@@ -5,7 +5,7 @@ A single producer cannot end an epoch that other producers have not sent yet:
 * With a calendar, the time of an epoch has come when it has ended by the broker's clock.
 * Without a calendar, or while the broker's clock is unknown, a majority decides. The time has come
   when more than half of the producers expected for the epoch have punctuated it or a later epoch.
-  Up to ``shuffle.producers``, producers that have not registered yet are expected, too.
+  Producers that have not registered yet are expected, too, up to ``shuffle.producers`` in all.
 
 A worker knows the punctuations in its own partitions, including late ones, and the producers listed
 in any manifest.

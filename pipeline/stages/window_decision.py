@@ -74,7 +74,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         )
 
     def event(self, window: WindowT, position: int, now: float) -> Event | None:
-        """Return the event with which an open window must continue, or None.
+        """Return the event that an open window must react to now, or None.
 
         `position` is the offset up to which its partition was read. `now` is in seconds, by the
         same clock as the window's times.

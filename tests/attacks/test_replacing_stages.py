@@ -196,7 +196,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     assert "passes on every report" not in stage.assumes
 
 
-def test_trust_description_excludes_replaced_reports_without_added_devices() -> None:
+def test_trust_without_added_devices_excludes_replaced_reports() -> None:
     """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None

@@ -22,7 +22,7 @@ SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0"
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_observations_of_neighbors_are_the_same(case: Case) -> None:
+def test_neighbors_have_the_same_observations(case: Case) -> None:
     assert compare_neighbors(case, seed=3) == ""
 
 
@@ -34,7 +34,7 @@ def test_observations_of_neighbors_are_the_same(case: Case) -> None:
     ],
     ids=str,
 )
-def test_observations_of_neighbors_are_the_same_in_suppressed_windows(case: Case) -> None:
+def test_neighbors_have_the_same_observations_when_suppressed(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 

@@ -102,7 +102,7 @@ def test_device_counts_once_when_its_report_repeats(
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
-def test_devices_count_once_when_the_stage_is_killed_after_any_action(
+def test_devices_count_once_when_the_stage_is_killed(
     keep: bool, stride: int, undisturbed: dict[int, bytes]
 ) -> None:
     accidents = Accidents()
@@ -183,7 +183,7 @@ def test_first_report_of_a_tag_counts() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
-def test_identical_repeated_reports_do_not_count_as_contradicting() -> None:
+def test_identical_repeated_reports_are_not_contradicting() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):
@@ -266,7 +266,7 @@ def test_window_waits_for_a_new_collector() -> None:
     assert 1 not in world.manifests()
 
 
-def test_watermark_before_the_epoch_ends_does_not_close_its_window() -> None:
+def test_watermark_before_the_epoch_ends_is_ignored() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 50)
     world.beat(1)

@@ -190,7 +190,7 @@ def test_skipped_epoch_keeps_its_stage_awake(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_parallel_shuffler_stays_awake_until_its_manifest_is_written(
+def test_parallel_shuffler_is_awake_until_it_writes_its_manifest(
     folder: Path,
 ) -> None:
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))

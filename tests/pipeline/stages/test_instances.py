@@ -93,7 +93,7 @@ def test_stages_recover_when_killed_after_any_action(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.slow),
     ],
 )
-def test_late_producer_is_excluded_from_all_partial_windows_when_killed(
+def test_late_producer_is_excluded_from_all_partial_windows(
     folder: Path, keep: bool, stride: int
 ) -> None:
     """A shuffler might have all records of a late producer before it reads the decision."""
@@ -173,7 +173,7 @@ def test_producer_sends_to_the_first_shuffler_last(
 
 
 @pytest.mark.verify
-def test_two_owners_of_a_partial_window_agree_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_partial_window_always_agree(folder: Path) -> None:
     pause = interleavings = 0
     while True:
         pause += 1
@@ -280,7 +280,7 @@ def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     world.shut()
 
 
-def test_parallel_shuffler_accepts_all_epochs_that_the_first_accepts(
+def test_parallel_shuffler_accepts_epochs_accepted_by_the_first(
     folder: Path,
 ) -> None:
     """The first shuffler can be ahead of others by the maximum number of epochs."""

@@ -124,9 +124,7 @@ def run(world: World) -> World:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_stages_recover_across_horizons_when_killed_after_any_action(
-    folder: Path, keep: bool, stride: int
-) -> None:
+def test_stages_recover_across_horizons_when_killed(folder: Path, keep: bool, stride: int) -> None:
     world_job = deployed(SHORT, epochs=OVER)
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
@@ -460,7 +458,7 @@ def test_single_zero_before_absence_does_not_deregister_a_user() -> None:
 # Jobs.
 
 
-def test_recurring_job_has_a_last_epoch_only_if_horizons_are_limited() -> None:
+def test_recurring_job_has_a_last_epoch_if_horizons_are_limited() -> None:
     endless = deployed(170)
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted

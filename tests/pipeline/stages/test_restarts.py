@@ -79,7 +79,7 @@ def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
 
 
 @pytest.mark.parametrize(("estimates", "documents"), [(179, 170), (180, 180), (40, 3), (0, 0)])
-def test_publisher_writes_missing_epochs_after_reading_few_records(
+def test_publisher_writes_missing_epochs_and_reads_few_records(
     history: tuple[DeployedJob, list[Append]],
     estimates: int,
     documents: int,

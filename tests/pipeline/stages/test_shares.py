@@ -153,7 +153,7 @@ def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage:
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_aggregator_does_not_commit_before_both_parties_have_written(folder: Path) -> None:
+def test_aggregator_commits_only_after_both_parties_have_written(folder: Path) -> None:
     world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
@@ -413,7 +413,7 @@ def test_copied_or_recombined_shares_count_once(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_additional_undecryptable_ciphertext_does_not_corrupt_a_window(
+def test_extra_undecryptable_ciphertext_does_not_corrupt_windows(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()

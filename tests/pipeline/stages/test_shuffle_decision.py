@@ -162,7 +162,7 @@ def test_missing_producer_counts_with_its_latest_population() -> None:
     assert manifest.contributors == 6, "missing devices do not count"
 
 
-def test_earlier_epoch_finalized_later_does_not_change_populations() -> None:
+def test_earlier_epoch_finalized_later_keeps_populations() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):

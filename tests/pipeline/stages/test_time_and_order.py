@@ -149,7 +149,7 @@ def test_retiring_missing_producers_makes_a_window_due(folder: Path) -> None:
     world.shut()
 
 
-def test_window_below_the_minimum_is_suppressed_when_others_retire(folder: Path) -> None:
+def test_window_below_minimum_is_suppressed_when_others_retire(folder: Path) -> None:
     """A writer to the producers topic can deregister others, drain them, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)

@@ -41,7 +41,7 @@ def messages_of(window: Window) -> list[int]:
     return repeated
 
 
-def test_punctuation_of_another_drawing_does_not_complete_a_drawing() -> None:
+def test_drawing_is_completed_only_by_its_own_punctuation() -> None:
     one = window()
     assert one.add(punctuation(OTHER, 1, 4))
     assert one.add(batch(ONE, 0, 7))
