@@ -1,7 +1,7 @@
 """Compare two jobs by epoch: equality of their integers, and differences of their estimates.
 
-Equal reports give equal integers, whatever the estimator. If the integers of two jobs are equal and
-their estimates are not, the estimators differ.
+Identical reports give identical integers, whatever the estimator. If the integers of two jobs are
+the same and their estimates are not, the estimators differ.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class IncomparableError(DpstreamError):
-    """Two jobs have different protocols or domains; the message names the difference."""
+    """Two jobs have different protocols or domains; the message states the difference."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of the results of two jobs at an epoch.
+    """Difference between the results of two jobs at an epoch.
 
     Attributes:
         only: 0 or 1 if only the first or second job has the epoch, else None.
-        integers: Names among window_status, contributors, population and counts that differ.
+        integers: Names of differing fields: window_status, contributors, population, counts.
         estimates: True if anything in the published estimates differs.
-        deviations: Largest difference of two estimates of the same item, in standard errors, the
-            smaller one if they differ; None if there is no such pair.
+        deviations: Largest difference between two estimates of the same item, in standard errors
+            (the smaller of the two if they differ); None if no item has estimates in both jobs.
         item: Item with that difference, from 1; None without one, and in jobs that count a single
             value.
-        unmatched: Number of items with an estimate in one job only.
+        unmatched: Number of items with an estimate in only one job.
     """
 
     epoch: int
@@ -62,17 +62,17 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
     problem = f"jobs {one.name} and {other.name} cannot be compared"
     if one.protocol != other.protocol:
         raise IncomparableError(
-            f"{problem}: their protocols are {one.protocol} and {other.protocol}; give two "
+            f"{problem}: their protocols are {one.protocol} and {other.protocol}; choose two "
             "jobs with the same protocol"
         )
     if one.domain.identity != other.domain.identity:
         raise IncomparableError(
-            f"{problem}: they count different values; give two jobs with the same domain"
+            f"{problem}: they count different values; choose two jobs with the same domain"
         )
 
 
 def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Iterator[Difference]:
-    """Compare two jobs in the order of epochs, streaming both; epochs of each must increase."""
+    """Compare two jobs epoch by epoch, streaming both; the epochs of each job must increase."""
     left, right = iter(one), iter(other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:
@@ -89,7 +89,7 @@ def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Ite
 
 
 def compare(one: EpochResult, other: EpochResult) -> Difference:
-    """Return the difference of two results of the same epoch.
+    """Return the difference between two results of the same epoch.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> from dpstream.topics.manifests import WindowStatus
@@ -150,7 +150,7 @@ def write_differences(names: Sequence[str], pairs: Sequence[Difference], path: P
 
 
 def draw_differences(names: Sequence[str], pairs: Sequence[Difference]) -> Figure:
-    """Draw the largest difference of estimates at every epoch, in standard errors.
+    """Plot the largest difference between estimates at every epoch, in standard errors.
 
     Epochs that only one job has, or whose integers differ, are marked at the bottom of the plot.
     """

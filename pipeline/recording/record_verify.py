@@ -37,8 +37,8 @@ class Verification:
     """Result of a check; the recording is intact if `problems` is empty.
 
     Attributes:
-        index: Of the recording; None if unreadable.
-        reports: Number in the windows; for a job whose reports are in shares, chunks of tables.
+        index: Index of the recording; None if unreadable.
+        reports: Number of reports in the windows; for a job with shares, of chunks of tables.
         deep: True if windows were compared with partials.
     """
 
@@ -77,7 +77,7 @@ def verify(
     """Check a recording; `tell` is called with each file or epoch being checked.
 
     With `deep`, every window is aggregated again and compared with its partial. If reports are
-    sealed, this needs the `keys` of the aggregator, and raises `WrongKeyError` without them.
+    sealed, this requires the `keys` of the aggregator, and raises `WrongKeyError` without them.
     """
     verification = Verification(deep=deep)
     try:
@@ -106,7 +106,7 @@ def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
     listed = {file.path for file in index.files}
     for file in sorted(path.glob("*.parquet")):
         if file.name not in listed:
-            yield f"{file.name} is not listed and is ignored: an interrupted recorder left it"
+            yield f"{file.name} is not in the index: an interrupted recorder left it"
 
 
 def _contradictions(
@@ -145,7 +145,7 @@ def _epochs(recording: Recording) -> Iterator[str]:
 
 
 def _file_bounds(recording: Recording) -> Iterator[str]:
-    """Check that files of a kind cover disjoint epochs, by which readers look them up."""
+    """Check that files of a kind cover disjoint epochs, as lookups by epoch assume."""
     for kind in RecordKind:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):
@@ -160,7 +160,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             yield "the numbers of estimates and manifests differ"
             return
         published = published_estimate(row, job.deployment)
-        # A released window may turn out to be corrupt during aggregation.
+        # A released window can turn out to be corrupt during aggregation.
         window_status = (
             WindowStatus.RELEASED
             if published.window_status is WindowStatus.CORRUPT

@@ -41,7 +41,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch, with the reasons why its window is missing.
+    """A newly recorded epoch, with the reasons why its window is missing, if it is.
 
     `reports` is the number in its window, or of chunks of tables in shares; None without a window.
     """
@@ -56,9 +56,9 @@ def open_recording(
 ) -> RecordingIndex:
     """Return the index of a folder's recording of this deployment, or a new one.
 
-    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None: the first
-    available, or as the recording has it. Raises `RecordingError` if the folder holds something
-    else, or a recording with other options.
+    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None for the first
+    available epoch, or that of the recording. Raises `RecordingError` if the folder has other
+    content, or a recording with other options.
     """
     path = folder.path
     if INDEX_FILE not in folder.sizes():
@@ -78,12 +78,12 @@ def open_recording(
     if index.job != job.name or index.deployment != job.deployment:
         raise RecordingError(
             f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}; "
-            f"expected {job.name}, deployment {job.deployment.hex()[:8]}. Give another folder"
+            f"expected {job.name}, deployment {job.deployment.hex()[:8]}. Choose another folder"
         )
     if from_epoch is not None and from_epoch != index.from_epoch:
         raise RecordingError(
             f"{path} was started with --from-epoch {index.from_epoch}: continue without the "
-            "option, or give another folder"
+            "option, or choose another folder"
         )
     return index
 
@@ -134,10 +134,10 @@ class Recorder:
 
         Raises:
             RecordingError: If the disk is full. Committed data stays and can be continued.
-            ClusterError: If a topic is gone.
-            KafkaError: If the broker does not answer; nothing is lost, try another round.
+            ClusterError: If a topic no longer exists.
+            KafkaError: If the broker does not answer; no data is lost; try another round.
         """
-        # In this order: windows were written before the results computed from them.
+        # In this order: windows are written before the results computed from them.
         self._run(self._epochs.find_end())
         self._run(self._windows.find_end())
         while (epoch := self._run(self._next())) is not None:
@@ -154,7 +154,7 @@ class Recorder:
             self._commit_in_time()
 
     def stop(self) -> None:
-        """Commit everything added; after a write error, discard what was not committed.
+        """Commit all additions; after a write error, discard uncommitted additions.
 
         Raises `RecordingError` if the disk is full. Committed data stays and can be continued.
         """
@@ -168,8 +168,8 @@ class Recorder:
     def _next(self) -> Steps[RecordedEpoch | None]:
         """Return the next published epoch, or None before it is published.
 
-        A released window of None was deleted: it was complete when it was aggregated. If reading is
-        interrupted, the epoch is returned again.
+        If a released window was deleted, it is None: it was complete when it was aggregated. If
+        reading is interrupted, the epoch is returned again.
         """
         if self._next_epoch is None:
             self._next_epoch = yield from self._epochs.next()
@@ -226,14 +226,14 @@ class Recorder:
 
 
 def _check_free(folder: RecordingFolder) -> None:
-    """Raise `RecordingError` unless a folder is empty except for remains of a killed recorder.
+    """Raise `RecordingError` unless a folder is empty, except for remains of a killed recorder.
 
-    These are its lock, and an index that was never renamed into place.
+    Remains are its lock, and an index that was never renamed into place.
     """
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:
         raise RecordingError(
-            f"{folder.path} contains {other[0]} and no recording: give a new or empty folder"
+            f"{folder.path} contains {other[0]} and no recording: choose a new or empty folder"
         )
 
 
@@ -249,7 +249,7 @@ class DeploymentCheck:
         self._next = clock() + _LOOK_SECONDS
 
     def ended(self) -> str | None:
-        """Return in words how the deployment has ended; None if it has not, or no check is due."""
+        """Describe how the deployment has ended; None if it has not, or no check is due."""
         if self._clock() < self._next:
             return None
         jobs, name = read_jobs(self._cluster), self._job.name

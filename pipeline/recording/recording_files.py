@@ -120,7 +120,7 @@ class TableFile:
         return self._sink.size + self._waiting
 
     def absorb(self, file: RecordingFile) -> None:
-        """Start with the content of another file; raise `RecordingError` if it was altered."""
+        """Start with the content of another file; raise `RecordingError` if that was altered."""
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise RecordingError(

@@ -1,6 +1,6 @@
 """The content of ``recording.json``: the recorded job, the files, and missing windows.
 
-The file has a canonical spelling and ends with a SHA-256 of its content: a file with any altered
+The file has a canonical encoding and ends with a SHA-256 of its content: a file with any altered
 bit is rejected. The checksums detect damage. They do not prevent replacement by another recording.
 """
 
@@ -23,7 +23,7 @@ _WORD_BYTES = (1, 2, 4, 8)
 
 
 class RecordingError(DpstreamError, ValueError):
-    """A recording cannot be read or continued; the message gives the reason."""
+    """A recording cannot be read or continued; the message states the reason."""
 
 
 class RecordKind(StrEnum):
@@ -39,7 +39,7 @@ class RecordKind(StrEnum):
 class RecordingFile:
     """A file of a recording, with its covered epochs, rows, size in bytes and hexadecimal SHA-256.
 
-    Files that the index does not list do not count.
+    Files that the index does not list are not part of the recording.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Position in the topic of released windows; below `offset` nothing is needed any more."""
+    """Position in the topic of released windows; records below `offset` are no longer needed."""
 
     partition: int
     offset: int
@@ -81,11 +81,11 @@ class RecordingIndex:
         software: Version of dpstream that started the recording.
         deployment, fingerprint: 16 bytes each.
         job_record: The deployed job's record in ``dpstream.jobs``, JSON text.
-        word_bytes, word_width: Bytes of a word, and words of a report.
+        word_bytes, word_width: Bytes per integer, and integers per report.
         from_epoch: First requested epoch.
-        first_epoch, last_epoch: Recorded epochs; None if empty.
-        files: In the order of epochs within a kind.
-        missing: In the order of epochs.
+        first_epoch, last_epoch: First and last recorded epoch; None if empty.
+        files: Files in the order of epochs within a kind.
+        missing: Missing windows in the order of epochs.
         places: Positions in the topic of released windows at which to resume.
     """
 
@@ -153,7 +153,7 @@ class RecordingIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordingIndex:
-        """Decode file content; raise `RecordingError` unless this software writes exactly that."""
+        """Decode file content; raise `RecordingError` unless it is canonical and intact."""
         try:
             body = json.loads(data)
             if body["version"] != VERSION:
@@ -187,7 +187,7 @@ class RecordingIndex:
 
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
-    """Add a gap; adjacent epochs missing for the same reason are merged."""
+    """Add a gap; merge adjacent epochs that are missing for the same reason."""
     gaps = [*missing]
     if gaps and (gaps[-1].why, gaps[-1].last_epoch + 1) == (gap.why, gap.first_epoch):
         gap = replace(gap, first_epoch=gaps.pop().first_epoch)
@@ -219,7 +219,7 @@ def _missing(body: dict[str, Any]) -> Missing:
 
 def _number(value: object, least: int = 0) -> int:
     if type(value) is not int or value < least:
-        raise TypeError(f"got {value!r:.40}; expected a number from {least}")
+        raise TypeError(f"got {value!r:.40}; expected an integer of at least {least}")
     return value
 
 

@@ -1,7 +1,7 @@
 """Convert rows of a recording to Parquet tables and back.
 
 * Every table has a column ``epoch``, which never decreases.
-* Reports are opaque: numbers if they are single words, else all bytes of a row (little-endian).
+* Reports are opaque: integers if their width is 1, otherwise all bytes of a row (little-endian).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class RecordedEstimate:
     Attributes:
         closed_at: Milliseconds since 1970.
         estimate: ``null`` without an estimate.
-        numbers: Value, low, high and standard error, if the estimate is a single one with these.
-        reason: Why the window is corrupt; None for others.
-        assumes_changes: As published; None if intervals make no such assumption.
+        numbers: Value, low, high and standard error of a single estimate; otherwise None each.
+        reason: Why the window is corrupt; None for other windows.
+        assumes_changes: Number of changes that intervals assume, as published; None if none.
     """
 
     epoch: int
@@ -58,7 +58,7 @@ class RecordedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MessageColumn:
-    """Representation of reports of `width` words of `dtype` in a table."""
+    """Representation of reports of `width` integers of `dtype` in a table."""
 
     dtype: np.dtype[Any]
     width: int
@@ -85,7 +85,7 @@ class MessageColumn:
 
 
 def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
-    """Return the Arrow schema of a kind; only columns such as ``value`` may have missing values."""
+    """Return the Arrow schema of a kind; only columns such as ``value`` can have missing values."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
@@ -117,7 +117,7 @@ def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
 def writer_options(kind: RecordKind, words: MessageColumn) -> dict[str, Any]:
     if kind is not RecordKind.WINDOWS:
         return dict(_OPTIONS)
-    # Differences of sorted words are small.
+    # Differences between sorted integers are small.
     delta = {"word": "DELTA_BINARY_PACKED"} if words.width == 1 and words.dtype.itemsize > 2 else {}
     dictionaries = ["epoch", "count", *([] if delta else ["word"] if words.width == 1 else [])]
     return {**_OPTIONS, "use_dictionary": dictionaries, "column_encoding": delta or None}
@@ -134,7 +134,7 @@ def distinct(words: Messages) -> tuple[MessageArray, NDArray[np.uint64]]:
 
 
 def table_of(kind: RecordKind, words: MessageColumn, rows: Sequence[Any]) -> Any:
-    """Return the table of rows: dataclasses of this module, or for windows (epoch, `Messages`)."""
+    """Return a table of rows: dataclasses of this module, or for windows (epoch, `Messages`)."""
     schema = schema_of(kind, words)
     if kind is RecordKind.WINDOWS:
         return _windows_table(schema, words, rows)
@@ -231,7 +231,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
 
 
 def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageArray, Any]]:
-    """Yield epoch, distinct words and counts of each window, or of its part in this table."""
+    """Yield epoch, distinct messages and counts of each window, or of its part in this table."""
     if not table.num_rows:
         return
     epochs, word, counts = (

@@ -1,8 +1,8 @@
 """Write a recording: finish files one after the other, then list them in the index.
 
-* A file counts once ``recording.json``, which is replaced atomically, lists it. After a stop at any
-  moment, all listed files are complete; the others are removed on resuming.
-* A small last file is merged with new data: a recording of a job for months has few files.
+* A file is part of the recording once ``recording.json``, which is replaced atomically, lists it.
+  After a stop at any moment, all listed files are complete; unlisted files are removed on resuming.
+* A small last file is merged with new data, so a recording of months has few files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordedEpoch:
 
     Attributes:
         window: Released reports in canonical order; None if not released, or deleted.
-        partial: None if not released.
+        partial: Aggregate of the window; None if not released.
     """
 
     manifest: Manifest
@@ -142,7 +142,7 @@ class RecordingWriter:
             places=tuple(places),
         )
         self._write_index(index)
-        # Committed: from here on, none of its files may be removed, even if the disk fails.
+        # Committed: the files must not be removed from here on, even if the disk fails.
         self.index = index
         self._open.clear()
         self._epochs.clear()
@@ -175,7 +175,7 @@ class RecordingWriter:
         last = listed[-1] if listed else None
         number = 1 + (0 if last is None else int(last.path.split("-")[1].split(".")[0]))
         file = TableFile(self._folder, f"{kind}-{number:06d}.parquet", kind, self._words)
-        # From now on `abandon` includes it.
+        # From now on `abandon` includes this file.
         self._open[kind] = file
         if last is not None and last.size <= _SMALL_BYTES:
             file.absorb(last)

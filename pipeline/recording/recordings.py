@@ -6,11 +6,11 @@ consecutive epochs. Any Parquet reader can read them:
 ================  ====================================================================
 file              rows
 ================  ====================================================================
-``manifests-*``   one for each epoch: status, producers, numbers of users, time; not the
-                  positions of its records, which would reveal their number
+``manifests-*``   one per epoch: status, producers, user counts, time; no offsets, which
+                  would reveal the number of records
 ``windows-*``     one for each distinct report of a released window, with its number
                   of occurrences (``count``), in canonical order; a report of several
-                  words is the bytes of all of them, little-endian
+                  integers is the bytes of all of them, little-endian
 ``partials-*``    one for each released epoch: the aggregate of its window
 ``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
 ================  ====================================================================
@@ -98,7 +98,7 @@ class Recording:
             data = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise RecordingError(
-                f"there is no recording in {path}. To make one: 'dpstream record'"
+                f"there is no recording in {path}. To create one: 'dpstream record'"
             ) from None
         try:
             return cls(path, RecordingIndex.from_bytes(data))
@@ -209,7 +209,7 @@ class Recording:
                 raise RecordingError(f"{self.path / file.path} cannot be read: {error}") from None
 
     def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:
-        """Yield the row groups of a file that may contain an epoch from `from_epoch` on."""
+        """Yield the row groups of a file that can contain epochs from `from_epoch` onwards."""
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(

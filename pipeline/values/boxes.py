@@ -10,7 +10,7 @@ from dpstream.pipeline.values.times import shown
 
 
 class QueryError(DpstreamError, ValueError):
-    """Query that a job does not support; the message names the supported ones."""
+    """Query that a job does not support; the message names supported queries."""
 
     exit_code = WRONG_INPUT
 
@@ -19,7 +19,7 @@ class QueryError(DpstreamError, ValueError):
 class Box:
     """Values or points between two ends along each axis; a range if there is one axis.
 
-    `starts` count from 0 and `ends` are exclusive.
+    `starts` are zero-based and `ends` are exclusive.
     """
 
     name: str
@@ -37,7 +37,7 @@ def two_ends(text: str, option: str) -> tuple[str, str]:
 
 
 def whole_range(text: str, size: int, option: str) -> Box:
-    """Parse a range of integers from 0 to below `size`, ends included; omitted ends cover all."""
+    """Parse a range of integers in [0, size), ends included; an omitted end is the outermost."""
     two_ends(text, option)
     box = grid_box(text, (size,), option)
     return replace(box, name=f"{box.starts[0]} to {box.ends[0] - 1}")
@@ -72,11 +72,11 @@ def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
 
 
 def coordinate(text: str, size: int, option: str) -> int:
-    """Parse an integer from 0 to below `size`."""
+    """Parse an integer within [0, size)."""
     try:
         number = int(text)
     except ValueError:
-        raise QueryError(f"{option}: {shown(text)} is not a whole number") from None
+        raise QueryError(f"{option}: {shown(text)} is not an integer") from None
     if not 0 <= number < size:
         raise QueryError(f"{option}: {number} is out of range; expected 0 to {size - 1:,}")
     return number
@@ -93,4 +93,4 @@ def finite(text: str, option: str) -> float:
 
 
 def empty(text: str, option: str) -> QueryError:
-    return QueryError(f"{option}: {shown(text)} is empty; expected the lower end first")
+    return QueryError(f"{option}: range {shown(text)} is empty; expected the lower end first")

@@ -14,10 +14,10 @@ from dpstream.pipeline.values.value_domains import BETWEEN, CategoryDomain, Valu
 
 
 class CrowdDomain(ValueDomain):
-    """A crowd and items of another domain within it; int64.
+    """Crowds, and the items of another domain within each crowd; int64.
 
-    Values are numbered crowd by crowd: first the crowd itself, then its items. A user has the value
-    of the crowd and those of the user's items in it.
+    Values are numbered crowd by crowd: first the crowd itself, then its items. A user's values are
+    those of the crowd and of the user's items in it.
 
     >>> from dpstream.pipeline.values.sets import SetDomain
     >>> versions = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
@@ -66,7 +66,7 @@ class CrowdDomain(ValueDomain):
         return f"{crowd.strip()}{BETWEEN}{value.strip()}"
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `ValueDomain`; 0 without a crowd."""
+        """Return the crowd of each value; 0 without a crowd."""
         return -(-values // self.contents.size)
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
@@ -75,7 +75,7 @@ class CrowdDomain(ValueDomain):
         return range(first, first + self.contents.size)
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `ValueDomain`: the crowd first, then items; shape (len(texts), at least 2)."""
+        """Return each user's crowd, then items; see `ValueDomain.parse`."""
         crowds, items, problems = self._parsed(texts)
         numbers = np.where(items > 0, 1 + (crowds[:, None] - 1) * self.contents.size + items, 0)
         first = np.where(crowds > 0, 1 + (crowds - 1) * self.contents.size, 0)
@@ -95,7 +95,7 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Return crowds (n,) from 1 and their items (n, m), 0 if absent, and problems by index."""
+        """Return crowds (n,) from 1, their items (n, m), 0 if absent, and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

@@ -1,4 +1,4 @@
-"""Durations: exact ones, and calendar months and years.
+"""Exact durations, and calendar months and years.
 
 A day is 24 hours and a week is 7 days, as in UTC, so only months and years depend on their start;
 `times` has the days of a time zone. Epoch e of a job starts at `start + (e - 1) * length`, always
@@ -48,7 +48,7 @@ _MEAN_MONTH = timedelta(days=30.436875)
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A positive duration of at most 1000 years: calendar `months`, then an `exact` rest.
+    """A positive duration of at most 1000 years: calendar `months`, then an `exact` remainder.
 
     >>> str(parse_duration("7d")), str(parse_duration("PT90M")), str(parse_duration("P1Y6M"))
     ('P7D', 'PT1H30M', 'P1Y6M')
@@ -64,7 +64,7 @@ class Duration:
             raise ValueError("a duration must be from 0 to 1000 years")
 
     def __str__(self) -> str:
-        """Return ISO 8601, with one form for equal durations."""
+        """Format as ISO 8601; equal durations have the same text."""
         years, months = divmod(self.months, 12)
         minutes, seconds = divmod(self.exact.seconds, 60)
         hours, minutes = divmod(minutes, 60)
@@ -98,7 +98,7 @@ class Duration:
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
         """Return the start of an epoch, which is the end of the previous one.
 
-        `start` is that of epoch 1, with a time zone; `epoch` may be 0 or negative. Raises
+        `start` is the start of epoch 1, with a time zone; `epoch` can be 0 or negative. Raises
         `OverflowError` outside the years 1 to 9999.
 
         >>> month = parse_duration("P1M")
@@ -113,7 +113,7 @@ class Duration:
         return start.replace(year=year, month=month + 1, day=day) + (epoch - 1) * self.exact
 
     def epoch_of(self, start: datetime, instant: datetime) -> int:
-        """Return the epoch of a time: 1 from `start`, at most 0 before it.
+        """Return the epoch that contains a time: 1 from `start`, at most 0 before it.
 
         >>> day = parse_duration("P1D")
         >>> day.epoch_of(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
@@ -127,7 +127,7 @@ class Duration:
     def epoch_by(
         self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
     ) -> int:
-        """Return the last started epoch, if `start_of` gives starts about this length apart.
+        """Return the last started epoch; `start_of` returns starts about this length apart.
 
         `start_of` raises `OverflowError` for epochs outside the years 1 to 9999.
         """
@@ -138,7 +138,7 @@ class Duration:
             except OverflowError:
                 return epoch > 1
 
-        # The mean Gregorian month locates it to within a few epochs; the calendar determines it.
+        # The mean Gregorian month locates the epoch to within a few; the calendar determines it.
         epoch = (instant - start) // (self.months * _MEAN_MONTH + self.exact) + 1
         while begins_later(epoch):
             epoch -= 1
@@ -179,7 +179,7 @@ def roughly(seconds: float) -> str:
     ['75 s', '50 min', '2 h', '8.1 days']
     """
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        # The unit is used from values that round to two of it.
+        # A unit is used for values that round to at least two of it.
         if seconds >= 1.96 * size:
             number = f"{seconds / size:,.0f}" if seconds >= 100 * size else f"{seconds / size:.2g}"
             return f"{number} {unit}"

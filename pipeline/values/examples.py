@@ -65,7 +65,7 @@ class ExampleDomain(ValueDomain):
         """Return one example, shape (1 + features,), and its problem, if any."""
         row = np.zeros(self.columns, np.int16)
         if len(features) != self.features:
-            return row, f"{len(features)} features; expected {self.features}"
+            return row, f"got {len(features)} features; expected {self.features}"
         if not (class_.isascii() and class_.isdecimal()) or int(class_[:20]) >= self.classes:
             return row, (
                 f"class {shown(class_)} is invalid; expected a whole number from 0 to "

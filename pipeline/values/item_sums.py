@@ -1,4 +1,4 @@
-"""A number per item: the users who truly have it, or a sum of estimates."""
+"""A number per item: its ground-truth count, or a sum of estimates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.pipeline.values.boxes import Box
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemSums:
-    """Numbers of items, 0 for omitted ones.
+    """A number for each item; 0 for omitted items.
 
     `items` are int64, ascending, at least 1; `counts` have the same shape.
     """

@@ -1,6 +1,6 @@
 """Numbers as values: the bucket of a range that contains each of them.
 
-Also errors relative to counts: an error of 1 % of all users is half of a count of 2 % of them.
+Also errors relative to counts: an error of 1 % of all users is half of a count of 2 % of all users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.equal_buckets import EqualBuckets, number_text
 
 SHARES: Final = (0.01, 0.05, 0.2)
-"""Plausible sizes of a count, as shares of the users."""
+"""Plausible sizes of a count, as fractions of the users."""
 
 
 def relative_error_lines(
@@ -42,18 +42,18 @@ def relative_error_lines(
 
 
 class NumericDomain(ValueDomain):
-    """Numbers from low to below high, in buckets of equal width, numbered from 1.
+    """Numbers in [low, high), in buckets of equal width, numbered from 1.
 
     The dtype is int16, or int32 for more than 2^15 - 1 values.
 
     >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
     ... # doctest: +NORMALIZE_WHITESPACE
     (array([3, 1, 1], dtype=int16),
-     {1: "value '80' is out of range; expected 0 to below 80",
+     {1: "value '80' is out of range; expected at least 0 and below 80",
       2: "value 'ten' is not a number"})
 
-    A user's value before its first row is `initial`, by default `low`. With `optional`, users may
-    have no value, 0: before the first row, and where a row has an empty value.
+    A user's value before its first row is `initial`, by default `low`. With `optional`, users can
+    have no value, 0: before the first row, and if a row has an empty value.
     """
 
     slots = None
@@ -84,7 +84,7 @@ class NumericDomain(ValueDomain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """`low`, and the last number before `high`."""
+        """`low`, and the largest float below `high`."""
         return self.low, math.nextafter(self.high, -math.inf)
 
     @cached_property
@@ -102,7 +102,7 @@ class NumericDomain(ValueDomain):
         return self.low, self.high, self.buckets
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """See `ValueDomain`; from an edge of buckets to below another one."""
+        """Parse a range between two bucket edges; see `ValueDomain`."""
         low, high = two_ends(text, option)
         start = self._edge_at(finite(low, option) if low else self.low, option)
         end = self._edge_at(finite(high, option) if high else self.high, option)
@@ -111,7 +111,7 @@ class NumericDomain(ValueDomain):
         return Box(text.strip(), (start,), (end,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """Return the interval from the start of its first bucket to the end of its last one."""
+        """Return the quantile and its interval, which consists of whole buckets."""
         return self.edge(value), self.edge(low), self.edge(high)
 
     def value_within(self, index: int, part: float) -> float:
@@ -149,7 +149,7 @@ class NumericDomain(ValueDomain):
         if math.isnan(number_of(text)):
             return f"value {shown(text)} is not a number"
         low, high = number_text(self.low), number_text(self.high)
-        return f"value {shown(text)} is out of range; expected {low} to below {high}"
+        return f"value {shown(text)} is out of range; expected at least {low} and below {high}"
 
 
 def number_of(text: str) -> float:

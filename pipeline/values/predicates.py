@@ -1,7 +1,7 @@
 """Named conditions met by the values of rows: families of sparse counting queries.
 
-A counting query is the number of users with some property. If at most k of many hold for a user,
-all are answered at once, as items are. Conditions are lists and bounds, not code.
+A counting query is the number of users with some property. If at most k of many properties hold
+for a user, all queries are answered at once, like item counts. Conditions are lists and bounds.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
 2019, Appendix B.
@@ -31,7 +31,7 @@ class PredicateValues:
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    `most` is the maximum number of usable items per value; one more is read to reveal an excess.
+    `most` is the maximum number of usable items per value; one more reveals an excess.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:
@@ -55,7 +55,7 @@ class PredicateValues:
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Return ascending items from 1, shape (len(texts), most + 1), padded with 0, and problems.
 
-        Text is a problem if all conditions are about numbers.
+        If all conditions are about numbers, a text that is not a number is a problem.
         """
         known: dict[str, NDArray[np.int64] | str] = {}
         items, problems = np.zeros((len(texts), self._width), np.int64), {}

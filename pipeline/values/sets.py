@@ -71,7 +71,7 @@ class SetDomain(ValueDomain):
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Items of a fully published domain; None if only the most frequent are published."""
+        """Items of a fully published domain; None if only the most frequent items are published."""
         return self.every_label if self.kind == "items" else None
 
     @cached_property
@@ -98,7 +98,7 @@ class SetDomain(ValueDomain):
         """See `ValueDomain`; both ends are included."""
         two_ends(text, option)
         labels = set(self.every_label)
-        # Labels may contain colons themselves.
+        # Labels can contain colons themselves.
         places = [place for place, letter in enumerate(text) if letter == ":"]
         pairs = [(text[:place].strip(), text[place + 1 :].strip()) for place in places]
         ends = next((pair for pair in pairs if labels.issuperset(pair)), pairs[0])
@@ -108,7 +108,7 @@ class SetDomain(ValueDomain):
         return Box(" to ".join(ends), (first,), (last + 1,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """See `ValueDomain`; a tree may have more leaves than values."""
+        """See `ValueDomain`; a tree can have more leaves than values."""
         last = self.size - 2
         return super().quantile(min(value, last), min(low, last), min(high, last + 1))
 
@@ -142,7 +142,7 @@ class _AttributeSets(SetDomain):
 
 
 class _NumberSets(SetDomain):
-    """Number domain whose quantiles have a resolution of one bucket: its start."""
+    """Numbers whose quantiles have a resolution of one bucket and are shown as its start."""
 
     domain: Numbers
     about = "numbers"

@@ -22,7 +22,7 @@ _MOST_KNOWN: Final = 1 << 16  # number of cached texts: days and hours recur
 _FIRST, _LAST = microseconds(datetime.min), microseconds(datetime.max)
 # The exponent is bounded: 1e999999999 would otherwise be computed to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
-# As Unix seconds these are in the first years after 1970.
+# As Unix seconds, such numbers are in the year 1970.
 _DATE_OF_DIGITS = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 
 
@@ -31,10 +31,10 @@ class Times:
     """A column of times with its problems.
 
     Attributes:
-        moments: int64 (texts,), 0 for problems.
-        problems: Descriptions by index.
+        moments: Microseconds since 1970, int64, shape (texts,); 0 for problems.
+        problems: Problem descriptions by index.
         zoneless: Number of texts without a zone, parsed in the reader's zone.
-        unclear: Number of these at a clock change: ambiguous by an hour if clocks were set back,
+        unclear: Number of zoneless texts at a clock change: ambiguous if clocks were set back,
             nonexistent if they were set forward.
     """
 
@@ -56,8 +56,8 @@ class TimeReader:
 
     Attributes:
         pattern: Pattern of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
-            milliseconds; None: ISO 8601 or Unix seconds.
-        zone: Zone of times that name none.
+            milliseconds; None for ISO 8601 or Unix seconds.
+        zone: Zone of times without one.
     """
 
     pattern: str | None = None
@@ -87,7 +87,7 @@ class TimeReader:
         return Times(np.array(moments, np.int64), problems, zoneless, unclear)
 
     def _read(self, text: str) -> tuple[int, bool, bool]:
-        """Return the time of a text, whether it names no zone, and whether it is ambiguous."""
+        """Return the time of a text, whether it lacks a zone, and whether it is ambiguous."""
         is_number = _NUMBER.fullmatch(text) is not None and text[4:5] != "-"
         match self.pattern:
             case None:

@@ -53,7 +53,7 @@ _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
 _LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)?"
-# Times that clocks do not show: format, replacement, and difference to the replacement.
+# Times that clocks do not show: format, replacement, and offset from the replacement.
 _BEYOND_CLOCKS = (
     (re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})"), r"\g<1>00\g<2>", _DAY),
     (
@@ -79,8 +79,8 @@ def microseconds(moment: datetime) -> int:
 def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
-    A plain number is Unix seconds; anything else is ISO 8601, in UTC if it names no zone. Digits
-    beyond microseconds are truncated. `ValueError` for other text, or outside the years 1 to 9999.
+    A plain number is Unix seconds; anything else is ISO 8601, in UTC if it has no zone. Digits
+    beyond microseconds are truncated. `ValueError` otherwise, or outside the years 1 to 9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
@@ -133,15 +133,15 @@ def _unix_time(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class EpochCalendar:
-    """Mapping of times to a job's epochs: epoch 1 is from `start` to before `start + length`.
+    """Mapping of times to a job's epochs: epoch 1 is [start, start + length).
 
     >>> weeks = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), Duration(exact=timedelta(days=7)))
     >>> days = [parse_time(day) for day in ("2023-12-31", "2024-01-07", "2024-01-08")]
     >>> weeks.epochs_of(np.array(days)).tolist()
     [0, 1, 2]
 
-    With a `zone`, days, weeks, months and years are those of its clocks: a day may have 23 or 25
-    hours. Shorter units have their exact length. Without one, days are those of UTC.
+    With a `zone`, days, weeks, months and years are those of its clocks: a day can have 23 or 25
+    hours. Shorter units have their exact length. Without a zone, days are those of UTC.
 
     >>> days = EpochCalendar(datetime(2024, 3, 30, 23, tzinfo=UTC), Duration(exact=timedelta(1)),
     ...                      ZoneInfo("Europe/Berlin"))
@@ -156,9 +156,9 @@ class EpochCalendar:
     def start_of(self, epoch: int) -> datetime:
         """Return the start of an epoch in UTC, which is the end of the previous one.
 
-        If clocks skip its time of day, it starts later by the same amount. If they show it twice,
-        it starts at the first time, unless `start` is such a second time. Raises `OverflowError`
-        outside the years 1 to 9999.
+        If clocks skip the epoch's time of day, it starts later by the same amount. If they show it
+        twice, the epoch starts at the first time, unless `start` is such a second time. Raises
+        `OverflowError` outside the years 1 to 9999.
         """
         days, rest = divmod(self.length.exact, _DAY)
         if self.zone is None or not (days or self.length.months):
@@ -166,8 +166,8 @@ class EpochCalendar:
         clocks = self.start.astimezone(self.zone)
         whole = Duration(self.length.months, days * _DAY)
         wall = whole.epoch_start(clocks.replace(tzinfo=UTC, fold=0), epoch)
-        # Of a time that clocks show twice, the second if the start is a second one. A skipped time
-        # is never made earlier, as fold=1 alone would.
+        # If clocks show the time twice, use the second one if the start is a second one. A skipped
+        # time is never made earlier, as fold=1 alone would.
         moment = max(
             wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in {0, clocks.fold}
         )
@@ -200,7 +200,7 @@ class EpochCalendar:
         return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return `epoch_of` of int64 microseconds (n,), as int64 (n,)."""
+        """Return the epoch of each time: int64 microseconds, shape (n,), to int64, shape (n,)."""
         if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Domains of a row's value.
+"""Value domains: the possible values of a row.
 
 A domain converts a column's texts to integers from 0. Readers access values only through it, so a
 protocol over item labels or measurements reads the same files as a Boolean one.
@@ -20,7 +20,7 @@ from dpstream.pipeline.values.boxes import Box, QueryError, grid_box, whole_rang
 from dpstream.pipeline.values.times import shown
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
-"""Published estimates: one count, or those of all items, of buckets, or of the top items."""
+"""Published estimates: one count, all items, all buckets, or the top items."""
 
 BETWEEN: Final = ": "
 """Separator between a crowd and an item."""
@@ -39,16 +39,16 @@ class ValueDomain(ABC):
 
     Attributes:
         initial: Value of a user before its first row.
-        size: Values are from 0 to below this.
+        size: Exclusive upper bound of values, which start at 0.
         slots: Maximum number of values per user and epoch, for sets that are new at each epoch;
-            None: exactly one, which holds until it changes.
-        columns: Number of integers per value, all 0 before a user's first row; None: one number.
+            None for exactly one value, which holds until it changes.
+        columns: Number of integers per value, all 0 before a user's first row; None for one.
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Kind of publication.
         measured: Name and unit of the single published value, if it is not a number of users.
         supported_options: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
-        numeric: Whether texts are numbers, in which a comma may be a decimal point.
+        numeric: True if texts are numbers, in which a comma can be a decimal point.
         column: Public column with the user's crowd; None without crowds.
     """
 
@@ -73,18 +73,18 @@ class ValueDomain(ABC):
     @property
     @abstractmethod
     def items(self) -> tuple[str, ...] | None:
-        """Labels of the separately counted values 1, 2, ...; None: only 1, or too many."""
+        """Labels of the separately counted values 1, 2, ...; None for only one, or too many."""
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Values for which a job may set display texts; None: any, in domains too large to list."""
+        """Values for which a job can set display texts; None for any, if too many to list."""
         return ()
 
     @abstractmethod
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return a column's values (len(texts),) in one fixed dtype, and problems by index.
+        """Return a column's values, shape (len(texts),), in one dtype, and problems by index.
 
-        For sets the shape may be (len(texts), items), padded with 0. Invalid values are arbitrary.
+        For sets the shape can be (len(texts), items), padded with 0. Invalid values are arbitrary.
         """
 
     @property
@@ -100,7 +100,7 @@ class ValueDomain(ABC):
 
     @property
     def identity(self) -> object:
-        """Key that distinguishes its values from those of other domains."""
+        """Key that distinguishes this domain's values from those of other domains."""
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
@@ -146,7 +146,7 @@ class ValueDomain(ABC):
     def numbers_of(self, names: Sequence[str], option: str = "--item") -> tuple[int, ...]:
         """Return the distinct numbers of items by name.
 
-        Raises `QueryError` for unknown names; the message may suggest a similar one.
+        Raises `QueryError` for unknown names; the message can suggest a similar one.
         """
         numbers, problems = self.named(names)
         for problem in problems.values():
@@ -156,7 +156,7 @@ class ValueDomain(ABC):
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """Parse a range ``LOW:HIGH``; an omitted end is that of all values."""
+        """Parse a range ``LOW:HIGH``; an omitted end is the first or last of all values."""
         return whole_range(text, self.size - 1, option)
 
     def box(self, text: str, option: str = "--box") -> Box:
@@ -169,7 +169,7 @@ class ValueDomain(ABC):
     def true_quantile(
         self, items: NDArray[np.integer], counts: NDArray[np.number[Any]], share: float
     ) -> float | None:
-        """Return the quantile of users' values; None without any. `items` are ascending."""
+        """Return the quantile of users' true values, or None without any; `items` are ascending."""
         if not counts.any():
             return None
         below = np.cumsum(counts)

@@ -21,9 +21,9 @@ from dpstream.topics.names import Role
 
 
 class MemoryReplay:
-    """In-memory topics that hold one epoch at a time, with one worker of each stage.
+    """In-memory topics that contain one epoch at a time, with one worker of each stage.
 
-    `job` is the replay, deployed with empty topics; `keys` are those of the aggregator.
+    `job` is the replay, deployed with empty topics; `keys` are the aggregator's keys.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MemoryReplay:
             self._read = found.end
 
     def _drop(self) -> None:
-        """Drop records below the commits of all readers; both stages have seen everything."""
+        """Drop records below the commits of all readers, which have read all of them."""
         floors: dict[tuple[Role, int], int] = {}
         for worker in self._workers:
             committed = self.log.committed_by[worker.driver.reader]

@@ -1,4 +1,4 @@
-"""Replay on the topics of a cluster, with one worker of each stage for its duration."""
+"""Replay on the topics of a cluster, with a worker of each stage for the replay's duration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 WORKER = "replay"
 """Name of the worker of each stage."""
 
-# Manifests per batch: each batch reads the manifest log to its end.
+# Manifests per batch: for each batch, the manifest log is read to its end.
 _EPOCHS_AT_ONCE = 64
 _RECORDS_AHEAD = 64
 _WAIT_SECONDS = 0.1
@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 
 
 class ClusterReader:
-    """Carry out reads of a job's topics, reading a little ahead.
+    """Read a job's topics, a little ahead of the requests.
 
     Windows are small and requested one by one: without reading ahead, each would cost a request.
     """
@@ -68,7 +68,7 @@ class ClusterReader:
         self._ahead: dict[tuple[Role, int], tuple[int, LogSlice]] = {}
 
     def __call__(self, steps: Steps[Result], /) -> Result:
-        """Run the generator; raise `ClusterError` if a topic is gone."""
+        """Run the generator; raise `ClusterError` if a topic no longer exists."""
         return carry_out(steps, self._reply)
 
     def _reply(self, action: Action) -> object:
@@ -102,7 +102,7 @@ def _part(held: LogSlice, replay_range: ReadRange) -> LogSlice:
 
 
 class ClusterReplay:
-    """A deployed replay; `keys` is the folder of sealing keys, None for the default one."""
+    """A deployed replay; `keys` is the folder of sealing keys, None for the default folder."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class ClusterReplay:
     def run(self, speed: Speed, *, workers: bool) -> None:
         """Write the topics, and wait until the last epoch is published.
 
-        Without `workers`, others run them, and publication is not awaited. Raises `ReplayError` if
-        input is gone, `ProcessError` if a worker fails repeatedly, `ClusterError` if the cluster
-        cannot be used.
+        Without `workers`, other processes run the stages, and the method does not wait for
+        publication. Raises `ReplayError` if input is missing, `ProcessError` if a worker fails
+        repeatedly, `ClusterError` if the cluster cannot be used.
         """
         self._run(self._writer.begin())
         with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
@@ -144,7 +144,7 @@ class ClusterReplay:
             if processes is not None:
                 self._see_it_published(check)
         if workers:
-            # Supervisors no longer start workers for it.
+            # Supervisors no longer start workers for the replay.
             set_phase(self._cluster, self._job, Phase.DRAINED, _now())
 
     def _run(self, steps: Steps[None]) -> None:
@@ -211,11 +211,11 @@ def _now() -> int:
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
     """Return the replay that an earlier run left in progress, or None.
 
-    Raises `ReplayError` if the name is taken by something else; the message says by what.
+    Raises `ReplayError` if another deployment has the name; the message describes it.
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
-    another = "give another name for the replay with --new-name"
+    another = "choose another name for the replay with --new-name"
     if job.name in state.unreadable:
         raise ReplayError(
             f"job {job.name} was deployed by an incompatible version of dpstream: {another}"

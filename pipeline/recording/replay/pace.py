@@ -42,13 +42,13 @@ class ReplayProgress:
             self._tell(text)
 
 
-# Anything slower than about one epoch in twelve days is a typing error.
+# A speed below about one epoch in twelve days is a typing error.
 _SLOWEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speed in epochs per second, or as a multiple of the speed at which epochs were decided live.
+    """Speed in epochs per second, or as a multiple of the live speed of finalization.
 
     >>> Speed.parse("2"), Speed.parse("x60"), Speed.parse("max").limited
     (Speed(per_second=2.0, times=None), Speed(per_second=None, times=60.0), False)
@@ -82,7 +82,7 @@ class Speed:
 
 
 class Pace:
-    """Due times of epochs; `started` is the time of the first, in seconds of any origin."""
+    """Due times of epochs; `started` is the time of the first epoch, in seconds of any origin."""
 
     def __init__(self, speed: Speed, started: float) -> None:
         self._speed = speed

@@ -34,7 +34,7 @@ class RecordingSource:
             )
         if (form.dtype.itemsize, form.width) != (index.word_bytes, index.word_width):
             raise RecordingError(
-                f"{self.place}: got {index.word_width} numbers of {index.word_bytes} bytes per "
+                f"{self.place}: got {index.word_width} integers of {index.word_bytes} bytes per "
                 f"report; {self.job.protocol} expects {form}"
             )
         self._released = EpochSet()
@@ -48,7 +48,7 @@ class RecordingSource:
         return epoch in self._released and not self._recording.index.lacks(epoch)
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the size of the files that contain the windows of the epochs."""
+        """Return the number of rows and bytes in the files with the windows of the epochs."""
         if not epochs:
             return Stored(0, 0)
         files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])
@@ -96,8 +96,8 @@ class RecordingSource:
         form = self.job.format_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
-                f"{self.place}: got the message {int(words.values[-1, 0])}; "
-                f"{self.job.protocol} expects less than {form.distinct}"
+                f"{self.place}: got message {int(words.values[-1, 0])}; {self.job.protocol} "
+                f"expects less than {form.distinct}"
             )
         if pairs_are_smaller(form.report_bytes, words.rows, words.messages):
             return words

@@ -18,9 +18,9 @@ class ReplayRange:
 
     Attributes:
         from_epoch: First epoch to aggregate again.
-        from_time: Alternative, in milliseconds since 1970: the first epoch decided then or later.
+        from_time: Alternative, in milliseconds since 1970: first epoch finalized then or later.
         to_epoch: Last epoch; None for the last available.
-        from_partials: Aggregate nothing again; estimate from the recorded counts.
+        from_partials: True to aggregate no window again, and estimate from the recorded counts.
     """
 
     from_epoch: int | None = None
@@ -31,14 +31,14 @@ class ReplayRange:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Work of a replay: numbers of `windows` to aggregate again, and of `copied` partials.
+    """Work of a replay, with the number of `windows` to aggregate and of partials to copy.
 
     Attributes:
-        begins: First epoch of the original.
+        begins: First epoch of the original job.
         first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
             of their horizon, so it starts with a horizon.
-        windows_from: First epoch whose window is aggregated again; earlier partials are copied.
-        suppressed: Number of epochs that were not released, and are not released now.
+        windows_from: First epoch whose window is aggregated; earlier partials are copied.
+        suppressed: Number of epochs that were not released, and stay suppressed.
         stored: Amount of window data to read.
     """
 
@@ -86,8 +86,8 @@ class _Decided:
 def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
     """Choose the epochs of a replay.
 
-    Raises `ReplayError` if no epoch or not all of its input exists; the message names the epochs
-    and the alternatives.
+    Raises `ReplayError` if no epoch is finalized or some input is missing; the message names the
+    epochs and the alternatives.
     """
     decided: list[_Decided] = []
     begins = 1
@@ -139,14 +139,14 @@ def _start(source: ReplaySource, decided: list[_Decided], replay_range: ReplayRa
         moment = iso(max(each.timestamp for each in decided))
         raise ReplayError(
             f"no epoch of {source.place} was finalized at {iso(replay_range.from_time)} or later: "
-            f"the latest one was at {moment}"
+            f"the latest epoch was finalized at {moment}"
         )
     if replay_range.from_epoch is None:
         return decided[0].epoch
     if replay_range.from_epoch > last.epoch:
         raise ReplayError(
-            f"epoch {replay_range.from_epoch:,} is not finalized in {source.place}: the last one "
-            f"is {last.epoch:,}"
+            f"epoch {replay_range.from_epoch:,} is not finalized in {source.place}: the last "
+            f"finalized epoch is {last.epoch:,}"
         )
     return max(replay_range.from_epoch, decided[0].epoch)
 
@@ -164,10 +164,10 @@ def _last(
         last_decided = each.epoch
     last = last_decided if replay_range.to_epoch is None else replay_range.to_epoch
     if replay_range.to_epoch is not None and last < start:
-        raise ReplayError(f"epoch {last:,} is before the first one to replay, {start:,}")
+        raise ReplayError(f"epoch {last:,} is before the first epoch to replay, {start:,}")
     if not start <= last <= last_decided:
         finished = (
-            f"epoch {last_decided:,} is the last one"
+            f"the last finished epoch is {last_decided:,}"
             if last_decided >= decided[0].epoch
             else "no epoch is finished"
         )

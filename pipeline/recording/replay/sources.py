@@ -21,7 +21,7 @@ class Stored:
 
 
 class ReplaySource(typing.Protocol):
-    """A deployment, running or ended; `place` describes in words where it is read from."""
+    """A running or ended deployment; `place` describes where its data is read from."""
 
     job: DeployedJob
     place: str
@@ -33,11 +33,11 @@ class ReplaySource(typing.Protocol):
     def has_partial(self, epoch: int) -> bool: ...
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests that count, in order, up to the first undecided epoch."""
+        """Yield the manifests that count, in order, up to the first epoch that is not finalized."""
         ...
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the amount read for the windows of epochs, given in increasing order."""
+        """Return the amount of data read for the windows of `epochs`, which increase."""
         ...
 
     def check(self, first: int, windows_from: int, last: int) -> None:
@@ -50,7 +50,7 @@ class ReplaySource(typing.Protocol):
     def window(self, epoch: int) -> Messages:
         """Return the multiset of a window, in canonical order; fastest in the order of epochs.
 
-        Raises `ReplayError` if it is gone.
+        Raises `ReplayError` if the window was deleted.
         """
         ...
 
@@ -60,7 +60,7 @@ class ReplaySource(typing.Protocol):
 
 
 def in_words(epochs: Iterable[int]) -> str:
-    """Return increasing epochs as runs; of many runs, the first ones.
+    """Format increasing epochs as runs; if there are many runs, only the first ones.
 
     >>> in_words([7]), in_words([1, 2, 3, 7])
     ('epoch 7', 'epochs 1 to 3, 7')

@@ -1,7 +1,7 @@
 """Input of a replay from the topics of a deployment.
 
 Manifests and partials are retained forever. Windows are available until retention deletes them: an
-index of the shuffled topic lists those that are complete, with their positions.
+index of the shuffled topic lists the complete windows with their positions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dpstream.topics.names import Role
 
 
 class TopicSource:
-    """The topics of a deployment, as they are at construction.
+    """The topics of a deployment, as they were at construction.
 
-    `windows` is False if none will be read; `open_spill_file` opens spill files for large windows.
+    `windows` is False if no window is read; `open_spill_file` opens spill files for large windows.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TopicSource:
         if words is None:
             raise ReplayError(
                 f"{in_words([epoch])} of job {self.job.name} was deleted by retention during "
-                "the replay: replay a later part with --from-epoch, or only the counts with "
+                "the replay: replay later epochs with --from-epoch, or only the counts with "
                 "--from-partials"
             )
         return words

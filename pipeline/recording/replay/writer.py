@@ -3,7 +3,7 @@
 * A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
   is closed again, and suppressed windows stay suppressed.
 * A window is the same multiset, in canonical order and new chunks.
-* A restarted replay checks what it has written and writes the rest. Windows and partials are
+* A restarted replay checks its earlier output and writes the rest. Windows and partials are
   written in attempts, of which the first complete one counts.
 """
 
@@ -31,7 +31,7 @@ from dpstream.topics.partials import encode_partial, split_partial
 class ReplayWriter:
     """Convert a source into the manifests, chunks and partials of a replay.
 
-    `identifiers` creates the random 16-byte ids of attempts.
+    `identifiers` creates the random 16-byte IDs of attempts.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class ReplayWriter:
         self._partials = PartialLog(job)
 
     def begin(self) -> Steps[None]:
-        """Read what an earlier run has written; raise `ReplayError` if its first epoch differs."""
+        """Read the output of an earlier run; raise `ReplayError` if its first epoch differs."""
         yield from self._manifest_log.catch_up()
         began = self._decisions.first_epoch
         if began is not None and began != self._plan.first:
             raise ReplayError(
                 f"job {self._job.name} is a replay that starts with epoch {began:,}; this one "
-                f"would start with {self._plan.first:,}: give another name with --new-name"
+                f"would start with {self._plan.first:,}: choose another name with --new-name"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
         yield from self._windows.find_end()
@@ -77,7 +77,7 @@ class ReplayWriter:
         )
 
     def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
-        """Write those of the epochs from `ReplayPlan.items` that are not written yet."""
+        """Write the epochs from `ReplayPlan.items` that are not written yet."""
         todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
         if not todo:
             return

@@ -1,4 +1,4 @@
-"""Test the comparison of two jobs: equal parts, differing parts, and the size of differences."""
+"""Test the comparison of two jobs: same and differing fields, and the size of differences."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ def test_largest_difference_is_in_standard_deviations(
         assert (difference.item, difference.unmatched) == (item, unmatched)
 
 
-def test_estimates_differ_when_only_their_errors_differ() -> None:
+def test_estimates_differ_when_only_standard_errors_differ() -> None:
     difference = compare(result(items(1, 2)), result(items(1, 2, deviation=2 * SD)))
     assert difference.differs
     assert difference.deviations == 0.0
 
 
-def test_epochs_are_compared_in_order_with_unmatched_named() -> None:
+def test_epochs_are_compared_in_order_and_unmatched_ones_reported() -> None:
     one = [result(epoch=epoch) for epoch in (2, 3, 5)]
     other = [result(epoch=epoch, contributors=89 + (epoch < 5)) for epoch in (1, 2, 5, 6, 7)]
     assert list(differences(one, other)) == [
@@ -182,7 +182,7 @@ def dpstream(
 
 @pytest.fixture
 def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy:
-    """Deploy a job; equal values make equal reports, since all runs draw the same."""
+    """Deploy a job; equal values give equal reports, since all runs use the same randomness."""
 
     def deploy_named(name: str, parameters: str = DOMAIN, protocol: str = "count_min") -> Run:
         path = tmp_path / f"{name}.yaml"

@@ -1,4 +1,4 @@
-"""Test ``dpstream record``: it stores everything published and its inputs, or names gaps."""
+"""Test ``dpstream record``: it stores all published data and their inputs, or reports gaps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def deployed(
 
 
 def every_cell_once() -> dict[str, dict[int, dict[str, int]]]:
-    """Each device of two producers reports its own cell; epoch 3 has too few devices."""
+    """Return a distinct cell for each device of two producers; epoch 3 has too few devices."""
     half = CELLS // 2
     return {
         name: {
@@ -111,7 +111,7 @@ def run_epochs(world: World, first: int, last: int) -> None:
 
 
 class Reader:
-    """Read a log as the tools do: deleted records are skipped. It may fail at an action."""
+    """Reader of a log that skips deleted records, as the tools do, and can fail at an action."""
 
     def __init__(self, log: MemoryLog, fail_at: int | None = None) -> None:
         self.log = log
@@ -185,7 +185,7 @@ def check_whole(world: World, path: Path, first: int = 1) -> None:
 
 def check_cells(path: Path) -> None:
     windows = dict(Recording.open(path).windows())
-    assert sorted(windows) == [1, 2, 4]  # 3 was too small
+    assert sorted(windows) == [1, 2, 4]  # epoch 3 is suppressed
     for words in windows.values():
         assert words.values[:, 0].tolist() == list(range(CELLS))
         assert words.counts is not None
@@ -296,7 +296,7 @@ def test_recorder_resumes_when_killed_at_any_file_operation(tmp_path: Path) -> N
 def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
     undisturbed = finished_world(tmp_path / "producers")
     repeated = 0
-    # With some of the few actions after which a window is written again.
+    # Includes some of the few actions after which a window is written again.
     for at in range(3, undisturbed.accidents.count, 5):
         for keep in (False, True):
             folder = tmp_path / f"producers {at} {keep}"
@@ -312,7 +312,7 @@ def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
     assert repeated  # otherwise no repetition was tested
 
 
-def test_deleted_windows_are_named_and_the_rest_recorded(tmp_path: Path) -> None:
+def test_deleted_windows_are_reported_and_the_rest_recorded(tmp_path: Path) -> None:
     world = finished_world(tmp_path / "producers")
     partition = world.job.topics.partition_of(2)
     epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
@@ -364,7 +364,7 @@ def forged(world: World, path: Path, change: Callable[[RecordedEpoch], RecordedE
     return path / "forged"
 
 
-def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
+def without_a_message(epoch: RecordedEpoch) -> RecordedEpoch:
     words = epoch.window
     assert words is not None
     assert words.counts is not None
@@ -374,7 +374,7 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
 @pytest.mark.parametrize(
     ("change", "problem", "deep"),
     [
-        (without_a_word, "the window of epoch 2 does not match its partial", True),
+        (without_a_message, "the window of epoch 2 does not match its partial", True),
         (lambda each: replace(each, partial=None), "the partial of epoch 2", False),
         (
             lambda each: replace(each, estimate=replace(each.estimate, contributors=7)),
@@ -389,7 +389,7 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
     ],
     ids=["window", "partial", "estimate", "manifest"],
 )
-def test_wrong_recording_contradicts_itself(
+def test_falsified_recording_fails_verification(
     tmp_path: Path, change: Callable[[RecordedEpoch], RecordedEpoch], problem: str, deep: bool
 ) -> None:
     path = forged(finished_world(tmp_path / "producers"), tmp_path, change)
@@ -397,7 +397,7 @@ def test_wrong_recording_contradicts_itself(
     assert bool(verify(path).problems) is not deep
 
 
-def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
+def test_verification_reports_every_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     record(finished_world(tmp_path / "producers"), path)
     (windows,), (partials,) = path.glob("windows-*"), path.glob("partials-*")
@@ -411,7 +411,7 @@ def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
         f"/{partials.name} is missing",
     ]
     assert report.notes == [
-        "estimates-000009.parquet is not listed and is ignored: an interrupted recorder left it"
+        "estimates-000009.parquet is not in the index: an interrupted recorder left it"
     ]
 
 
@@ -541,7 +541,7 @@ def test_missing_window_is_not_an_empty_one(tmp_path: Path) -> None:
             writer.add(epoch)
         writer.commit([])
     recording = Recording.open(tmp_path)
-    # 5 was too small, 7 is empty.
+    # Epoch 5 is suppressed, epoch 7 is empty.
     assert [(epoch, words.rows > 0) for epoch, words in recording.windows()] == [
         (1, True),
         (6, True),
@@ -587,7 +587,7 @@ def read_all(path: Path) -> None:
     ],
     ids=["shorter", "empty", "longer", "gone"],
 )
-def test_truncated_or_missing_files_are_named(
+def test_truncated_or_missing_files_are_reported(
     tmp_path: Path, damage: Callable[[Path], object], problem: str
 ) -> None:
     for name in ("manifests", "windows", "partials", "estimates"):
@@ -611,7 +611,7 @@ def test_folder_without_a_recording_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret", "/secret", "..", "", "a\0", "windows-1.parquet"])
-def test_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
+def test_index_lists_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
     write(tmp_path, range(1, 3))
     index = Recording.open(tmp_path).index
     assert index.files[0].kind is RecordKind.MANIFESTS

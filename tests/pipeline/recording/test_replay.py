@@ -137,7 +137,7 @@ def test_replay_sums_shares_and_keeps_corrupt_windows(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_replay_of_crowds_deletes_no_more_messages(order: str, tmp_path: Path) -> None:
+def test_replay_of_crowds_deletes_no_further_messages(order: str, tmp_path: Path) -> None:
     job = new_job(
         "live",
         "single_message",
@@ -183,7 +183,7 @@ def test_replay_writes_windows_in_canonical_order(order: str) -> None:
     assert all(ordered) == (order == "sorted")
 
 
-def test_replay_keeps_decisions_and_suppressed_windows(run: LiveRun) -> None:
+def test_replay_preserves_window_statuses(run: LiveRun) -> None:
     job, log, _ = replayed(run.source)
     originals, copies = list(manifests_of(run.job, run.log)), list(manifests_of(job, log))
     assert {
@@ -311,9 +311,7 @@ def test_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     live = LiveRun.of(job, epochs=7, small={3}, absent={4})
     expected = models(live.job, live.log)
     assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], (
-        "a suppressed epoch taught the model something"
-    )
+    assert expected[2] == expected[3] == expected[4], "a suppressed epoch changed the model"
     assert len(set(expected.values())) == 5
     for source in (live.source, live.record(tmp_path / "recording")):
         deployed, log, results = replayed(source)

@@ -1,4 +1,4 @@
-"""Test recordings and replays of windows that arrive in parts or as shares."""
+"""Test recordings and replays of windows from parallel shufflers, and of shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.sealed_cells import CELLS, EPOCHS, run
 pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
-def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
+def test_recording_and_replay_combine_parallel_shufflers(folder: Path) -> None:
     world = instances.new_world(instances.deployed(3), folder)
     world.run(range(1, instances.EPOCHS + 1), rounds=2)
     live = LiveRun(world.job, world.log)
@@ -34,7 +34,7 @@ def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
         assert len(log.values(Role.SHUFFLED, 1)) == 1
 
 
-def test_recording_and_replay_have_copied_ciphertexts_once(
+def test_recording_and_replay_count_copied_ciphertexts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = sealed_instances.copied(folder, monkeypatch)

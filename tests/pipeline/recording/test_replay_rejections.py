@@ -54,7 +54,7 @@ def delete_windows(run: LiveRun, *epochs: int) -> None:
         run.log.delete_below(Role.SHUFFLED, partition, end - len(later))
 
 
-def test_windows_deleted_by_retention_are_named_with_a_remedy(run: LiveRun) -> None:
+def test_windows_deleted_by_retention_are_reported_with_a_remedy(run: LiveRun) -> None:
     delete_windows(run, 1, 4)
     with pytest.raises(ReplayError) as rejected:
         replayed(run.source)
@@ -64,14 +64,14 @@ def test_windows_deleted_by_retention_are_named_with_a_remedy(run: LiveRun) -> N
     assert "--from-epoch 5" in message
     assert "--from-partials" in message
     assert "replay a recording" in message
-    # And the suggested command succeeds.
+    # The suggested command succeeds.
     assert replayed(run.source, ReplayRange(5))[2] == run.results.part(5, EPOCHS)
     assert replayed(run.source, ReplayRange(from_partials=True))[2] == run.results
     # Within the horizon, earlier counts are copied.
     assert replayed(run.source, ReplayRange(3, to_epoch=3))[2] == run.results.part(1, 3)
 
 
-def test_window_deleted_during_a_replay_is_named(run: LiveRun) -> None:
+def test_window_deleted_during_a_replay_is_reported(run: LiveRun) -> None:
     source = run.source
     delete_windows(run, EPOCHS - 1, EPOCHS)
     with pytest.raises(ReplayError, match="epoch 1 of job live was deleted by retention during"):
@@ -81,11 +81,14 @@ def test_window_deleted_during_a_replay_is_named(run: LiveRun) -> None:
 @pytest.mark.parametrize(
     ("replay_range", "message"),
     [
-        (ReplayRange(9), "epoch 9 is not finalized in the topics of job live: the last one is 8"),
+        (
+            ReplayRange(9),
+            "epoch 9 is not finalized in the topics of job live: the last finalized epoch is 8",
+        ),
         (
             ReplayRange(from_time=DECIDED + 1_000_000),
             "no epoch of the topics of job live was finalized at 2023-11-14T22:30:00.000Z or "
-            "later: the latest one was at 2023-11-14T22:13:28.000Z",
+            "later: the latest epoch was finalized at 2023-11-14T22:13:28.000Z",
         ),
     ],
 )
@@ -172,5 +175,5 @@ class TestTakenNames:
 
     def test_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
-        with pytest.raises(ReplayError, match=r"is a finished replay of .* give .* or end it"):
+        with pytest.raises(ReplayError, match=r"is a finished replay of .* choose .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))

@@ -186,7 +186,7 @@ def test_quantiles_are_values_with_intervals() -> None:
         (
             HOUR_DOMAIN,
             {"ranges": ["40:20"]},
-            "--range: '40:20' is empty; expected the lower end first",
+            "--range: range '40:20' is empty; expected the lower end first",
         ),
         (HOUR_DOMAIN, {"ranges": ["20:90"]}, "90 is out of range; expected 0 to 80"),
         (

@@ -89,7 +89,7 @@ def test_exhausted_devices_are_counted_locally_only(
     assert "exhausted: their values changed more often than the job tracks" in exhausted
     assert "deploy a job with a larger parameters.max_changes" in exhausted
     told = dpstream("produce", job_file, "--input", changes, "--name", "two", "--json").json
-    # Those with order 0 are exhausted, in the half of the rows in which walk and bus differ.
+    # Devices with order 0 are exhausted, in the half of the rows in which walk and bus differ.
     assert 0 < told["exhausted"] <= 150
 
     calm = change_log(tmp_path / "calm.csv", protocol, often=0)

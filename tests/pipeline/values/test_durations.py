@@ -70,12 +70,12 @@ def test_zero_duration_is_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["P1001Y", "999999999999999w", "400000 d"])
-def test_more_than_a_thousand_years_is_rejected(text: str) -> None:
+def test_duration_above_a_thousand_years_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="a duration must be from 0 to 1000 years"):
         parse_duration(text)
 
 
-def test_months_are_counted_from_the_start_not_from_the_epoch_before() -> None:
+def test_months_are_counted_from_the_first_epoch() -> None:
     month = parse_duration("P1M")
     begins = [month.epoch_start(START, epoch) for epoch in (1, 2, 3, 4)]
     assert [(b.month, b.day, b.hour) for b in begins] == [
@@ -112,7 +112,7 @@ calendars = st.builds(
 
 
 @given(calendars, st.integers(1, 400))
-def test_every_instant_lies_in_the_epoch_started_last(calendar: EpochCalendar, epoch: int) -> None:
+def test_every_instant_lies_in_the_last_started_epoch(calendar: EpochCalendar, epoch: int) -> None:
     begins, ends = calendar.start_of(epoch), calendar.start_of(epoch + 1)
     assert begins < ends
     last = ends - timedelta(microseconds=1)
@@ -124,7 +124,7 @@ def test_every_instant_lies_in_the_epoch_started_last(calendar: EpochCalendar, e
 def on_clocks(wall: datetime, zone: ZoneInfo, *, second: bool) -> datetime:
     """Return the UTC instant at which clocks show a time, found by trying nearby offsets.
 
-    For an ambiguous time the first or the second; for a skipped time the correspondingly later one.
+    Of an ambiguous time, this is the first or second; of a skipped time, the matching later one.
     """
     about = (wall + timedelta(days=days) for days in (-2, 2))
     tried = sorted(wall - (at.replace(tzinfo=zone).utcoffset() or timedelta()) for at in about)
@@ -177,7 +177,7 @@ def check_starts(start: datetime, zone: ZoneInfo, length: str, epochs: int) -> N
 def test_epochs_start_at_local_clock_times(
     day: datetime, time: str, zone: ZoneInfo, length: str
 ) -> None:
-    """At times of day that clocks show twice, or skip, on some days of the year."""
+    """Clocks show these times of day twice, or skip them, on some days of the year."""
     start = on_clocks(datetime.fromisoformat(f"{day:%Y-%m-%d}T{time}"), zone, second=False)
     check_starts(start, zone, length, 100 if length == "PT6H" else 400 // (1 + MIXED[length][0]))
 

@@ -150,7 +150,7 @@ def text(domain: str) -> str:
     return job_text("fragments", f"domain: {domain}, items: 2", minimum=200)
 
 
-def test_values_of_attributes_are_items() -> None:
+def test_attribute_values_are_items() -> None:
     domain = parse_job(text(GOOD)).domain
     assert domain.items == LABELS
     items, problems = domain.parse(["region=south", "age=17", "", "region=17"])
@@ -206,7 +206,7 @@ def test_row_belongs_to_a_crowd(tmp_path: Path) -> None:
     assert ground_truth[0].tolist() == [1, 1, 1, 2, 1, 0]
 
 
-def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> None:
+def test_user_is_in_the_crowd_of_the_first_row_of_an_epoch(tmp_path: Path) -> None:
     path = written(
         tmp_path, "user,epoch,value,version\nann,1,dark,2.0\nann,1,light,1.0\nann,2,light,1.0\n"
     )
@@ -240,7 +240,7 @@ def test_live_rows_belong_to_a_crowd() -> None:
     assert events == [Held(1, "ann", (4, 6)), Held(1, "bob", (1,))]
 
 
-def test_queries_of_a_crowd() -> None:
+def test_queries_can_be_limited_to_a_crowd() -> None:
     assert QueryOptions(crowd="2.0").counts_query(DOMAIN) == Items((4, 5, 6))
     assert QueryOptions(["light"], crowd="2.0").counts_query(DOMAIN) == Items((6,))
     assert QueryOptions(["1.0: light", "2.0"]).counts_query(DOMAIN) == Items((3, 4))

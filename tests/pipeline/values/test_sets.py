@@ -57,7 +57,7 @@ def test_every_text_except_empty_is_an_item(
             ["abcd", "日本", "a\0"],
             "; expected a string of at most 3 UTF-8 bytes, without NUL characters",
         ),
-        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is out of range; expected 0 to below"),
+        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "expected at least 0 and below"),
         (Numbers(0, 80, 8), ["x", "nan", "1_0"], "is not a number"),
         (
             Points((3, 4)),
@@ -67,7 +67,7 @@ def test_every_text_except_empty_is_an_item(
     ],
     ids=str,
 )
-def test_invalid_item_is_named_with_its_position(
+def test_invalid_item_is_reported_with_its_position(
     domain: ItemDomain, texts: list[str], complaint: str
 ) -> None:
     good = {"a", "0", "0;0"}
@@ -88,7 +88,7 @@ def test_invalid_item_is_named_with_its_position(
     ],
     ids=str,
 )
-def test_items_have_their_labels(domain: ItemDomain, labels: tuple[str, ...]) -> None:
+def test_items_have_the_expected_labels(domain: ItemDomain, labels: tuple[str, ...]) -> None:
     known = SetDomain(domain, 1)
     assert known.items == labels
     assert tuple(known.label(item) for item in range(1, known.size)) == labels
@@ -102,7 +102,7 @@ def test_large_domains_label_items_on_demand() -> None:
     strings = SetDomain(Strings(StringLength(3)), 1)
     assert strings.items is None
     assert strings.label(6382180) == "abc"
-    # Invalid text bytes: no user has this item, but noise may find it.
+    # The text bytes are invalid: no user has this item, but noise can produce it.
     assert strings.label(1 << 24) == f"#{1 << 24}"
 
 
@@ -115,7 +115,7 @@ def test_value_lies_in_the_bucket_starting_at_or_below_it() -> None:
     assert problems == {}
 
 
-def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
+def test_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
     domain = NumericDomain(low=0, high=0.3, buckets=4096)
     values, problems = domain.parse([repr(float(np.nextafter(0.3, 0)))])
     assert values.tolist() == [4096]
@@ -125,9 +125,9 @@ def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("80", "value '80' is out of range; expected 0 to below 80"),
-        ("-0.1", "value '-0.1' is out of range; expected 0 to below 80"),
-        ("inf", "value 'inf' is out of range; expected 0 to below 80"),
+        ("80", "value '80' is out of range; expected at least 0 and below 80"),
+        ("-0.1", "value '-0.1' is out of range; expected at least 0 and below 80"),
+        ("inf", "value 'inf' is out of range; expected at least 0 and below 80"),
         ("ten", "value 'ten' is not a number"),
         ("", "value '' is not a number"),
         ("nan", "value 'nan' is not a number"),
@@ -138,7 +138,7 @@ def test_invalid_values_are_reported_by_row(text: str, reason: str) -> None:
     assert NumericDomain(0, 80, 8).parse(["1", text, "2"])[1] == {1: reason}
 
 
-def test_labels_name_the_ends_of_buckets() -> None:
+def test_labels_of_buckets_are_their_ends() -> None:
     domain = NumericDomain(0, 1, 4)
     assert domain.items == ("0:0.25", "0.25:0.5", "0.5:0.75", "0.75:1")
     assert domain.size == 5
