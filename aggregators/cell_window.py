@@ -56,7 +56,7 @@ class PrefixCounts(Counts):
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """Sample of item errors: cells of the last level minus their median; None if unhashed."""
+        """Sample of item errors: last-level cells minus their median; None without hashing."""
         if self.code.levels[-1].direct:
             return None
         return np.asarray(self._last_level - np.median(self._last_level), np.float64)

@@ -82,7 +82,7 @@ class ChangeErrors(Protocol):
     """Standard errors of changes over a fixed number of epochs, computed from epoch 1 onwards."""
 
     def next(self, published: Published | None, population: int) -> float | None:
-        """Return the standard error of the next epoch's change; None without both estimates."""
+        """Return the standard error of the next epoch's change, or None if it is unknown."""
         ...
 
 

@@ -94,5 +94,5 @@ def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
 
 
 def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
-    """Return the variance from `others`, users of other items; `squares` is for their counts."""
+    """Return the variance due to `others` users with other items, of squared counts `squares`."""
     return others / law.buckets + squares / (law.rows * law.buckets)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class UnsupportedQueryError(ValueError):
-    """The counts of a job do not support this query; the message says what would."""
+    """The counts of a job do not support this query; the message says what it requires."""
 
 
 class NoValuesError(ValueError):

@@ -17,7 +17,7 @@ from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 
 SUPPRESSED: Final = "crowds-suppressed"
-"""Flag: some crowds are suppressed because too few messages are left after random deletion."""
+"""Flag: some crowds are suppressed because too few messages remain after random deletion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

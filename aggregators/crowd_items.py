@@ -51,7 +51,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's messages left and aggregate their contents, initially `empty()`."""
+    """Count each crowd's remaining messages and aggregate their contents, first `empty()`."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)
@@ -168,7 +168,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
 
 
 def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
-    """Estimate the number of users in a crowd from the number of its messages left.
+    """Estimate the number of users in a crowd from the number of its remaining messages.
 
     Absent users are assumed to be like present ones, as in
     `dpstream.aggregators.item_counts.item_estimates`.

@@ -136,7 +136,7 @@ class Estimate(EstimatedCounts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Participation:
-    """Public head counts by epoch, by which estimators scale.
+    """Public head counts by epoch, used to scale estimates.
 
     Attributes:
         contributors: int64, shape (epochs + 1,): devices in the released window, whether or not a

@@ -49,7 +49,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
         check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= law.words:
             raise ValueError(
-                f"message at epoch {epoch} is {words.max()}; expected below {law.words}"
+                f"message at epoch {epoch} is {words.max()}; expected 0 to {law.words - 1}"
             )
 
     def _matches(

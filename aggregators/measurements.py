@@ -65,7 +65,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         check_format(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:
-            raise ValueError(f"message at epoch {epoch} is {words.max()}; expected below {most}")
+            raise ValueError(f"message at epoch {epoch} is {words.max()}; expected 0 to {most - 1}")
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

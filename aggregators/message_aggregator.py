@@ -103,7 +103,7 @@ class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
         check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
         most, largest = self._words(epoch), int(words.max(initial=0))
         if largest >= most:
-            raise ValueError(f"message at epoch {epoch} is {largest}; expected below {most}")
+            raise ValueError(f"message at epoch {epoch} is {largest}; expected 0 to {most - 1}")
 
     def _count(
         self,

@@ -134,7 +134,7 @@ class Prefixes:
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
-        """Start with a saved prefix, without the own estimates it consists of.
+        """Start with a saved prefix, without the own estimates that it was computed from.
 
         `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
         """

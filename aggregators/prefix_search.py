@@ -244,7 +244,7 @@ def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
 
 
 def _significant(candidates: int, false: float) -> float:
-    """Return the number of standard deviations that noise exceeds for `false` candidates."""
+    """Return the z-score that noise exceeds for `false` of all candidates on average."""
     return _quantile(min(0.5, false / max(candidates, 1)))
 
 

@@ -51,7 +51,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
-                f"message at epoch {epoch} is {words.max()}; expected below {self._tables.cells}"
+                f"message at epoch {epoch} is {words.max()}; expected 0 to {self.cells - 1}"
             )
 
     def _count(
@@ -120,7 +120,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Return counts of reporting users by item, their largest variance, and all reports."""
+        """Return counts of reporting users by item, their largest variance and the report count."""
         law, reports = self.law, int(received.sum())
         # The first point is not an item.
         inside = hyperplane_sums(law.space, received, 1 + items)[1:]

@@ -168,7 +168,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     def _by_level(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
-        """Yield each drawn level, the mask of its messages, and these without the level."""
+        """Yield each drawn level, the mask of its messages, and its messages without level."""
         levels = words[:, 0] >> LEVEL_SHIFT
         for number, (level, weight) in enumerate(
             zip(self.levels, self.law.level_weights, strict=True), start=1

@@ -90,7 +90,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
                     f"last epoch, {law.last_epoch}"
                 )
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
-                raise ValueError(f"{windows} sums of epoch {epoch} cannot total {steps}")
+                raise ValueError(f"{windows} sums of epoch {epoch} have an invalid total, {steps}")
             aggregator._sums[epoch] = windows, steps
             before = epoch
         return aggregator

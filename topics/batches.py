@@ -139,7 +139,7 @@ class Punctuation:
             fingerprint=self.fingerprint, deployment=self.deployment, enrollment=self.enrollment
         )
         if len(self.drawing) != DRAWING_BYTES:
-            raise CodecError(f"drawing has {len(self.drawing)} bytes; expected {DRAWING_BYTES}")
+            raise CodecError(f"draw ID has {len(self.drawing)} bytes; expected {DRAWING_BYTES}")
         check_range("epoch", self.epoch, 1)
         check_range("batches", self.batches, 0, U4_MAX)
         check_range("population", self.population, 0)

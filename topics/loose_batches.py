@@ -91,7 +91,7 @@ class LooseBatch:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
         if self.key is not None and len(self.key) != KEY_ID_BYTES:
-            raise CodecError(f"key has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
+            raise CodecError(f"key ID has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if self.rows.ndim != 2 or not len(self.rows) or self.rows.shape[1] <= self._beside_content:
             raise CodecError(f"rows have shape {self.rows.shape}; expected tags with contents")
 
@@ -182,7 +182,7 @@ def decode_enrollments(data: bytes) -> Enrollments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's statement that all reports of an epoch that it accepts precede this record.
+    """A collector's statement that all of its reports of an epoch precede this record.
 
     Attributes:
         collector: 16 random bytes that identify the process.

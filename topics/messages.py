@@ -103,7 +103,7 @@ class Messages:
 
     @property
     def occurrences(self) -> NDArray[np.unsignedinteger]:
-        """Multiplicity of each row, (rows,)."""
+        """Multiplicity of each row, shape (rows,)."""
         return np.ones(self.rows, _COUNT_TYPE) if self.counts is None else self.counts
 
     @property
@@ -272,7 +272,7 @@ def _count_values(words: MessageArray) -> NDArray[np.int64]:
 
 
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
-    """Return whether the canonical form of `messages` reports, `distinct` different, is pairs."""
+    """Return whether the canonical form of `messages` reports, `distinct` different, has pairs."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 

@@ -23,7 +23,7 @@ _CORRUPT = b"\xff" * 8
 
 @dataclass(frozen=True, slots=True)
 class PartialPart:
-    """A chunk of the partial of one window.
+    """A chunk of a window's partial.
 
     Attributes:
         epoch: Epoch of the window, at least 1.

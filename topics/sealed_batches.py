@@ -51,7 +51,7 @@ class SealedBatch:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
         if len(self.key) != KEY_ID_BYTES:
-            raise CodecError(f"key has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
+            raise CodecError(f"key ID has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if len(self.ciphertext) < CIPHERTEXT_BYTES:
             raise CodecError(
                 f"ciphertext has {len(self.ciphertext)} bytes; expected at least {CIPHERTEXT_BYTES}"

@@ -41,7 +41,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch, with the reasons why its window is missing, if it is.
+    """A newly recorded epoch, with the reasons if its window is missing.
 
     `reports` is the number in its window, or of chunks of tables in shares; None without a window.
     """

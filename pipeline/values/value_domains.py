@@ -77,7 +77,7 @@ class ValueDomain(ABC):
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Values for which a job can set display texts; None for any, if too many to list."""
+        """Values for which a job can set display texts; None for any if too many to list."""
         return ()
 
     @abstractmethod

@@ -196,7 +196,7 @@ def test_punctuation_with_an_invalid_version_or_drawing_is_rejected(
     encode, decode = codecs[RecordType.PUNCTUATION]
     with pytest.raises(VersionError, match="record has version 2; expected 1"):
         decode(forge(encode(examples["punctuation"]), (4, b"\x02")))
-    with pytest.raises(CodecError, match="drawing has 7 bytes; expected 8"):
+    with pytest.raises(CodecError, match="draw ID has 7 bytes; expected 8"):
         replace(examples["punctuation"], drawing=bytes(7))
 
 

@@ -184,7 +184,7 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("key", b"short", "key has 5 bytes; expected 8"),
+        ("key", b"short", "key ID has 5 bytes; expected 8"),
         ("ciphertext", bytes(47), "ciphertext has 47 bytes; expected at least"),
         ("epoch", 0, "'epoch' is 0; expected 1"),
         ("deployment", b"", "deployment has 0 bytes"),

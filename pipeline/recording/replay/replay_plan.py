@@ -56,7 +56,7 @@ class ReplayPlan:
         return self.last - self.first + 1
 
     def items(self, source: ReplaySource) -> Iterator[tuple[Manifest, bytes | None]]:
-        """Yield every epoch's manifest, in order, with its payload if that is copied."""
+        """Yield every epoch's manifest, in order, with its partial if that is copied."""
         payloads = source.payloads(self.first, min(self.windows_from - 1, self.last))
         for manifest in source.manifests():
             if manifest.epoch > self.last:
