@@ -103,7 +103,7 @@ def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
 def _pmf(losses: LossDistribution) -> Any:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    # Possible excess of losses moves all up by whole points; that of masses moves to infinity.
+    # The slack of losses moves all up by whole points; the excess of masses moves to infinity.
     up = math.ceil(losses.slack / losses.width)
     more = math.expm1(losses.rounding) * float(losses.masses.sum())
     return DensePLDPmf(losses.width, losses.first + up, losses.masses, losses.certain + more, True)

@@ -120,7 +120,7 @@ def _divergence(privacy_losses: Losses, alpha: float) -> float:
         logarithm = largest + math.log(np.dot(privacy_losses.masses, np.exp(exponents - largest)))
         error += rounding.FUNCTION * (1 + abs(logarithm))
     else:
-        # The masses sum to at most 1. Without that 1 the error is relative to a small number.
+        # The masses sum to at most 1. Gains exclude that 1, so their error is relatively small.
         gains = np.expm1(exponents)
         excess = float(np.dot(privacy_losses.masses, gains))
         error *= float(np.dot(privacy_losses.masses, np.abs(gains)))

@@ -110,7 +110,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         f"{_moment(clock, clock.first)}."
     ]
     if statement.unit == "stream":
-        # The first horizon can have started before the deployment, which then has its rest.
+        # A deployment within a horizon of the calendar covers only the rest of that horizon.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
         again = f"; every further {clock.count} times cost the same again" if until else ""

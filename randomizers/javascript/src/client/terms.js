@@ -40,7 +40,7 @@ function inSentences(told, spent, limit, charges) {
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (guarantee.unit === 'stream') {
-    // The first horizon can have started before the deployment, which then has its rest.
+    // A deployment within a horizon of the calendar covers only the rest of that horizon.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.recurring ? ` before ${moment(later)}` : '';
     const further = told.recurring ? `; every further ${epochs.count} times cost the same again` : '';
