@@ -19,7 +19,7 @@ PROTOCOLS: Final = {
 
 _SIGNED = (
     "stages no longer sign their records; 'dpstream record --verify DIR' checks that a recording "
-    "is consistent, but cannot prove what a stage did"
+    "is consistent, which is not evidence of what a stage did"
 )
 JOB_KEYS: Final[Mapping[Path, str]] = {
     ("shuffle", "signers"): _SIGNED,
