@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dpstream.topics.frames import (
     PAYLOAD_TARGET,
-    RECORD_CAP,
     CodecError,
     Frame,
     RecordType,
@@ -28,7 +27,6 @@ from dpstream.topics.sealing import KEY_ID_BYTES
 
 TAG_BYTES: Final = 8
 REPORT_ID_BYTES: Final = 16
-COLLECTOR_KEY_BYTES: Final = 32
 
 _BATCH = Frame(RecordType.LOOSE_BATCH, f"QII{KEY_ID_BYTES}s")
 _ENROLLMENTS = Frame(RecordType.ENROLLMENTS, "Q")
@@ -37,8 +35,6 @@ _TAG_TYPE = np.dtype("<u8")
 _NO_KEY = bytes(KEY_ID_BYTES)
 
 LOOSE_PAYLOAD_TARGET: Final = PAYLOAD_TARGET
-LOOSE_PAYLOAD_MAX: Final = RECORD_CAP - _BATCH.size
-"""Maximum bytes of rows in one batch."""
 
 
 def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> bytes:

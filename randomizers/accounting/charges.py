@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -109,10 +109,6 @@ class Filter:
         total = math.fsum(parts) * (1 + rounding.of_sum(2))
         figure = total + step_to_epsilon(self.order, self.own)
         return max(0.0, figure + (total + abs(figure)) * _LOST)
-
-    def admits(self, charges: Sequence[MechanismCost]) -> bool:
-        """Return whether the epsilons fit the budget; the own deltas must, too (not checked)."""
-        return self.epsilon_of(charges) <= self.epsilon
 
 
 def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
