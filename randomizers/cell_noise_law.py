@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from dpstream.randomizers.guarantee import UNPROTECTED
 from dpstream.randomizers.laws import Constants
 
 DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
@@ -109,8 +110,8 @@ def trusted(noise: CellNoiseLaw) -> str:
             "sees every message as it was sent"
         )
     return (
-        f"the shuffler to shuffle, and {noise.minimum:,} honest users in each window to add their "
-        "dummies; the messages alone do not protect against a shuffler that keeps them apart"
+        f"the shuffler to shuffle, and {noise.minimum:,} honest users in each window to send dummy "
+        f"messages; {UNPROTECTED}"
     )
 
 

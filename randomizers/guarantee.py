@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 
@@ -17,13 +19,57 @@ def needs_no_trust(trust: str) -> bool:
     return trust.startswith("none")
 
 
+def rounded_up(number: float, digits: int = 6, rounding: str = ROUND_CEILING) -> str:
+    """Format a privacy loss with significant digits, rounded up from its first 15 digits.
+
+    >>> rounded_up(2.71828, 3), rounded_up(0.1 + 0.2), rounded_up(1e-6), rounded_down(2.71828, 3)
+    ('2.72', '0.3', '1e-06', '2.71')
+    """
+    context = Context(prec=digits, rounding=rounding)
+    return f"{float(context.create_decimal(f'{number:.15g}')):.{digits}g}"
+
+
+rounded_down = partial(rounded_up, rounding=ROUND_FLOOR)
+"""Format the rest of a budget, rounded down; see `rounded_up`."""
+
+
+def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
+    """Bound the success rate of guessing between two neighbors (baseline: one half), rounded up.
+
+    An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
+    With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
+    (e^epsilon + delta) / (1 + e^epsilon).
+
+    >>> attack_success_rate(0.0), round(attack_success_rate(1.0), 3), attack_success_rate(math.inf)
+    (0.5, 0.731, 1.0)
+    """
+    if epsilon == 0 and delta == 0:
+        return 0.5
+    # 1 - (1 - delta) / (1 + e^epsilon), which keeps its digits close to 1.
+    left = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    return 1.0 if math.isinf(epsilon) else min(1.0, (1 - left) * (1 + 1e-15))
+
+
+def percent_right(epsilon: float, delta: float = 0.0) -> str:
+    """Format `attack_success_rate` as a percentage, rounded up.
+
+    >>> percent_right(1.0, 1e-6), percent_right(5.0), percent_right(40.0)
+    ('73.2 %', '99.4 %', '100 %')
+    """
+    wrong = 100 * (1 - attack_success_rate(epsilon, delta))
+    if wrong > 1:
+        return f"{rounded_up(round(100 - wrong, 12), 3)} %"
+    left = Decimal(rounded_down(wrong, 1))
+    return "100 %" if left < Decimal("0.0001") else f"{100 - left:f} %"
+
+
 @dataclass(frozen=True, slots=True)
 class ShuffledStreams:
     """Additional guarantee for a user's whole stream, if the shuffler is trusted.
 
-    It covers users whose producers were in every window: the loss of a stream is charged once, for
-    any number of epochs. For other users the loss is the local one. `contributors` is the minimum
-    number of honest users present at all epochs, the user included.
+    It covers users who report in every window: the loss of a stream is charged once, for any number
+    of epochs. For other users the loss is the local one. `contributors` is the minimum number of
+    honest users who report in every window, the user included.
     """
 
     epsilon: float
@@ -82,8 +128,8 @@ class Guarantee:
     def over(self, horizons: int) -> Guarantee:
         """Return the joint guarantee of several horizons, each with this guarantee.
 
-        Losses are summed (basic composition). An epoch lies in only one horizon, so the guarantees
-        of an epoch and of all epochs of its horizon are unchanged.
+        Losses are summed (basic composition), which is exact only without a delta. An epoch lies in
+        only one horizon: its guarantee, and that of all epochs of its horizon, are unchanged.
 
         >>> local = Guarantee(0.1, 0.0, "stream", "any two streams", "none", "exact")
         >>> local.over(3).epsilon
@@ -95,10 +141,16 @@ class Guarantee:
             self,
             epsilon=_times(horizons, self.epsilon),
             delta=_times(horizons, self.delta),
+            basis="bound" if self.delta and horizons > 1 else self.basis,
             horizons=horizons,
             stream_epsilon=self.stream_epsilon and _times(horizons, self.stream_epsilon),
             shuffled=self.shuffled and self.shuffled.over(horizons),
         )
+
+    @property
+    def only_removal(self) -> bool:
+        """True if the neighbors are having items and having none, but not two sets of items."""
+        return _NONE in self.neighbors
 
     @property
     def subject(self) -> str:
@@ -113,7 +165,7 @@ class Guarantee:
         """Part of a user's data that the epsilon is spent on, as text."""
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
-            unit += f", {self.stream_epsilon:.6g} for the whole stream"
+            unit += f" and {rounded_up(self.stream_epsilon)} for the whole stream"
         if self.horizons is None:
             return unit
         if self.unit == "epoch":
@@ -123,21 +175,24 @@ class Guarantee:
         return f"{unit} of {self.horizons:,} horizons"
 
     def __str__(self) -> str:
-        delta = f", delta {self.delta:g}" if self.delta else ""
-        return (
-            f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
-            f"neighbors: {self.neighbors}; trusted party: {self.trust}{self._besides}"
+        loss = format_loss(self.epsilon, self.delta)
+        text = (
+            f"{loss} for a user's {self.spent_on} ({self.basis}); neighbors: {self.neighbors}; "
+            f"trusted party: {self.trust}"
         )
-
-    @property
-    def _besides(self) -> str:
         if self.shuffled is None:
-            return ""
-        shuffled = self.shuffled
-        return (
-            f"; epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:g} if these are trusted: "
-            f"{shuffled.trust}"
-        )
+            return text
+        loss = format_loss(self.shuffled.epsilon, self.shuffled.delta)
+        return f"{text}; {loss} if these are trusted: {self.shuffled.trust}"
+
+
+def format_loss(epsilon: float, delta: float = 0.0) -> str:
+    """Format an epsilon and a delta, rounded up; a delta of 0 is omitted.
+
+    >>> format_loss(1.0, 1e-6), format_loss(5.9170001)
+    ('epsilon 1, delta 1e-06', 'epsilon 5.91701')
+    """
+    return f"epsilon {rounded_up(epsilon)}" + (f", delta {rounded_up(delta)}" if delta else "")
 
 
 def _times(count: int, loss: float) -> float:
@@ -145,23 +200,24 @@ def _times(count: int, loss: float) -> float:
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 
 
+_NONE = " and having none"
 _UNITS = {
     "stream": "whole stream",
     "epoch": "value of one epoch",
-    "value": "single value (claimed)",
+    "value": "value, if it never changes,",
 }
 
 
 def held_by_a_user(items: int) -> str:
     """Return the neighbor relation of users with at most `items` items, as text."""
     held = "items" if items == 1 else f"sets of at most {items:,} items"
-    return f"any two {held} of a user at an epoch, or none at all; who is present is public"
+    return f"any two {held} of a user at an epoch, or one and none; who is present is public"
 
 
 def held_or_nothing(items: int) -> str:
     """Return the neighbor relation of a user's at most `items` items and none, as text."""
     held = "an item" if items == 1 else f"a set of at most {items:,} items"
-    return f"{held} of a user at an epoch, or none at all; who is present is public"
+    return f"having {held} at an epoch{_NONE}; who is present is public"
 
 
 def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Guarantee:
@@ -175,23 +231,21 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
     >>> apart.epsilon, apart.delta, apart.stream_epsilon
     (2.0, 0.0, 6.0)
     """
-    return replace(
-        shuffled,
-        epsilon=epsilon,
-        delta=0.0,
-        trust="none",
-        basis="bound",
-        stream_epsilon=_times(messages, epsilon),
-    )
+    pure = replace(shuffled, epsilon=epsilon, delta=0.0, trust="none", basis="bound")
+    return replace(pure, stream_epsilon=_times(messages, epsilon))
 
 
 def whole_streams(contributors: int) -> str:
     """Return the trust assumptions for whole streams that are hidden among others, as text."""
     return (
         f"the shuffler to shuffle, and {contributors - 1:,} honest other users; it applies to "
-        "users whose producers are in every window, as these others are, whose messages nothing "
-        "links across epochs and whose values do not react to published estimates"
+        "users who report in every window, as these others do, if nothing but their content links "
+        "one user's messages across epochs and no one's values react to published estimates"
     )
+
+
+LINKS = "knows which messages come from the same device"
+UNPROTECTED = f"the messages alone do not protect against a shuffler that {LINKS}"
 
 
 def shuffle_to_mix(minimum: int) -> str:
@@ -207,7 +261,4 @@ def shuffle_and_others(minimum: int, apart: str) -> str:
 
     `apart` is epsilon against a shuffler that links the messages of a device.
     """
-    return (
-        f"{shuffle_to_mix(minimum)}; against a shuffler that keeps messages apart epsilon is "
-        f"{apart}"
-    )
+    return f"{shuffle_to_mix(minimum)}; against a shuffler that {LINKS}, epsilon is {apart}"

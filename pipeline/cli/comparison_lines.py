@@ -9,6 +9,7 @@ from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.outlook import Outlook
 from dpstream.pipeline.planning.plan_alternatives import least_error, under_another_trust
 from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recommendation
+from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 
 def show_protocols(plan: Plan) -> None:
@@ -28,17 +29,19 @@ def show_protocols(plan: Plan) -> None:
     if measured:
         columns |= {
             ">central": lambda at: _rounded(measured[at].central_epsilon),
+            ">delta": lambda at: rounded_up(measured[at].central_delta),
             ">local": lambda at: _rounded(measured[at].local_epsilon),
             ">bytes": lambda at: measured[at].bytes_per_user,
             ">CPU s": lambda at: measured[at].cpu_seconds,
         }
+        present = "" if plan.guarantee.shuffled is None else ", for users present at every epoch"
         note += (
-            "; central: epsilon against an analyst of all epochs together; local: against an "
+            f"; central, delta: against an analyst of all epochs{present}; local: against an "
             "observer who links a device's messages; CPU s: for a million users, on one core "
             f"of this machine, measured with {DEVICES:,} devices"
         )
     else:
-        columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
+        columns |= {">delta": lambda at: rounded_up(expected[at].delta)}
     print_text("\nprotocols that can run this job", "bold")
     print_table(columns, range(len(expected)))
     print_text(note)
@@ -55,7 +58,7 @@ def show_protocols(plan: Plan) -> None:
 
 
 def _rounded(epsilon: float | None) -> str:
-    return "none" if epsilon is None else f"{epsilon:.3g}"
+    return "none" if epsilon is None else rounded_up(epsilon, 3)
 
 
 def _show_better(plan: Plan) -> None:
@@ -66,8 +69,7 @@ def _show_better(plan: Plan) -> None:
         )
     if (other := under_another_trust(plan.alternatives)) is not None:
         trust = "without a trusted party" if other.needs_no_trust else "trusting the shuffler"
-        delta = f", delta {other.delta:g}" if other.delta else ""
-        loss = f"epsilon {other.epsilon:.3g}{delta}"
+        loss = format_loss(other.epsilon, other.delta)
         print_text(
             f"{trust}: {other.protocol} has an error of {number(other.rmse)} users at {loss}"
         )
@@ -87,31 +89,34 @@ def _name(found: Sequence[Compared], place: int) -> str:
     return f"{place + 1} {found[place].expected.protocol}"
 
 
-def show_outlook(seen: Outlook, minimum: int) -> None:
+def show_outlook(plan: Plan, seen: Outlook) -> None:
     """Print the guarantee if some users are absent and some of the others collude."""
     print_text(
-        f"\nwith {seen.dropout:.0%} of users absent, {seen.colluding:.0%} of the others colluding",
+        f"\nepsilon for a user's {plan.guarantee.subject} with {seen.dropout:.0%} of users absent, "
+        f"{seen.colluding:.0%} of the others colluding",
         "bold",
     )
     released = "enough" if seen.released else "too few to release any epoch"
+    needed = f"shuffle.minimum = {plan.minimum:,}"
     print_pairs(
         [
-            ("present", f"{number(seen.present)}, {released} for shuffle.minimum = {minimum:,}"),
+            ("present", f"{number(seen.present)}, {released} for {needed}"),
             ("honest", number(seen.honest)),
-            *_epsilons(seen),
+            *_epsilons(seen, always=plan.guarantee.shuffled is not None),
         ]
     )
 
 
-def _epsilons(seen: Outlook) -> list[tuple[str, str]]:
+def _epsilons(seen: Outlook, *, always: bool) -> list[tuple[str, str]]:
     if not seen.rests_on_them:
         return [("epsilon", f"{_epsilon(seen.epsilon_at_least)}: no further assumptions")]
     smallest = f"{number(seen.honest_at_least)} honest contributors"
-    pairs = [("epsilon at most", f"{_epsilon(seen.epsilon_at_least)}, with {smallest}: guaranteed")]
+    limit = "if that many report at every epoch" if always else "guaranteed"
+    pairs = [("epsilon at most", f"{_epsilon(seen.epsilon_at_least)}, with {smallest}: {limit}")]
     if seen.released:
         pairs.append(("epsilon expected", f"{_epsilon(seen.epsilon)}, with all honest users"))
     return pairs
 
 
 def _epsilon(epsilon: float | None) -> str:
-    return "none: delta is too small" if epsilon is None else f"{epsilon:.4g}"
+    return "none: delta is too small" if epsilon is None else rounded_up(epsilon, 4)

@@ -38,6 +38,7 @@ from dpstream.pipeline.state import (
     sealing_keys_folder,
     signing_key_file,
 )
+from dpstream.randomizers.guarantee import format_loss
 from dpstream.topics.names import Role
 
 
@@ -226,7 +227,8 @@ def _print_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Pa
     if deployed.epochs.renew:
         guarantee = promised(deployed)
         print_text(
-            f"privacy charge: epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}"
+            f"privacy charge: {format_loss(guarantee.epsilon, guarantee.delta)} for a user's "
+            f"{guarantee.spent_on}"
         )
     key = ""
     if deployed.needs_noise_key:
@@ -356,7 +358,7 @@ def _confirm_end(job: DeployedJob, published: int, *, delete_topics: bool) -> No
         effect = f"its topics remain, but {of_published(published, job.name)}"
     again = ""
     if job.replay_of is None:
-        charge = f"epsilon {promised(job).epsilon:.6g}"
+        charge = format_loss(promised(job).epsilon, promised(job).delta)
         again = f"; deploying it again charges population {job.population_name} {charge} again"
     ask(
         f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {effect}{again}",

@@ -22,6 +22,7 @@ from dpstream.pipeline.ledger.chain import LedgerLocation
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_report import LedgerReport, released_in_words
 from dpstream.pipeline.ledger.verification import Inconsistency
+from dpstream.randomizers.guarantee import rounded_up
 
 
 class Selection:
@@ -96,8 +97,8 @@ def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> S
         _time(charge.at),
         kind,
         charge.population,
-        f"{charge.epsilon:.6g}",
-        f"{charge.delta:.3g}",
+        rounded_up(charge.epsilon),
+        rounded_up(charge.delta),
         f"{what}job {charge.job}, deployment {charge.deployment[:8]}{horizons}: "
         f"{report.deployment_status(charge)}",
     )
@@ -108,7 +109,7 @@ def _horizons(charge: Charge) -> str:
 
 
 def _budget_row(budget: BudgetDeclaration, what: str) -> Sequence[str]:
-    amounts = ("-" if each is None else f"{each:.6g}" for each in (budget.epsilon, budget.delta))
+    amounts = ("-" if each is None else rounded_up(each) for each in (budget.epsilon, budget.delta))
     return _time(budget.at), "budget", budget.population, *amounts, what + budget.who
 
 
@@ -162,28 +163,29 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
             each.present.windows,
             each.present.devices,
             each.present.producers,
-            f"{each.charged.epsilon:.6g}",
-            f"{each.charged.delta:.3g}",
+            rounded_up(each.charged.epsilon),
+            rounded_up(each.charged.delta),
             each.present.other_producers,
-            f"{each.charged.others:.6g}",
+            rounded_up(each.charged.others),
         )
         for charge in report.state.charges
         if selection.has_charge(charge)
         for each in report.streams_of(charge.deployment)
     ]
     if rows:
-        print_text("\nwhole streams, charged once to users in every released window", "bold")
+        print_text("\nwhole streams, charged once to devices in every released window", "bold")
         always = [">devices", ">producers", ">epsilon", ">delta"]
         print_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
         print_text(_ABOUT_STREAMS)
 
 
 _ABOUT_STREAMS = (
-    "Producers are either in every released window, or others. For the former, the table shows "
-    "the minimum number of their devices in all windows. Their charge assumes that the "
-    "shuffler shuffles, that these users are honest, that nothing links their messages across "
-    "epochs, and that values do not react to published results. All others are charged the "
-    "local loss, which holds against every adversary and is the charge in the ledger."
+    "Producers are either in every released window, or others. For the former, the table shows how "
+    "many of their devices, at least, were in every window, and the charge of those devices. It "
+    "assumes that the shuffler shuffles, that these users are honest, that nothing but their "
+    "content links a user's messages across epochs, and that values do not react to published "
+    "results. Everyone else, also a device that missed a window, is charged the local loss, which "
+    "holds against everyone who sees the reports and is the charge in the ledger."
 )
 
 

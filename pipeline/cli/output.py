@@ -27,7 +27,7 @@ from rich.text import Text
 from dpstream.pipeline.errors import one_line, printable, printable_json
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.values.times import iso as iso
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, format_loss
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 
@@ -151,14 +151,13 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
-    delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
-    yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
+    loss = format_loss(guarantee.epsilon, guarantee.delta)
+    yield "guarantee", f"{loss} for a user's {guarantee.spent_on}"
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
             "if shuffled",
-            f"epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:.3g} for users whose "
-            f"producers are in every window, among {shuffled.contributors:,} of them; for "
+            f"{format_loss(shuffled.epsilon, shuffled.delta)}; relies on {shuffled.trust}. For all "
             "others, the guarantee above",
         )
     yield "neighbors", guarantee.neighbors

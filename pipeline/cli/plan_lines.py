@@ -24,6 +24,7 @@ from dpstream.pipeline.planning.parties import (
 )
 from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.numeric_values import relative_error_lines
+from dpstream.randomizers.guarantee import rounded_up
 
 # Columns of the small plot.
 _PLOT_WIDTH = 48
@@ -38,21 +39,22 @@ def show_plan(plan: Plan) -> None:
         print_text(f"warning: {warning}")
     print_text("\nprivacy", "bold")
     print_pairs([*guarantee_pairs(plan.guarantee), *_budget(plan)])
-    _show_parties(plan.parties, len(plan.epochs))
+    _show_parties(plan)
     if plan.contributors:
-        print_text("\nepsilon by number of honest contributors of a window", "bold")
+        title = f"epsilon for a user's {plan.guarantee.subject}, by number of honest contributors"
+        print_text(f"\n{title}", "bold")
         print_table(
             {
                 ">of shuffle.minimum": lambda honest: f"{honest.share:.0%}",
                 ">contributors": "contributors",
                 ">epsilon": lambda honest: (
-                    "none" if honest.epsilon is None else f"{honest.epsilon:.2f}"
+                    "none" if honest.epsilon is None else rounded_up(honest.epsilon, 3)
                 ),
             },
             plan.contributors,
         )
     if plan.outlook is not None:
-        show_outlook(plan.outlook, plan.minimum)
+        show_outlook(plan, plan.outlook)
     if plan.crowds is not None:
         _show_crowds(plan.crowds)
     print_text(f"\naccuracy with {plural(plan.users, 'user')}, if all report", "bold")
@@ -111,14 +113,12 @@ def _show_users(plan: Plan) -> None:
 
 def _show_crowds(crowds: CrowdsPlan) -> None:
     print_text(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
+    losses = crowds.contents_epsilon, crowds.epsilon, crowds.delta
+    contents, sizes, delta = map(rounded_up, losses)
     print_pairs(
         [
-            ("epsilon of an epoch", f"{crowds.contents_epsilon:.6g} for the messages of a user"),
-            (
-                "",
-                f"{crowds.epsilon:.6g} for the sizes of all crowds, delta {crowds.delta:g}; "
-                "together the epsilon above",
-            ),
+            ("epsilon of an epoch", f"{contents} for the messages of a user"),
+            ("", f"{sizes} for the sizes of all crowds, delta {delta}; together the epsilon above"),
             (
                 "messages deleted",
                 f"{number(crowds.shift)} of each crowd on average, at most "
@@ -141,11 +141,10 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
 
 def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.budget is not None:
-        yield (
-            "budget",
-            f"epsilon {plan.budget.epsilon:.6g}: {plural(plan.budget.horizons, 'horizon')}, "
-            f"{plan.budget.charged:.6g} in total; earlier charges are checked at deploy",
-        )
+        horizons = plural(plan.budget.horizons, "horizon")
+        charged = f"{horizons}, {rounded_up(plan.budget.charged)} in total"
+        text = f"epsilon {rounded_up(plan.budget.epsilon)}: {charged}; earlier charges are checked"
+        yield "budget", f"{text} at deploy"
 
 
 def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -245,10 +244,14 @@ def _constant(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"
 
 
-def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
+def _show_parties(plan: Plan) -> None:
+    parties = plan.parties
     print_text("\nmaximum that each party can learn about a user", "bold")
-    values = "two streams of values" if epochs > 1 else "two values"
-    print_text(f"maximum success rate of guessing between {values} of a user (baseline: 50 in 100)")
+    guessing = f"between two {'streams of values' if len(plan.epochs) > 1 else 'values'} of a user"
+    if plan.guarantee.only_removal:
+        guessing = "whether a user has items or none"
+    horizon = "" if plan.guarantee.horizons is None else " in one horizon"
+    print_text(f"maximum success rate of guessing {guessing}{horizon} (baseline: 50 in 100)")
     print_table(
         {
             "party": "party",
@@ -277,11 +280,11 @@ def _success_rate(party: PartyGuarantee) -> str:
 
 
 def _party_epsilon(party: PartyGuarantee) -> str:
-    return "no bound" if party.whole_epsilon is None else f"{party.whole_epsilon:.4g}"
+    return "no bound" if party.whole_epsilon is None else rounded_up(party.whole_epsilon, 4)
 
 
 def _party_delta(party: PartyGuarantee) -> str:
-    return "-" if party.whole_epsilon is None else f"{party.whole_delta:g}"
+    return "-" if party.whole_epsilon is None else rounded_up(party.whole_delta)
 
 
 def _sparkline(values: Sequence[float], width: int) -> str:

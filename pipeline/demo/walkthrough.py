@@ -17,10 +17,10 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
-from dpstream.pipeline.results.privacy_sentences import posterior_text, trusted_party
+from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.pipeline.results.sentences import epoch_sentence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.guarantee import needs_no_trust
+from dpstream.randomizers.guarantee import needs_no_trust, percent_right, rounded_up
 from dpstream.randomizers.randomness import cryptographic_generator
 
 STUDENT = "1006"
@@ -73,9 +73,10 @@ def explain_statistic(jobs: Sequence[DeployedJob], people: int) -> WalkthroughSc
         f"The same {first.people} are counted in {len(jobs)} ways:",
     ]
     for job in jobs:
-        guarantee = job.guarantee
-        trust = trusted_party(guarantee.trust)
-        lines.append(f"  {job.name}, epsilon {guarantee.epsilon:.3g}, trusted party: {trust}")
+        epsilon, trust = rounded_up(job.guarantee.epsilon, 3), trusted_party(job.guarantee.trust)
+        if trust != "none":
+            trust = f"{trust} and {job.shuffle.minimum:,} honest {job.people}"
+        lines.append(f"  {job.name}, epsilon {epsilon}, trusted party: {trust}")
     lines.append("The last screen explains what epsilon means for one of them.")
     return WalkthroughScreen(1, "The question", tuple(lines))
 
@@ -101,7 +102,7 @@ def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScree
         f"The device sends one byte per week, {len(sent)} in total. For the same weeks:",
         *(f"  {line}" for line in _wrapped(sent[part].hex(" "), 3 * 20)),
         "The device randomizes each byte: had its student never been enrolled, it might have sent "
-        "the same bytes. The last screen states the limit on how much less likely that is.",
+        "the same bytes. The last screen says what that means for a guess.",
     ]
     return WalkthroughScreen(2, "What one student's device sends", tuple(lines))
 
@@ -129,17 +130,21 @@ def explain_estimates(
 
 
 def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
-    lines = [
-        "For an observer who records all that a device ever sends, and guesses about its student:"
-    ]
+    """Return the screen with the maximum success rates of guesses about one student."""
     guarantees = [job.guarantee for job in jobs]
+    lines = ["A guess about one student that was 50 % likely is right in at most:"]
     for job, guarantee in zip(jobs, guarantees, strict=True):
-        lines.append(f"  {job.name}: {posterior_text(guarantee.epsilon, guarantee.delta)}.")
+        seen = f"the shuffled reports of all {job.people}"
+        if needs_no_trust(guarantee.trust):
+            seen = "all reports that the device ever sends"
+        right = percent_right(guarantee.epsilon, guarantee.delta)
+        lines.append(f"  {job.name}: {right} of cases, for an observer of {seen};")
     together = [sum(getattr(each, name) for each in guarantees) for name in ("epsilon", "delta")]
-    lines.append(f"  all {len(jobs)} combined: {posterior_text(*together)}.")
+    right = percent_right(*together)
+    lines.append(f"  all {len(jobs)} combined: {right} of cases, for an observer of all of these.")
     lines.append(
-        "Neither faster computers nor any other knowledge would reveal more: that requires access "
-        "to the device itself."
+        "Whatever else an observer knows, and however fast its computers, the reports of jobs "
+        "without a trusted party add no more than this; more requires the device or its producer."
     )
     lines += [_rests_on(job) for job in jobs if not needs_no_trust(job.guarantee.trust)]
     return WalkthroughScreen(4, "What an observer can learn about one student", tuple(lines))
@@ -149,7 +154,7 @@ def _rests_on(job: DeployedJob) -> str:
     return (
         f"Only {job.name} relies on others: on the shuffler to shuffle, and on "
         f"{job.shuffle.minimum:,} {job.people} each week to participate honestly. It gives no "
-        "protection against a shuffler that links reports to devices."
+        "protection against a shuffler, or operator of Kafka, that links reports to devices."
     )
 
 

@@ -33,6 +33,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
 from dpstream.randomizers.accounting.charges import Filter, MechanismCost
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 
 
@@ -167,8 +168,8 @@ def check_budget(
             everything = [*earlier, charge]
             holder = _tightest(standing, everything)
             allowed, counted = _decimal(holder.epsilon or 0.0), _counted(holder, everything)
-            if filter_of(holder) is not None:
-                composed = f" (composed {_filtered(holder, everything):.4g} in all)"
+            if (filtered := _filtered(holder, everything)) is not None:
+                composed = f" (composed {rounded_up(filtered, 4)} in all)"
         if counted > allowed:
             raise BudgetError(
                 f"the budget of population {people} is {name} "
@@ -239,7 +240,8 @@ class BudgetAccount:
 
     `earlier` is the sum of charges by other deployments, `charged` the charge by this one; None if
     unlimited. `binding` declares the budget, if there is one. `filtered` is the total epsilon by
-    the budget's privacy filter, at the filter's delta; None if charges are summed.
+    the budget's privacy filter, at the filter's delta; None if charges are summed, or if their own
+    deltas exceed their half of it.
     """
 
     quantity: str
@@ -293,13 +295,15 @@ def _accounts_under(
     binding = binding_budget(people, standing)
     if "epsilon" in binding and spent_by(charges) is not None:
         binding["epsilon"] = _tightest(standing, charges)
+    limit, deltas = binding.get("epsilon"), total_of(charges, "delta") or Fraction()
+    proven = limit is not None and deltas <= _decimal(limit.most("delta") or 0.0)
     return [
         BudgetAccount(
             quantity,
             earlier=_float_of(total_of(others, quantity)),
             charged=_float_of(total_of(own, quantity)),
             binding=binding.get(quantity),
-            filtered=_filtered(binding.get(quantity), charges) if quantity == "epsilon" else None,
+            filtered=_filtered(limit, charges) if quantity == "epsilon" and proven else None,
         )
         for quantity in QUANTITIES
     ]

@@ -29,7 +29,7 @@ _DIGITS: Final = 4
 
 
 class Central(Section):
-    """Guarantee for the shuffled streams of users whose producers are in every window."""
+    """Guarantee for the shuffled streams of users who report in every window."""
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(

@@ -137,7 +137,7 @@ class DeviceReports(Section):
         """Trust in collectors that a guarantee relying on the shuffler requires."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffler"
-        return "and the collectors, which can read every report and see who sends it"
+        return "it also relies on the collectors, which can read every report and see who sends it"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ from dpstream.pipeline.jobs.job_problems import (
 )
 from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
 from dpstream.pipeline.jobs.routes import Route, stage_party
-from dpstream.pipeline.jobs.sealed import Sealed
+from dpstream.pipeline.jobs.sealed import REPLACING, REPLACING_STREAMS, Sealed, added_devices
 from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
@@ -271,15 +271,11 @@ class Job(Wording):
         """Return a mechanism's guarantee for every user; for a recurring job, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
-            sealing = self.sealed.trust(self.shuffle.instances, self.added_by_each(law))
-            trust = f"{guarantee.trust}; {sealing}"
-            if self.shared and self.protocol_entry.shuffling is not None:
-                trust = (
-                    f"one of the two aggregators not to collude with the other; {sealing}; if "
-                    "both collude, and of contributors, the assumptions without shares: "
-                    f"{guarantee.trust}"
-                )
-            guarantee = replace(guarantee, trust=trust)
+            trust, sealing = guarantee.trust, self.sealed.trust(self.shuffle.instances)
+            if self.shared and self.added_by_each(law):
+                trust = "the two aggregators, not to collude with each other"
+            trusted = [trust, sealing, *self._replacing(law)]
+            guarantee = replace(guarantee, trust="; ".join(trusted))
         if self.devices is not None and self.protocol_entry.shuffling is not None:
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
@@ -295,6 +291,15 @@ class Job(Wording):
         if self.central is not None:
             guarantee = replace(guarantee, shuffled=self.central.promised(self.shuffle.minimum))
         return guarantee.over(1) if self.epochs.renew else guarantee
+
+    def _replacing(self, law: Law) -> Iterator[str]:
+        """Yield what remains of a sealed job's guarantee if a party replaces or drops reports."""
+        if added := self.added_by_each(law):
+            yield added_devices(added, shared=self.shared)
+        elif self.protocol_entry.shuffling is not None:
+            yield REPLACING
+        elif self.central is not None:
+            yield REPLACING_STREAMS
 
     def topic(self, role: Role) -> str:
         return topic_name(self.name, role)

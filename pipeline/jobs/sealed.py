@@ -60,18 +60,23 @@ AGGREGATE: Final = "aggregate"
 
 
 REPLACING = (
-    "it does not hold against a shuffler that replaces or drops reports, which can have the "
-    "reports of one device published alone: these then have only the guarantee of unshuffled "
-    "reports"
+    "the guarantee fails if a shuffler replaces or drops reports: it could isolate one device, "
+    "which then has only the guarantee of unshuffled reports"
 )
 """Limit of a guarantee if no party adds devices: a stage can replace reports it cannot read."""
+REPLACING_STREAMS = (
+    "the guarantee of shuffled streams does not hold against a shuffler that replaces or drops "
+    "reports; the local one does"
+)
+"""Limit of a sealed job with `central`."""
 
 
-def _added(devices: int, *, shared: bool) -> str:
-    parties = "each of the two parties" if shared else "each party after the first shuffler"
+def added_devices(devices: int, *, shared: bool) -> str:
+    """Describe the devices that parties of a sealed job add, `devices` each."""
+    parties = "each aggregator" if shared else "each party after the first shuffler"
     return (
-        f"{parties} adds the reports of {devices:,} devices of its own without a value, so the "
-        "guarantee holds even if any one shuffler or party replaces or drops reports"
+        f"{parties} adds the reports of {devices:,} devices without a value, so the guarantee "
+        "holds even if any one shuffler or aggregator replaces or drops reports"
     )
 
 
@@ -168,32 +173,26 @@ class Sealed(Section):
                 "order. Chained shufflers require one instance"
             )
 
-    def trust(self, instances: int, added: int) -> str:
-        """Describe how sealing changes the required trust.
-
-        `instances` is the number of parallel shufflers, `added` the number of devices that each
-        party after the first stage adds.
-        """
-        replaced = REPLACING if not added else _added(added, shared=bool(self.shares))
+    def trust(self, instances: int) -> str:
+        """Describe how sealing changes the required trust, with a number of parallel shufflers."""
         if self.shares:
             return (
-                "reports are counted in tables, in two shares: no shuffler reads one, and neither "
-                "of the two aggregators learns more than the sum over all producers; both "
-                "together can see each producer's table, and a malicious producer can corrupt the "
-                f"sum; {replaced}"
+                "no shuffler reads a report, and neither aggregator learns more than the sum over "
+                "all producers; if both collude, they can see each producer's table; a malicious "
+                "producer can corrupt the sum"
             )
         if instances > 1:
             return (
                 "reports are sealed: no shuffler reads one, each opens the messages drawn for it "
                 "with a key of its own, and linking reports to their senders requires all "
                 f"{instances} of them and the aggregator to collude; the aggregator and one of "
-                f"them together see 1/{instances} of a device's messages on average; {replaced}"
+                f"them together see 1/{instances} of a device's messages on average"
             )
         stages = len(self.stages)
         all_stages = "the shuffler" if stages == 1 else f"all {stages} shufflers"
         return (
             "reports are sealed: no shuffler reads one, and linking reports to their senders "
-            f"requires {all_stages} and the aggregator to collude; {replaced}"
+            f"requires {all_stages} and the aggregator to collude"
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:

@@ -307,7 +307,7 @@ def plan(
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
-            *_of_unknown_users(job, protocol.shuffling is not None),
+            *_of_unknown_users(job, law),
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
     )
@@ -426,12 +426,17 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     )
 
 
-def _of_unknown_users(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
+def _of_unknown_users(job: Job, law: Law) -> tuple[str, ...]:
     if job.devices is None or job.devices.tokens is not None:
         return ()
-    left = "without the noise of other users that the guarantee assumes"
+    protocol = job.protocol_entry
+    left = "which its own epsilon still protects"
+    if protocol.contributors(law) is not None:
+        left = "without the noise of other users that the guarantee assumes"
+    elif protocol.shuffling is not None:
+        left = "which the shuffler's noise still protects"
     return (
         "without devices.tokens any client can invent devices: of shuffle.minimum, "
         f"{job.shuffle.minimum:,}, all but one may be invented by an attacker who wants to see "
-        f"what that one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
+        f"what that one adds, {left}",
     )

@@ -17,27 +17,15 @@ from typing import Literal
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.protocol import DELTA, Law
-from dpstream.randomizers.guarantee import Guarantee, needs_no_trust, whole_streams
+from dpstream.randomizers.guarantee import (
+    Guarantee,
+    attack_success_rate,
+    needs_no_trust,
+    whole_streams,
+)
 
 ALL_BUT_CERTAIN = 30.0
 """Epsilon beyond which every guess counts as certain, and nothing as hidden."""
-
-
-def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
-    """Bound the success rate of guessing between two neighbors (baseline: one half).
-
-    An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
-    With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
-    (e^epsilon + delta) / (1 + e^epsilon). It is rounded up. An infinite epsilon hides nothing.
-
-    >>> attack_success_rate(0.0), round(attack_success_rate(1.0), 3), attack_success_rate(math.inf)
-    (0.5, 0.731, 1.0)
-    """
-    if epsilon == 0 and delta == 0:
-        return 0.5
-    # 1 - (1 - delta) / (1 + e^epsilon), which keeps its digits close to 1.
-    left = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
-    return 1.0 if math.isinf(epsilon) else min(1.0, (1 - left) * (1 + 1e-15))
 
 
 def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
@@ -129,33 +117,22 @@ class _Parties:
 
     def all(self) -> Iterator[PartyGuarantee]:
         job = self._job
-        yield self._with("analyst", "analyst", "published estimates", *self._published)
+        central = self._central
+        yield self._with("analyst", "analyst", "published estimates", central, _assumed(central))
         shuffled = self._if_shuffled()
         if shuffled is not None:
-            yield self._row(
-                "analyst",
-                "analyst, if shuffled",
-                "published estimates, shuffled messages",
-                shuffled,
-                shuffled.trust,
-            )
+            sees = "published estimates, shuffled messages"
+            yield self._row("analyst", "analyst, if shuffled", sees, shuffled, shuffled.trust)
         yield self._aggregator()
         yield self._stage()
         yield self._broker()
         if job.devices is not None:
             yield self._collector()
         else:
+            sees, trusted = "values, before they are randomized", "it runs where the values are"
             yield self._row(
-                "producer",
-                "producer or gateway",
-                "values, before they are randomized",
-                None,
-                "it is trusted: it runs where the values are",
+                "producer", "producer or gateway", sees, None, f"it is trusted: {trusted}"
             )
-
-    @property
-    def _published(self) -> tuple[Guarantee, str]:
-        return self._central, _assumed(self._central)
 
     def _if_shuffled(self) -> Guarantee | None:
         if self._entry.shuffling is not None:
@@ -169,8 +146,7 @@ class _Parties:
         return own
 
     def _aggregator(self) -> PartyGuarantee:
-        job = self._job
-        central, assumed = self._published
+        job, assumed = self._job, _assumed(self._central)
         if job.shared:
             sees = "one share of each sum, which is pseudorandom by itself"
         elif self._entry.stage_sum(self._law) is not None:
@@ -181,27 +157,22 @@ class _Parties:
             assumed = f"{assumed}; it does not collude with any shuffler"
         elif job.shared:
             assumed = f"{assumed}; the other aggregator does not collude with it"
-        return self._with("aggregator", "aggregator", sees, central, assumed)
+        return self._with("aggregator", "aggregator", sees, self._central, assumed)
 
     def _stage(self) -> PartyGuarantee:
         job, instances = self._job, self._job.shuffle.instances
         name = "shuffler operator" if instances == 1 else f"one of {instances} shuffler operators"
         if job.sealed is not None:
-            sees = "who sends how many sealed messages, padded"
-            assumes = (
-                f"{self._replacing}it does not collude with the aggregator, and encryption holds"
+            sees, colludes = (
+                "who sends how many sealed messages, padded",
+                "it does not collude with",
             )
+            colludes, others = "it does not collude with", "the aggregator"
             if job.shared:
-                sees = "which producers sent a sealed table"
-                assumes = (
-                    f"{self._replacing}it does not collude with both aggregators, and encryption "
-                    "holds"
-                )
+                sees, others = "which producers sent a sealed table", "both aggregators"
             elif job.route.hops:
-                assumes = (
-                    f"{self._replacing}not all shufflers collude with the aggregator, and "
-                    "encryption holds"
-                )
+                colludes = "not all shufflers collude with"
+            assumes = f"{self._replacing}{colludes} {others}, and encryption holds"
             return self._with("stage", name, sees, self._central, self._and_published(assumes))
         sees = "every message, and which producer sent it"
         if instances > 1:
@@ -215,34 +186,21 @@ class _Parties:
     def _broker(self) -> PartyGuarantee:
         job = self._job
         if job.sealed is not None or (job.devices is not None and job.devices.seal):
-            return self._with(
-                "broker",
-                "broker operator",
-                "who sends sealed messages and when, partial sums",
-                self._central,
-                self._and_published(
-                    f"{self._replacing}it does not collude with any holder of a key, and "
-                    "encryption holds"
-                ),
-            )
-        return self._raw(
-            "broker", "broker operator", "all topics: every message, and which producer sent it"
-        )
+            sees = "who sends sealed messages and when, partial sums"
+            assumes = "it does not collude with any holder of a key, and encryption holds"
+            assumes = self._and_published(f"{self._replacing}{assumes}")
+            return self._with("broker", "broker operator", sees, self._central, assumes)
+        sees = "all topics: every message, and which producer sent it"
+        return self._raw("broker", "broker operator", sees)
 
     def _collector(self) -> PartyGuarantee:
         devices = self._job.devices
         assert devices is not None
         if devices.seal:
-            return self._with(
-                "collector",
-                "collector",
-                "who reports and when; reports are sealed",
-                self._central,
-                self._and_published(
-                    f"it {_PASSES_ON}; it does not collude with the shuffler operator, and "
-                    "encryption holds"
-                ),
-            )
+            sees, assumes = "who reports and when; reports are sealed", "the shuffler operator"
+            assumes = f"it {_PASSES_ON}; it does not collude with {assumes}, and encryption holds"
+            assumes = self._and_published(assumes)
+            return self._with("collector", "collector", sees, self._central, assumes)
         return self._raw("collector", "collector", "every report, and which device sends it")
 
     @property
@@ -303,13 +261,8 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
         epsilon, delta = job.central.epsilon, job.central.delta
     else:
         epsilon, delta = _epsilon_of_streams(local.epsilon, minimum, DELTA), DELTA
-    return replace(
-        local,
-        epsilon=epsilon,
-        delta=delta,
-        trust=whole_streams(minimum),
-        basis="bound",
-    )
+    trust = whole_streams(minimum)
+    return replace(local, epsilon=epsilon, delta=delta, trust=trust, basis="bound")
 
 
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
@@ -329,8 +282,11 @@ def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     )
 
 
-NO_ASSUMPTIONS = "no assumptions; holds even if all parties collude"
-"""`PartyGuarantee.assumes` of a guarantee without assumptions."""
+NO_ASSUMPTIONS = (
+    "no trust in others; holds even if all of these collude, as long as devices and gateways keep "
+    "their draws secret"
+)
+"""`PartyGuarantee.assumes` of a guarantee without a trusted party."""
 _PASSES_ON = "passes on every report and none of its own"
 
 
@@ -338,4 +294,6 @@ def _assumed(guarantee: Guarantee) -> str:
     trust = guarantee.trust
     if needs_no_trust(trust):
         return NO_ASSUMPTIONS
-    return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]
+    for further in ("; against a shuffler", "; the messages alone", "; no shuffler reads"):
+        trust = trust.partition(further)[0]
+    return trust

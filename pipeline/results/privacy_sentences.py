@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
+from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -12,12 +13,21 @@ from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standi
 from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Exposure
-from dpstream.randomizers.guarantee import Guarantee, needs_no_trust
+from dpstream.randomizers.guarantee import (
+    Guarantee,
+    format_loss,
+    needs_no_trust,
+    percent_right,
+    rounded_down,
+    rounded_up,
+)
 
 # Odds of one to ten million millions carry no information.
 _PROTECTS_NOTHING = 30.0
-# Smallest displayed percentage short of certainty.
-_NEXT_TO_NOTHING = Decimal("0.0001")
+_BASES = {
+    "exact": "This factor is exact, computed from the distribution sampled.",
+    "bound": "This is a proven upper bound.",
+}
 
 
 def guarantee_description(guarantee: Guarantee) -> list[str]:
@@ -28,9 +38,9 @@ def guarantee_description(guarantee: Guarantee) -> list[str]:
     ...     print(sentence)
     Trusted party: none.
     Protected: the difference between any two streams.
-    Any observation shifts the odds of any guess about one user's whole stream by at most \
-a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
-    The factor is exact, computed from the distribution sampled.
+    Whatever is observed, one user's own reports shift the odds of any guess about their whole \
+stream by at most a factor of 2.72 (epsilon 1): a guess that was 50 % likely is right in at most \
+73.2 % of cases. This factor is exact, computed from the distribution sampled.
     """
     return list(_guarantee_description(guarantee))
 
@@ -38,26 +48,34 @@ a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 
 def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
     yield f"Protected: the difference between {guarantee.neighbors}."
-    delta = (
-        f", except with probability {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
-    )
-    yield (
-        f"Any observation shifts the odds of any guess about one user's "
-        f"{guarantee.subject} by at most {posterior_odds(guarantee.epsilon)}{delta}."
-    )
-    if guarantee.stream_epsilon is not None:
-        yield f"For a user's whole stream it is {posterior_odds(guarantee.stream_epsilon)}."
+    observed = "Whatever is observed, one user's own reports"
+    about = f"any guess about their {guarantee.subject}"
+    if guarantee.unit == "epoch":
+        observed, about = "One user's own reports of one epoch", "any guess about their value in it"
+    if guarantee.only_removal:
+        about = "a guess whether they have these items or none"
+    delta, whole = guarantee.delta, guarantee.stream_epsilon
+    odds = posterior_odds(guarantee.epsilon, delta)
+    yield f"{observed} shift the odds of {about} by at most {odds}. {_BASES[guarantee.basis]}"
+    if guarantee.only_removal:
+        yield "A guess between two sets of items may shift by the square of this factor."
+    if whole is not None:
+        stream, further = "a user's whole stream", ""
+        if guarantee.horizons is not None:
+            one = guarantee.unit == "epoch"
+            further = " Every further horizon costs the same again." * one
+            horizons = 1 if one else guarantee.horizons
+            stream = f"the {replace(guarantee, unit='stream', horizons=horizons).subject}"
+        # The epsilon of a value that never changes is a bound; the loss of its stream is exact.
+        basis = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
+        yield f"For {stream} it is {posterior_odds(whole, delta)}. {basis}{further}"
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"Shuffled among {shuffled.contributors:,} users whose producers were in every window, "
-            f"as this user's were, it is {posterior_odds(shuffled.epsilon)}, except with "
-            f"probability {_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
+            f"Shuffled among {shuffled.contributors:,} users who, like this one, reported in every "
+            f"window, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
+            f"{_BASES['bound']} It relies on {shuffled.trust}."
         )
-    yield {
-        "exact": "The factor is exact, computed from the distribution sampled.",
-        "bound": "The factor is a proven upper bound.",
-    }[guarantee.basis]
 
 
 def trusted_words(trust: str) -> str:
@@ -91,74 +109,57 @@ def trusted_party(trust: str) -> str:
     return trust.partition(",")[0].partition(" to ")[0]
 
 
-def posterior_odds(epsilon: float) -> str:
-    """Explain an epsilon; all numbers are rounded up.
+def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
+    """Explain an epsilon and a delta; all numbers are rounded up.
 
     >>> posterior_odds(4.0)
-    'a factor of 54.6 (epsilon 4): a guess that was 50 % likely becomes at most 98.3 % likely'
+    'a factor of 54.6 (epsilon 4): a guess that was 50 % likely is right in at most 98.3 % of cases'
+    >>> print(posterior_odds(1.0, 1e-6))
+    a factor of 2.72 (epsilon 1). Larger shifts can occur, but make no conclusion likelier than \
+this allows by more than 1 in 1,000,000 (delta). A guess that was 50 % likely is right in at most \
+73.2 % of cases
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
-    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_bound(epsilon)}"
-
-
-def posterior_text(epsilon: float, delta: float = 0.0) -> str:
-    """Format the maximum posterior of a guess about a user, and the probability of a larger one.
-
-    >>> posterior_text(1.0, 1e-6)
-    'a guess that was 50 % likely becomes at most 73.2 % likely, except with probability 1 in \
-1,000,000'
-    """
-    text = _bound(epsilon)
-    return f"{text}, except with probability {_chance(delta)}" if delta else text
-
-
-def _bound(epsilon: float) -> str:
-    likely = _likely(epsilon)
-    becomes = "almost certain" if likely == "100 %" else f"at most {likely} likely"
-    return f"a guess that was 50 % likely becomes {becomes}"
-
-
-def _likely(epsilon: float) -> str:
-    """Format the maximum posterior of a guess that was 50 % likely, rounded up.
-
-    >>> _likely(1.0), _likely(5.0), _likely(40.0)
-    ('73.2 %', '99.4 %', '100 %')
-    """
-    factor = math.exp(min(epsilon, _PROTECTS_NOTHING))
-    if factor < 99:
-        return f"{_up(100 - 100 / (1 + factor), 3)} %"
-    # The difference to certainty has one digit, rounded down.
-    left = Context(prec=1, rounding=ROUND_DOWN).create_decimal(Decimal(repr(100 / (1 + factor))))
-    return "100 %" if left < _NEXT_TO_NOTHING else f"{100 - left:f} %"
+    factor = f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)})"
+    right = percent_right(epsilon, delta)
+    text = f"a guess that was 50 % likely is right in at most {right} of cases"
+    if right == "100 %":
+        text = "a guess that was 50 % likely may become almost certain"
+    if not delta:
+        return f"{factor}: {text}"
+    return (
+        f"{factor}. Larger shifts can occur, but make no conclusion likelier than this allows by "
+        f"more than {_chance(delta)} (delta). {text[0].upper()}{text[1:]}"
+    )
 
 
 def exposure_body(exposure: Exposure) -> dict[str, Any]:
     """Return the API's description of an observer of some of a device's reports."""
     last = f"{exposure.reports[-1]:,} reports"
-    sends = f"A device sends {last} at each epoch"
+    sends, further = f"A device sends {last} at each epoch", "of the same epoch"
     if exposure.lasting:
         sends = f"For a value that stays the same, a device sends {last} in a horizon"
+        further = "of that value"
     return {
         "reports": list(exposure.reports),
         "epsilons": list(exposure.epsilons),
-        "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
+        "likely": [percent_right(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
-        "description": f"{sends}, all made from bits some of which it flipped beforehand. An "
-        "observer who links only some of these reports learns less than an observer of all of "
-        "them. Further reports would never reveal more than epsilon "
+        "description": f"{sends}, all made from bits, each of which it may have flipped once, at "
+        "random. An observer who links only some of these reports learns less than an observer of "
+        f"all of them. Further reports {further} would never reveal more than epsilon "
         f"{_up(exposure.limit, 4)} allows.",
     }
 
 
 def _up(number: float, digits: int) -> str:
-    """Format a number with `digits` significant digits, rounded up.
+    """Format a number in full with `digits` significant digits, rounded up.
 
     >>> _up(2.7182, 3), _up(22026.4657, 3), _up(4.0, 3)
     ('2.72', '22,100', '4')
     """
-    rounded = Context(prec=digits, rounding=ROUND_UP).create_decimal(Decimal(repr(number)))
-    return f"{rounded.normalize():,f}"
+    return f"{Decimal(rounded_up(number, digits)):,f}"
 
 
 def _chance(delta: float) -> str:
@@ -190,7 +191,7 @@ def budget_of(
     remaining = None
     if None not in left.values():
         remaining = {name: max(0.0, amount or 0.0) for name, amount in left.items()}
-    return {
+    body = {
         "population": job.population_name,
         "declared": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
         "charged": {
@@ -199,10 +200,8 @@ def budget_of(
         "filtered": filtered,
         "allowed": allowed,
         "remaining": remaining,
-        "description": list(
-            _budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)
-        ),
     }
+    return body | {"description": list(_budget_words(job, len(own), body))}
 
 
 def budget_line(budget: dict[str, Any]) -> str:
@@ -218,32 +217,29 @@ def budget_line(budget: dict[str, Any]) -> str:
         return f"epsilon {_up(charged, 4)} charged in total; no limit is set"
     composed = ""
     if (filtered := budget.get("filtered")) is not None:
-        charged, composed = filtered, ", composed"
-    allowed = f"{budget['allowed']['epsilon']:.4g}"
+        charged, composed = filtered, ", with advanced composition"
+    allowed = _up(budget["allowed"]["epsilon"], 4)
     return f"epsilon {_up(charged, 4)} of {allowed} charged in total{composed}"
 
 
-def _budget_words(
-    job: DeployedJob,
-    own: list[Charge],
-    charged: Fraction | None,
-    allowed: dict[str, float] | None,
-    remaining: dict[str, float] | None,
-    filtered: float | None,
-) -> Iterator[str]:
+def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Iterator[str]:
     people = f"population {job.population_name}"
+    epsilon, delta = budget["charged"]["epsilon"], budget["charged"]["delta"]
+    allowed, remaining, filtered = budget["allowed"], budget["remaining"], budget["filtered"]
     if job.replay_of is not None:
         yield "This is a replay: it reads data that is already released, and charges no epsilon."
-    deployments = "1 deployment has" if len(own) == 1 else f"{len(own):,} deployments have"
-    if charged is None:
+    deployments = "1 deployment has" if charges == 1 else f"{charges:,} deployments have"
+    if epsilon is None:
         yield (
             f"A job about {people} recurs without end: there is no limit to what it charges in "
             "total."
         )
-    elif own:
+    elif charges:
         yield (
-            f"So far, {deployments} charged {people} epsilon {_up(float(charged), 4)} in total. "
-            f"For an observer who combines everything, that is {posterior_odds(float(charged))}."
+            f"So far, {deployments} charged {people} {format_loss(epsilon, delta)} in total. An "
+            "observer may combine everything. If the guarantee of each deployment holds against "
+            "this observer, the odds of a guess that each one protects shift by at most "
+            f"{posterior_odds(epsilon, delta)}."
         )
     else:
         yield f"Nothing is charged to {people} yet."
@@ -252,11 +248,15 @@ def _budget_words(
     elif remaining is not None:
         if filtered is not None:
             yield (
-                f"Composed by the filter of its budget, this counts as epsilon "
-                f"{_up(filtered, 4)}, regardless of who chose the jobs."
+                f"With advanced composition (privacy filter), this counts as epsilon "
+                f"{_up(filtered, 4)}. The budget holds even if jobs were chosen by the results of "
+                "earlier ones."
             )
-        left = remaining["epsilon"]
-        yield (
-            f"Of the budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} remains"
-            + ("; further jobs are rejected." if left <= 0 else ".")
-        )
+        least = "at least " * (filtered is not None)
+        left = f"{least}{rounded_down(remaining['epsilon'], 4)} remains"
+        if remaining["epsilon"] <= 0 or delta > allowed["delta"]:
+            left = "nothing remains: further jobs are rejected"
+        elif allowed["delta"] and remaining["delta"] <= 0:
+            spent = f"of delta {rounded_up(allowed['delta'])}, nothing"
+            left = f"{left}; {spent}: further jobs with a delta are rejected"
+        yield f"Of the budget of epsilon {_up(allowed['epsilon'], 4)}, {left}."

@@ -274,7 +274,7 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
     >>> law = calibrate(MemoizedResponseParameters(1), last_epoch=10)
     >>> devices = MemoizedResponse(law)
     >>> devices.guarantee.spent_on
-    'single value (claimed), 4.65303 for the whole stream'
+    'value, if it never changes, and 4.65304 for the whole stream'
     """
 
     def __init__(self, law: MemoizedResponseLaw) -> None:
@@ -289,8 +289,8 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
             delta=0.0,
             unit="value",
             neighbors=(
-                "two values of a user who has one of them at every epoch (not one who is withdrawn "
-                "with the value 1, which changes it to 0)"
+                "the value 0 at every epoch and the value 1 at every epoch; a user withdrawn while "
+                "the value is 1 changes it to 0, which is not covered"
             ),
             trust=_NO_TRUST,
             basis="bound",

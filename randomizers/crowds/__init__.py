@@ -25,7 +25,7 @@ from dpstream.randomizers.composed import log_rounded_up
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, rounded_up
 from dpstream.randomizers.parameter_checks import MOST_CROWDS
 from dpstream.topics.message_formats import MessageFormat
 
@@ -216,11 +216,13 @@ class CrowdDevices(Devices[CrowdsLaw]):
                 "public"
             ),
             trust=(
-                "the shuffler to delete at random from each crowd and to keep its noise key "
-                f"secret; and, for each remaining crowd, {contents.trust}; the shuffler knows the "
-                f"crowd itself. Of the loss of an epoch, {counts.epsilon:.6g} covers the numbers "
-                f"of all crowds, and {contents.epsilon:.6g} the messages in two"
+                "the shuffler to delete randomly chosen messages from each crowd and to keep its "
+                f"noise key secret; and, for each remaining crowd, {contents.trust}; the shuffler "
+                f"knows the crowd itself. Of the loss of an epoch, {rounded_up(counts.epsilon)} "
+                f"covers the sizes of all crowds, and {rounded_up(contents.epsilon)} the messages "
+                "in any two crowds"
             ),
+            basis="bound",
             stream_epsilon=None
             if stream is None
             else sum_rounded_up(stream, *[counts.epsilon] * self.law.last_epoch),

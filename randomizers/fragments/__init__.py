@@ -41,6 +41,7 @@ from dpstream.randomizers.guarantee import (
     held_by_a_user,
     held_or_nothing,
     of_messages_apart,
+    rounded_up,
     shuffle_and_others,
 )
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
@@ -384,12 +385,12 @@ class Fragments(Devices[FragmentsLaw]):
     def _apart(self) -> str:
         law = self.law
         if not law.permanent:
-            return f"{law.local_epsilon:.6g} at every epoch"
+            return f"{rounded_up(law.local_epsilon)} at every epoch"
         return (
-            f"{law.unchanged_epsilon:.6g} for a value that stays the same at all "
-            f"{law.last_epoch:,} epochs of a horizon (at most {law.limit_epsilon:.6g} for any "
-            f"number of epochs), {law.local_epsilon:.6g} for a value that differs at one epoch "
-            f"and {law.changing_epsilon:.6g} for one that differs at many"
+            f"{rounded_up(law.unchanged_epsilon)} for a value that stays the same at all "
+            f"{law.last_epoch:,} epochs of a horizon (at most {rounded_up(law.limit_epsilon)} for "
+            f"any number of epochs), {rounded_up(law.local_epsilon)} for a value that differs at "
+            f"one epoch and {rounded_up(law.changing_epsilon)} for one that differs at many"
         )
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:

@@ -114,6 +114,7 @@ class FutureRand(Devices[FutureRandLaw]):
         ratio of the two weights bounds the loss; two streams attain it when the horizon is at least
         2k.
         """
+        attained = self.law.horizon >= 2 * self.law.composed[0].k
         return Guarantee(
             epsilon=self.law.loss,
             delta=0.0,
@@ -126,7 +127,7 @@ class FutureRand(Devices[FutureRandLaw]):
                 "none; it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
-            basis="exact",
+            basis="exact" if attained else "bound",
         )
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

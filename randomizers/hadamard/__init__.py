@@ -27,7 +27,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
-from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
+from dpstream.randomizers.guarantee import UNPROTECTED, Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
@@ -178,8 +178,8 @@ class Hadamard(Devices[HadamardLaw]):
             neighbors=held_by_a_user(self.law.slots),
             trust=(
                 "the shuffler to shuffle and to suppress windows below the minimum, and "
-                f"{self.law.minimum:,} honest users in each window to add their dummies; the "
-                "messages alone do not protect against a shuffler that keeps them apart"
+                f"{self.law.minimum:,} honest users in each window to send dummy messages; "
+                f"{UNPROTECTED}"
             ),
             basis="bound",
             stream_epsilon=self.law.stream_epsilon,

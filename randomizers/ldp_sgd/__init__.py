@@ -31,7 +31,12 @@ from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.given_values import check_epoch
-from dpstream.randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
+from dpstream.randomizers.guarantee import (
+    Guarantee,
+    of_messages_apart,
+    rounded_up,
+    shuffle_and_others,
+)
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
@@ -220,16 +225,17 @@ class LdpSgd(Devices[LdpSgdLaw]):
     @property
     def guarantee(self) -> Guarantee:
         law = self.law
-        step, whole = (law.local_epsilon(law.reports * steps) for steps in (1, law.participations))
+        losses = (law.local_epsilon(law.reports * steps) for steps in (1, law.participations))
+        step, whole = map(rounded_up, losses)
         steps = "step" if law.participations == 1 else "steps"
         return Guarantee(
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbors="any two examples of a user, or none at all; who is present is public",
+            neighbors="any two examples of a user, or one and none; who is present is public",
             trust=shuffle_and_others(
                 law.minimum,
-                f"{step:.6g} at every step that a user participates in, {whole:.6g} for its "
+                f"{step} at every step that a user participates in, {whole} for its "
                 f"{law.participations:,} {steps}, with delta 0",
             ),
             basis="bound",

@@ -32,7 +32,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
-from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, rounded_up, shuffle_to_mix
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import (
@@ -223,13 +223,12 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
     @property
     def _shuffled(self) -> str:
         law = self.law
-        epochs = f"epsilon {law.shuffled_epsilon:.6g} at every epoch"
+        epochs = f"{rounded_up(law.shuffled_epsilon)} at every epoch"
         if law.last_epoch > 1:
-            epochs += f" and {law.shuffled_stream_epsilon:.6g} for the whole stream"
+            epochs += f" and {rounded_up(law.shuffled_stream_epsilon)} for the whole stream"
         return (
-            "against an observer of shuffled reports only, trusting the shuffler and "
-            f"{law.minimum - 1:,} honest other users in each window, {epochs}, with delta "
-            f"{law.shuffled_delta:g}"
+            f"against an observer of shuffled reports only, epsilon is {epochs}, with delta "
+            f"{rounded_up(law.shuffled_delta)}; this trusts {shuffle_to_mix(law.minimum)}"
         )
 
     def report(

@@ -31,6 +31,7 @@ from dpstream.randomizers.guarantee import (
     Guarantee,
     held_by_a_user,
     of_messages_apart,
+    rounded_up,
     shuffle_and_others,
 )
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
@@ -189,7 +190,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
             unit="epoch",
             neighbors=held_by_a_user(law.slots),
             trust=shuffle_and_others(
-                law.minimum, f"{law.local_epsilon:.6g} at every epoch, with delta 0"
+                law.minimum, f"{rounded_up(law.local_epsilon)} at every epoch, with delta 0"
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,

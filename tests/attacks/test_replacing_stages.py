@@ -190,16 +190,24 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
-    even_if = "even if any one shuffler or party replaces or drops reports"
+    even_if = "even if any one shuffler or aggregator replaces or drops reports"
     assert trust.endswith(even_if) or f"{even_if}; " in trust
     (stage,) = (each for each in party_guarantees(job, law) if each.kind == "stage")
     assert "passes on every report" not in stage.assumes
 
 
-def test_trust_without_added_devices_excludes_replaced_reports() -> None:
-    """Aggregators of a learning job add no devices."""
-    sealed = job_of(sealed_section(STAGES)).sealed
-    assert sealed is not None
-    assert (
-        "it does not hold against a shuffler that replaces or drops reports, which can"
-    ) in sealed.trust(1, 0)
+def test_trust_description_of_a_sealed_local_job() -> None:
+    """Parties of a local job add no devices: its guarantee holds whatever a shuffler replaces."""
+    for central in (False, True):
+        job = new_job(
+            "local",
+            "value_stream",
+            {"epsilon": 1, "max_changes": 1},
+            count=4,
+            shuffle={"minimum": 100_000},
+            sealed=sealed_section(STAGES),
+            **({"central": {"epsilon": 0.5, "delta": 1e-6}} if central else {}),
+        )
+        trust = job.guarantee_of(job.calibrate()).trust
+        assert "the guarantee fails" not in trust
+        assert ("the guarantee of shuffled streams does not hold against" in trust) == central

@@ -3,7 +3,16 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
-from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+import pytest
+
+from dpstream.randomizers.guarantee import (
+    Guarantee,
+    held_by_a_user,
+    held_or_nothing,
+    percent_right,
+    rounded_down,
+    rounded_up,
+)
 
 
 def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
@@ -29,13 +38,14 @@ def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
 def test_guarantee_states_value_and_stream_loss() -> None:
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
-        "epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream (bound); "
+        "epsilon 1 for a user's value, if it never changes, and 4.65304 for the whole stream "
+        "(bound); "
         "neighbors: two values; trusted party: none"
     )
     assert guarantee.to_json()["stream_epsilon"] == 4.653032
     twice = guarantee.over(2)
     assert (twice.epsilon, twice.stream_epsilon) == (2.0, 9.306064)
-    assert "9.30606 for the whole stream of 2 horizons" in str(twice)
+    assert "and 9.30607 for the whole stream of 2 horizons" in str(twice)
 
 
 def test_guarantee_states_epoch_and_horizon() -> None:
@@ -48,7 +58,7 @@ def test_guarantee_states_epoch_and_horizon() -> None:
         "exact",
         stream_epsilon=1.786034,
     )
-    said = "epsilon 1, delta 1e-06 for a user's value of one epoch, 1.78603 for the whole stream"
+    said = "epsilon 1, delta 1e-06 for a user's value of one epoch and 1.78604 for the whole stream"
     assert str(guarantee).startswith(f"{said} (exact); ")
     renewed = guarantee.over(3)
     assert (renewed.epsilon, renewed.delta, renewed.stream_epsilon) == (1.0, 1e-6, 1.786034)
@@ -71,5 +81,31 @@ def test_loss_of_many_horizons_is_never_rounded_down() -> None:
 def test_neighbors_state_the_number_of_items() -> None:
     assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
-    assert held_or_nothing(1).startswith("an item of a user")
-    assert held_or_nothing(3).startswith("a set of at most 3 items of a user")
+    assert held_or_nothing(1).startswith("having an item at an epoch and having none;")
+    assert held_or_nothing(3).startswith("having a set of at most 3 items at an epoch and having")
+    for held, removal in ((held_by_a_user, False), (held_or_nothing, True)):
+        for items in (1, 3):
+            stated = Guarantee(1.0, 0.0, "epoch", held(items), "none", "exact")
+            assert stated.only_removal == removal
+
+
+def test_basic_composition_with_delta_is_only_a_bound() -> None:
+    def basis(delta: float, horizons: int) -> str:
+        guarantee = Guarantee(1.0, delta, "stream", "any two streams", "none", "exact")
+        return guarantee.over(horizons).basis
+
+    assert (basis(1e-6, 1), basis(0.0, 3), basis(1e-6, 3)) == ("exact", "exact", "bound")
+
+
+@pytest.mark.parametrize("digits", [1, 3, 6])
+@pytest.mark.parametrize("number", [1e-9, 0.30000000000000004, 2.0, 5.9170001, 13.80000001, 1e7])
+def test_losses_are_rounded_up_and_remainders_down(number: float, digits: int) -> None:
+    up, down = (float(each(number, digits)) for each in (rounded_up, rounded_down))
+    assert down <= number * (1 + 1e-15)
+    assert up >= number * (1 - 1e-15)
+    assert up - down <= 1.001 * 10 ** (1 - digits) * number
+
+
+def test_delta_counts_in_the_success_rate() -> None:
+    assert (percent_right(1.0), percent_right(1.0, 0.01)) == ("73.2 %", "73.4 %")
+    assert (percent_right(0.0, 0.4), percent_right(9.0, 1e-6)) == ("70 %", "99.99 %")

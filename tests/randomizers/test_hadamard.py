@@ -201,7 +201,7 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
     assert guarantee.unit == "epoch"
     assert guarantee.stream_epsilon == often.stream_epsilon
     assert (
-        "honest users in each window to add their dummies; the messages alone do not protect"
+        "honest users in each window to send dummy messages; the messages alone do not protect"
     ) in guarantee.trust
 
 

@@ -40,8 +40,8 @@ def test_claim_of_1_loses_4_65_in_ten_epochs_with_one_change() -> None:
     assert (guarantee.unit, guarantee.epsilon) == ("value", 1.0)
     assert guarantee.stream_epsilon is not None
     assert round(guarantee.stream_epsilon, 2) == 4.65
-    assert "epsilon 1 for a user's single value (claimed), 4.65303 for the whole" in str(guarantee)
-    assert "not one who is withdrawn with the value 1" in guarantee.neighbors
+    assert "epsilon 1 for a user's value, if it never changes, and 4.65304 for" in str(guarantee)
+    assert "a user withdrawn while the value is 1 changes it to 0" in guarantee.neighbors
     assert (law.permanent.loss, round(loss_of_report(law), 12)) == (0.5, 0.25)
     changed, constant = (0,) * 5 + (1,) * 5, (0,) * 10
     ratio = probability(law, changed, changed) / probability(law, constant, changed)

@@ -189,7 +189,7 @@ def test_calibrated_noise_matches_the_reference(
     else:
         assert law.noise.per_contributor(1) * 30_000 >= law.noise.mean
         assert (
-            "honest users in each window to add their dummies; the messages alone do not protect"
+            "honest users in each window to send dummy messages; the messages alone do not protect"
         ) in guarantee.trust
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 

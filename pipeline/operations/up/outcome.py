@@ -25,6 +25,7 @@ from dpstream.pipeline.results.expected_errors import predicted_rmse
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.known_digits import percent
+from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.pipeline.results.sentences import sentence_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -202,6 +203,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
 
     guarantee = str(outcome.job.guarantee).partition(";")[0]
+    guarantee += f"; trusted party: {trusted_party(outcome.job.guarantee.trust)}"
     if outcome.rows:
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
         if outcome.known is None:

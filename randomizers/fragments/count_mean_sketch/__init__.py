@@ -30,6 +30,7 @@ from dpstream.randomizers.guarantee import (
     held_by_a_user,
     held_or_nothing,
     of_messages_apart,
+    rounded_up,
     shuffle_and_others,
 )
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
@@ -149,7 +150,9 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
             delta=law.delta,
             unit="epoch",
             neighbors=held(1),
-            trust=shuffle_and_others(law.minimum, f"{bits.local_epsilon:.6g} at every epoch"),
+            trust=shuffle_and_others(
+                law.minimum, f"{rounded_up(bits.local_epsilon)} at every epoch"
+            ),
             basis="bound",
             stream_epsilon=bits.stream_epsilon,
         )

@@ -10,13 +10,12 @@ import pytest
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.planning.parties import (
     PartyGuarantee,
-    attack_success_rate,
     format_success_rate,
     party_guarantees,
     whole_loss,
 )
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, attack_success_rate, rounded_up
 from tests.support.new_jobs import new_job
 from tests.support.sealing import public_key, sealed_section, shares_section
 
@@ -74,15 +73,15 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
                 None,
             }
         elif (
-            "honest users in each window to add their dummies; the messages alone do not protect"
+            "honest users in each window to send dummy messages; the messages alone do not protect"
         ) in stated.trust or (
             "the shuffler to sum the messages of a window and noise, to release only the sum, and"
         ) in stated.trust:
             assert stage.epsilon is None
-        elif "against a shuffler that keeps messages apart epsilon is" in stated.trust:
+        elif "which messages come from the same device, epsilon is" in stated.trust:
             # The numbers that the guarantee itself states.
             assert stage.epsilon is not None
-            assert f"{stage.epsilon:.6g}" in stated.trust
+            assert rounded_up(stage.epsilon) in stated.trust
             assert stage.delta == 0
         else:
             assert stage.epsilon is None
@@ -221,7 +220,7 @@ def test_shuffled_streams_have_a_row_when_shuffling_reduces_the_loss() -> None:
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
     assert row.delta == 1e-6
-    assert "producers are in every window" in row.assumes
+    assert "users who report in every window, as these others do" in row.assumes
     assert "analyst, if shuffled" not in rows_of(
         job_of("future_rand", minimum=20, parameters={"max_changes": 2})
     )

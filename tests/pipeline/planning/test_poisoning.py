@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate, Participation
 from dpstream.pipeline.jobs.device_reports import Tokens
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.job_plan import _of_unknown_users, plan
 from dpstream.pipeline.planning.poisoning import poisoning_bound
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from tests.pipeline.stages.test_device_stage import JOB, finish
 from tests.support.device_world import DeviceWorld, Sent, device_job
+from tests.support.new_jobs import new_job
 
 
 def test_poisoning_of_counts_is_bounded_by_slots() -> None:
@@ -65,12 +69,28 @@ def test_plan_states_poisoning_bound_of_device_jobs() -> None:
     assert plan(alone, 1_000, compared=True).poisoning_bound is None
 
 
+def _counts(dummies: str) -> Job:
+    return new_job(
+        "counts",
+        "shuffled_counts",
+        {"epsilon": 1, "delta": 1e-6, "max_changes": 2, "dummies": dummies},
+        epochs={"count": 4, "start": "2026-01-01", "length": "P1D"},
+        shuffle={"minimum": 1_000},
+        devices={},
+    )
+
+
 def test_plan_warns_of_invented_devices() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
-    (note,) = _of_unknown_users(device_job(), needs_shuffle=True)
-    assert note.endswith("without the noise of other users that the guarantee assumes")
+    for dummies, left in (
+        ("poisson", "without the noise of other users that the guarantee assumes"),
+        ("shuffle", "which the shuffler's noise still protects"),
+    ):
+        law: Any = _counts(dummies).calibrate()
+        (note,) = _of_unknown_users(_counts(dummies), law)
+        assert note.endswith(left)
     devices = device_job().devices
     assert devices is not None
     key = {"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}

@@ -97,7 +97,7 @@ def test_posterior_odds_are_never_understated(epsilon: float) -> None:
     factor, stated, likely = (
         float(each.replace(",", ""))
         for each in re.findall(
-            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", sentence
+            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % of cases", sentence
         )[0]
     )
     assert factor >= math.exp(epsilon)

@@ -1,0 +1,133 @@
+"""Test that sentences on privacy state neither more nor less than the guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.results.privacy_sentences import (
+    budget_of,
+    guarantee_description,
+    posterior_odds,
+)
+from dpstream.randomizers.guarantee import (
+    Guarantee,
+    ShuffledStreams,
+    attack_success_rate,
+    held_or_nothing,
+)
+from tests.support.new_jobs import new_job
+
+STREAM = Guarantee(1.0, 1e-6, "stream", "any two streams", "the shuffler to shuffle", "exact")
+EPOCH = replace(STREAM, unit="epoch", stream_epsilon=2.0)
+LARGER = (
+    "Larger shifts can occur, but make no conclusion likelier than this allows by more than 1 in "
+    "1,000,000 (delta)."
+)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01, 0.3])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_posterior_includes_delta(epsilon: float, delta: float) -> None:
+    text = posterior_odds(epsilon, delta)
+    percent = float(text.partition("right in at most ")[2].partition(" %")[0])
+    assert 0 <= percent - 100 * attack_success_rate(epsilon, delta) < 0.1
+
+
+def test_a_large_epsilon_may_make_a_guess_certain() -> None:
+    assert posterior_odds(20.0).endswith("likely may become almost certain")
+
+
+def test_every_factor_has_its_delta_and_basis() -> None:
+    observed, whole = guarantee_description(EPOCH)[-2:]
+    assert observed.startswith(
+        "One user's own reports of one epoch shift the odds of any guess about their value in it"
+    )
+    assert observed.endswith("This factor is exact, computed from the distribution sampled.")
+    assert whole.startswith("For a user's whole stream it is a factor of 7.39 (epsilon 2).")
+    assert whole.endswith("This is a proven upper bound.")
+    assert LARGER in observed
+    assert LARGER in whole
+
+
+def test_a_stream_that_changes_is_exact_and_a_constant_value_is_not() -> None:
+    value = Guarantee(1.0, 0.0, "value", "0 and 1", "none", "bound", stream_epsilon=4.65)
+    single, whole = guarantee_description(value)[-2:]
+    assert "about their value, if it never changes, by at most" in single
+    assert single.endswith("This is a proven upper bound.")
+    assert "This factor is exact" in whole
+
+
+def test_a_recurring_job_states_the_stream_of_one_horizon() -> None:
+    whole = guarantee_description(EPOCH.over(3))[-1]
+    assert whole.startswith("For the whole stream of one horizon it is a factor of 7.39")
+    assert whole.endswith("Every further horizon costs the same again.")
+
+
+def test_removal_states_what_a_guess_between_sets_costs() -> None:
+    removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
+    observed, between = guarantee_description(removal)[-2:]
+    assert "the odds of a guess whether they have these items or none by at most" in observed
+    assert between == "A guess between two sets of items may shift by the square of this factor."
+
+
+def test_shuffled_streams_state_who_is_covered() -> None:
+    local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
+    words = guarantee_description(local)[-1]
+    assert words.startswith(
+        "Shuffled among 10,000 users who, like this one, reported in every window, it is a factor "
+        "of 1.65 (epsilon 0.5). Larger shifts can occur"
+    )
+    assert "9,999 honest other users" in words
+
+
+def job_with(**budget: float) -> Job:
+    parameters = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
+    return new_job(
+        "fruits",
+        "count_min",
+        parameters,
+        count=1,
+        shuffle={"minimum": 1_000},
+        population="people",
+        **({"budget": budget} if budget else {}),
+    )
+
+
+def test_a_spent_delta_is_stated_while_epsilon_remains() -> None:
+    job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
+    body = budget_of(job, [Charge.of(job)])
+    assert body["description"] == [
+        "So far, 1 deployment has charged population people epsilon 1, delta 1e-06 in total. An "
+        "observer may combine everything. If the guarantee of each deployment holds against this "
+        "observer, the odds of a guess that each one protects shift by at most a factor of 2.72 "
+        f"(epsilon 1). {LARGER} A guess that was 50 % likely is right in at most 73.2 % of cases.",
+        "Of the budget of epsilon 6, 5 remains; of delta 1e-06, nothing: further jobs with a delta "
+        "are rejected.",
+    ]
+    twice = budget_of(job, [replace(Charge.of(job), deployment=name * 32) for name in "ef"])
+    assert twice["description"][-1] == (
+        "Of the budget of epsilon 6, nothing remains: further jobs are rejected."
+    )
+
+
+def test_a_filtered_epsilon_is_omitted_beyond_its_half_of_delta() -> None:
+    def body(delta: float) -> dict[str, Any]:
+        job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
+        many = replace(Charge.of(job), epsilon=0.02, delta=delta, horizons=1_000)
+        declared = BudgetDeclaration(
+            "people", 17.0, 1e-6, "dpstream budget", "by command", 5, True, "ticket", composed=True
+        )
+        return budget_of(job, [many], [declared])
+
+    proven, unproven = body(5e-10), body(6e-10)
+    assert isinstance(proven["filtered"], float)
+    assert proven["filtered"] < 10
+    assert proven["charged"]["epsilon"] == unproven["charged"]["epsilon"] == 20
+    assert unproven["filtered"] is None
