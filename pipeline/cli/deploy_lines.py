@@ -8,6 +8,7 @@ from dpstream.pipeline.cli.jobs import length, promised
 from dpstream.pipeline.cli.output import guarantee_pairs, print_pairs, print_table, print_text
 from dpstream.pipeline.jobs.budgets import BudgetAccount
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
+from dpstream.randomizers.guarantee import rounded_down, rounded_up
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:
@@ -67,7 +68,9 @@ def _account(account: BudgetAccount, deployment: str) -> str:
         text = f"{text}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
         return f"{text}; no budget is declared"
-    left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remaining"
+    left = ""
+    if account.remaining is not None:
+        left = f", {rounded_down(account.remaining)} of it remaining"
     own = account.binding.deployment == deployment and not account.binding.operator
     source = "" if own else f", as {account.binding.who}"
     return f"{text}; the budget is {_amount(account.allowed)}{left}{source}"
@@ -80,8 +83,8 @@ def budget_change(plan: DeployPlan) -> str:
         declared = plan.before.get(account.quantity)
         before = "none"
         if declared is not None:
-            before = f"{getattr(declared, account.quantity):.6g} ({declared.who})"
-        after = "none" if account.allowed is None else f"{account.allowed:.6g}"
+            before = f"{rounded_up(getattr(declared, account.quantity))} ({declared.who})"
+        after = "none" if account.allowed is None else rounded_up(account.allowed)
         if declared is not None or account.allowed:
             changes.append(f"{account.quantity} {before} -> {after}")
     people = plan.deployed.population_name
@@ -89,4 +92,4 @@ def budget_change(plan: DeployPlan) -> str:
 
 
 def _amount(value: float | None) -> str:
-    return "unlimited" if value is None else f"{value:.6g}"
+    return "unlimited" if value is None else rounded_up(value)

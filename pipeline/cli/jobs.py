@@ -18,7 +18,7 @@ from dpstream.pipeline.cli.output import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, rounded_up
 
 
 def list_jobs(
@@ -82,11 +82,11 @@ def _epsilon_in_short(job: DeployedJob) -> str:
     if job.replay_of is not None:
         return "none"
     guarantee = promised(job)
-    delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
+    delta = f", delta {rounded_up(guarantee.delta, 3)}" if guarantee.delta else ""
     if guarantee.unit == "epoch":
-        return f"{guarantee.epsilon:.3g}{delta} an epoch"
+        return f"{rounded_up(guarantee.epsilon, 3)}{delta} an epoch"
     endless = job.epochs.renew and job.horizons is None
-    return f"{'n x ' if endless else ''}{guarantee.epsilon:.3g}{delta}"
+    return f"{'n x ' if endless else ''}{rounded_up(guarantee.epsilon, 3)}{delta}"
 
 
 def _phase_in_short(job: DeployedJob, phase: Phase) -> str:

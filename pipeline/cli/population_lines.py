@@ -10,6 +10,7 @@ from dpstream.pipeline.jobs.budget_declarations import standing_budgets
 from dpstream.pipeline.jobs.budgets import BudgetAccount, accounts_for, filter_of, spent_by
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
+from dpstream.randomizers.guarantee import format_loss, rounded_down, rounded_up
 
 # Delta of the composed epsilon, in addition to that of the charges, if no budget sets it.
 _SHOWN_DELTA = 1e-6
@@ -21,34 +22,35 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
     if charged["epsilon"] is None:
-        yield "charged", f"unlimited, by {deployments}, of which one is recurring without limit"
+        yield "charged", f"unlimited, by {deployments}, of which at least one recurs without limit"
     else:
         yield (
             "added",
-            f"epsilon {charged['epsilon']:.6g}, delta {charged['delta']:.3g}, by {deployments}",
+            f"epsilon {rounded_up(charged['epsilon'])}, delta {rounded_up(charged['delta'])}, "
+            f"by {deployments}",
         )
     if body["filtered"] is not None:
         filtered = body["filtered"]
         yield (
             "filtered",
-            f"epsilon {filtered['epsilon']:.6g} at delta {filtered['delta']:.3g}, by a Rényi "
-            f"filter of order {filtered['order']:.4g}: also valid if jobs were chosen by "
-            "earlier results",
+            f"{format_loss(filtered['epsilon'], filtered['delta'])}, by a Rényi filter of order "
+            f"{filtered['order']:.4g}: counts against the budget, which holds even if jobs were "
+            "chosen by earlier results",
         )
     if body["composed"] is not None:
         composed = body["composed"]
         yield (
             "composed",
-            f"epsilon {composed['epsilon']:.6g} at delta {composed['delta']:.3g}, by loss "
-            "distributions: only valid if all jobs were fixed in advance, for information",
+            f"{format_loss(composed['epsilon'], composed['delta'])}, by loss distributions: only "
+            "valid if all jobs were fixed in advance, for information",
         )
     if body["budget"] is None:
         yield "budget", "none declared: any job may charge this population"
         return
     for quantity, each in body["budget"].items():
-        left = "" if each["remaining"] is None else f"; {each['remaining']:.6g} remaining"
+        left = "" if each["remaining"] is None else f"; {rounded_down(each['remaining'])} remaining"
         held = " for the charges themselves, the other half for composing" if each["half"] else ""
-        yield f"budget {quantity}", f"{each['allowed']:.6g}{held}{left}; {each['by']}"
+        yield f"budget {quantity}", f"{rounded_up(each['allowed'])}{held}{left}; {each['by']}"
 
 
 def population_json(state: Spending, population: str) -> dict[str, Any]:
@@ -66,14 +68,10 @@ def population_json(state: Spending, population: str) -> dict[str, Any]:
         "budget": {name: _budget(each) for name, each in accounts.items()} if bound else None,
     }
     spent = spent_by(counted)
-    epsilon = accounts["epsilon"].binding
+    epsilon, filtered = accounts["epsilon"].binding, accounts["epsilon"].filtered
     own = None if epsilon is None else filter_of(epsilon)
-    if own is not None and spent is not None:
-        body["filtered"] = {
-            "epsilon": own.epsilon_of(spent),
-            "delta": own.delta,
-            "order": own.order,
-        }
+    if own is not None and filtered is not None:
+        body["filtered"] = {"epsilon": filtered, "delta": own.delta, "order": own.order}
     if spent and sum(each.times for each in spent) > 1:
         holder = accounts["delta"].binding
         allowed = 0.0 if holder is None or holder.delta is None else holder.delta

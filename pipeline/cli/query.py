@@ -44,6 +44,7 @@ from dpstream.pipeline.results.query_options import (
     default_counts_query,
     evaluate,
 )
+from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs, or sums of epochs, with their answers; None without a released epoch."""
@@ -208,11 +209,10 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
     own, of_all = job.guarantee, composed(job, epochs)
-    delta = f", delta {own.delta:.3g}" if own.delta else ""
-    loss = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
+    loss = f"{format_loss(own.epsilon, own.delta)} for a user's items in one epoch"
     if epochs > 1:
         bound = "" if of_all.exact else "at most "
-        loss += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
+        loss += f"; {bound}{rounded_up(of_all.epsilon)} for these {epochs:,} epochs together"
     yield "guarantee", loss
     yield "trusted party", own.trust
 

@@ -11,6 +11,7 @@ from dpstream.pipeline.results.curves import DASHED, curves_of, name_axes, plott
 from dpstream.pipeline.results.expected_errors import forecast_of
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.privacy_sentences import trusted_party
+from dpstream.randomizers.guarantee import rounded_up
 
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "trusted party")
 """Columns of `compared`; messages are those predicted for one user over all epochs."""
@@ -29,7 +30,7 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
         guarantee = each.job.guarantee
         yield [
             each.job.protocol,
-            f"{guarantee.epsilon:.3g}",
+            rounded_up(guarantee.epsilon, 3),
             *map(number, (each.rmse, each.smoothed_rmse, each.predicted_rmse)),
             number(forecast_of(each.job, each.job.calibrate()).reports_per_user.sum()),
             trusted_party(guarantee.trust),
@@ -49,7 +50,7 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
         at = positions(job, [record.epoch for record in records])
         (curve,) = curves_of(plotted_query(job.domain, None, records), records, outcome.known)
         assert curve.ground_truth is not None
-        name = f"{job.protocol}, epsilon {job.guarantee.epsilon:.3g}"
+        name = f"{job.protocol}, epsilon {rounded_up(job.guarantee.epsilon, 3)}"
         curve.draw(above, at, color, name)
         curve.draw(below, at, color, name, less=curve.ground_truth)
     true = f"ground truth ({NOT_PRIVATE})"

@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.spending import Presence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, format_loss
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import Manifest, WindowStatus, read_head
 from dpstream.topics.names import Role, topic_name
@@ -132,11 +132,8 @@ def releases_in(
 
 
 def in_words(guarantee: Guarantee) -> str:
-    delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
-    return (
-        f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on} "
-        f"({guarantee.basis})"
-    )
+    loss = format_loss(guarantee.epsilon, guarantee.delta)
+    return f"{loss} for a user's {guarantee.spent_on} ({guarantee.basis})"
 
 
 def _guarantee_text(estimate: EstimateRecord) -> str:

@@ -12,6 +12,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 from dpstream.pipeline.operations.deployments import plan_on, published_epochs
+from dpstream.randomizers.guarantee import rounded_up
 
 
 class UnconfirmedLossError(DpstreamError):
@@ -85,4 +86,4 @@ def _charged_again(accounts: Sequence[BudgetAccount]) -> Iterator[str]:
         if earlier is None or more is None:
             yield f"{account.quantity} without limit in total"
         else:
-            yield f"{account.quantity} {more:.6g}, {earlier + more:.6g} in total"
+            yield f"{account.quantity} {rounded_up(more)}, {rounded_up(earlier + more)} in total"

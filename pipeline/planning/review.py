@@ -11,6 +11,7 @@ from dpstream.pipeline.kafka.record_sizes import most_users
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
 from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
+from dpstream.randomizers.guarantee import rounded_up
 
 LARGE_EPSILON = 10.0
 """Epsilon of everything a user does in a horizon, beyond which hardly anything is hidden."""
@@ -110,18 +111,18 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
         of_one = ""
         if whole > guarantee.epsilon:
             unit = "epoch" if guarantee.unit == "epoch" else "value that never changes"
-            of_one = f"epsilon {guarantee.epsilon:.6g} applies to one {unit}: "
+            of_one = f"epsilon {rounded_up(guarantee.epsilon)} applies to one {unit}: "
         yield (
-            f"{of_one}epsilon {whole:.6g} for all values of a user in {epochs:,} epochs is a weak "
-            "guarantee: guesses about one user may be right "
+            f"{of_one}epsilon {rounded_up(whole)} for all values of a user in {epochs:,} epochs is "
+            "a weak guarantee: guesses about one user may be right "
             f"{format_success_rate(whole, delta).replace(' in ', ' times in ')} instead of 50 "
             "times in 100"
         )
     deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
     if max(deltas) * users >= 1:
         yield (
-            f"delta {max(deltas):g} is not below 1 in {users:,} users, which allows disclosing "
-            f"all values of one of them. Use at most {0.1 / users:.0e}"
+            f"delta {rounded_up(max(deltas))} is not below 1 in {users:,} users, which allows "
+            f"disclosing all values of one of them. Use at most {0.1 / users:.0e}"
         )
 
 

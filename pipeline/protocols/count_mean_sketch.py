@@ -22,6 +22,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketchLaw,
     CountMeanSketchParameters,
 )
+from dpstream.randomizers.guarantee import rounded_up
 
 
 class CountMeanSketchForecast(PerEpochForecast):
@@ -48,7 +49,7 @@ class CountMeanSketchForecast(PerEpochForecast):
             f"messages hide among those of the same row: {law.bits.minimum:,} of the "
             f"{law.minimum:,} users required by shuffle.minimum",
             "if the shuffler keeps the messages of a device together, epsilon is "
-            f"{law.bits.local_epsilon:.4g} at every epoch",
+            f"{rounded_up(law.bits.local_epsilon, 4)} at every epoch",
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMeanSketchForecast:

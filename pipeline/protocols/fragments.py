@@ -23,6 +23,7 @@ from dpstream.pipeline.protocols.protocol import (
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.division import chances_of_one_instance
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from dpstream.randomizers.guarantee import rounded_up
 
 # Up to this number of reports, the table has a row for each number an instance can see.
 _ALL_SHOWN = 8
@@ -100,7 +101,7 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
     if law.permanent:
         alone = _of_permanence(law, apart)
     else:
-        alone = (f"{apart}epsilon is {law.local_epsilon:.4g} at every epoch",)
+        alone = (f"{apart}epsilon is {rounded_up(law.local_epsilon, 4)} at every epoch",)
     if instances > 1:
         at_one = " at one epoch" if law.permanent else ""
         return (
@@ -123,11 +124,12 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
     """Describe the cost of unchanged values and changes, and what averaging retains."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
-        f"{apart}a value that stays the same costs epsilon {law.unchanged_epsilon:.4g} over all "
-        f"{law.last_epoch:,} epochs of a horizon, and less than {law.limit_epsilon:.4g} for any "
-        f"number of epochs; a value that differs at one epoch costs {law.local_epsilon:.4g}, and "
-        f"one that changes repeatedly {law.changing_epsilon:.4g} in all; each horizon draws new "
-        "keys and costs the same again",
+        f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
+        f"over all {law.last_epoch:,} epochs of a horizon, and less than "
+        f"{rounded_up(law.limit_epsilon, 4)} for any number of epochs; a value that differs at one "
+        f"epoch costs {rounded_up(law.local_epsilon, 4)}, and one that changes repeatedly "
+        f"{rounded_up(law.changing_epsilon, 4)} in all; each horizon draws new keys and "
+        "costs the same again",
         "the epsilons of shuffled reports, for one epoch and for all, rely only on the fresh "
         "randomness of each report, since other epochs reveal the permanent backstop",
         "estimates of different epochs depend on the same reversed bits: averaging over epochs "

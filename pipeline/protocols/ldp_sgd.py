@@ -18,6 +18,7 @@ from dpstream.pipeline.protocols.protocol import (
     Shuffling,
 )
 from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 
 
@@ -41,9 +42,9 @@ class LdpSgdForecast:
             f"gradients have at most length clip, {law.clip:g}, and 100% noise has that length; "
             "it averages out over steps and decreases with more users, larger epsilon, a smaller "
             "model or fewer groups",
-            "if the shuffler keeps the messages of a device together, epsilon is "
-            f"{law.local_epsilon(law.reports):.4g} at every step that it participates in, "
-            f"{law.local_epsilon(law.reports * law.participations):.4g} in all",
+            "if the shuffler knows which messages come from the same device, epsilon is "
+            f"{rounded_up(law.local_epsilon(law.reports), 4)} at every step it participates in, "
+            f"{rounded_up(law.local_epsilon(law.reports * law.participations), 4)} in all",
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
