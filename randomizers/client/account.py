@@ -157,9 +157,9 @@ class Account:
         ):
             raise LimitError(
                 f"job {statement.job} costs {losses(statement.epsilon, statement.delta)} for "
-                f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; for population "
-                f"{statement.population}, {so_far} is already spent and the app allows {limit}: "
-                "the device does not report"
+                f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}. For population "
+                f"{statement.population}, {so_far} of the {limit} that this app allows is already "
+                "spent: the device does not report"
             )
 
     def charged(self, statement: Statement, index: int, limit: Limit) -> Account:

@@ -10,6 +10,7 @@ from dpstream.randomizers.client.account import Account, Limit, losses
 from dpstream.randomizers.client.epoch_clock import EpochClock
 from dpstream.randomizers.client.statements import Statement
 from dpstream.randomizers.client.values import DeviceValues
+from dpstream.randomizers.guarantee import percent_right
 
 _SPANS: Final = (
     ("day", 86_400_000),
@@ -105,6 +106,8 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         if clock.last is None
         else f"at most {clock.last - clock.first + 1} times"
     )
+    percent = percent_right(*map(float, map(statement.guarantee.get, ("epsilon", "delta"))))
+    right = f"that was 50 % likely is right in at most {percent} of cases"
     sentences = [
         f"Job {statement.job} asks every {_length(clock)}, {last}, starting "
         f"{_moment(clock, clock.first)}."
@@ -113,21 +116,22 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         # A deployment within a horizon of the calendar covers only the rest of that horizon.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
-        again = f"; every further {clock.count} times cost the same again" if until else ""
-        sentences.append(f"All answers{until} together cost {cost}{again}.")
+        sentences.append(f"All answers{until} together cost {cost}: a guess about them {right}.")
+        if until:
+            sentences.append(f"Every further {clock.count} times cost the same again.")
     else:
-        sentences.append(f"Each answer costs {cost}.")
+        sentences.append(f"Each answer costs {cost}: a guess about it {right}.")
     enough = "any number" if charges is None else f"{charges}"
     sentences += [
-        f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
-        f"Remaining charges of this size: {enough}.",
+        f"For population {statement.population}, {spent} of the {limit} that this app allows is "
+        f"already spent. Remaining charges of this size: {enough}.",
         f"Protected: the difference between {statement.guarantee['neighbors']}.",
         f"Trusted party: {statement.guarantee['trust']}.",
     ]
     if statement.sealed:
         sentences.append("Collectors cannot read the answers.")
-    if statement.tokens:
-        sentences.append("Collectors learn who reports.")
+    who = " and who reports" if statement.tokens else ""
+    sentences.append(f"Collectors see the network address and a random id{who}.")
     return " ".join(sentences)
 
 

@@ -71,7 +71,7 @@ def test_each_horizon_is_charged_once_up_to_the_limit() -> None:
     for earlier in (0, 99, 100, 102):
         with pytest.raises(DeviceError, match="already has a draw for this epoch or a later one"):
             account.charged(statement, earlier, limit)
-    with pytest.raises(LimitError, match="is already spent and the app allows"):
+    with pytest.raises(LimitError, match="that this app allows is already spent"):
         account.charged(statement, 104, limit)
     assert account.spent("others") == Limit(0, 0)
 

@@ -234,7 +234,7 @@ def test_account_survives_new_deployments(make_phone: MakePhone) -> None:
         if number == 2:
             device.join()
             assert device.report(True).drawn is True
-    with pytest.raises(LimitError, match="is already spent and the app allows"):
+    with pytest.raises(LimitError, match="that this app allows is already spent"):
         device.join()
     assert [str(each) for each in device.account().entries] == [
         "job logins, deployment 00000000: epsilon 1"
@@ -329,9 +329,10 @@ def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
     assert str(terms) == terms.description
     assert terms.description.startswith(
         "Job logins asks every day, with no end date, starting 2026-03-01 00:00 UTC. All answers "
-        "before 2026-03-05 00:00 UTC together cost epsilon 1; every further 4 times cost the same "
-        "again."
+        "before 2026-03-05 00:00 UTC together cost epsilon 1: a guess about them that was 50 % "
+        "likely is right in at most 73.2 % of cases. Every further 4 times cost the same again."
     )
+    assert terms.description.endswith("Collectors see the network address and a random id.")
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "max_changes": 2})
     assert device.join(terms).deployment == (1).to_bytes(16, "big")
     assert device.account().spent.epsilon == 10**9

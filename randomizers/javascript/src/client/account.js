@@ -100,9 +100,9 @@ export function checkRoom(account, statement, limit) {
     throw new ClientError(
       'limit',
       `job ${statement.job} costs ${inWords(statement)} for ` +
-        `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}; for population ` +
-        `${statement.population}, ${inWords(soFar)} is already spent and the app allows ${inWords(limit)}: ` +
-        'the device does not report',
+        `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}. For population ` +
+        `${statement.population}, ${inWords(soFar)} of the ${inWords(limit)} that this app allows is already ` +
+        'spent: the device does not report',
     );
   }
 }

@@ -39,24 +39,39 @@ function inSentences(told, spent, limit, charges) {
   const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
+  const right = `that was 50 % likely is right in at most ${percentRight(guarantee)} of cases`;
   if (guarantee.unit === 'stream') {
     // A deployment within a horizon of the calendar covers only the rest of that horizon.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.recurring ? ` before ${moment(later)}` : '';
-    const further = told.recurring ? `; every further ${epochs.count} times cost the same again` : '';
-    sentences.push(`All answers${until} together cost ${inWords(told)}${further}.`);
+    sentences.push(`All answers${until} together cost ${inWords(told)}: a guess about them ${right}.`);
+    if (told.recurring) sentences.push(`Every further ${epochs.count} times cost the same again.`);
   } else {
-    sentences.push(`Each answer costs ${inWords(told)}.`);
+    sentences.push(`Each answer costs ${inWords(told)}: a guess about it ${right}.`);
   }
   const enough = charges === null ? 'any number' : `${charges}`;
   sentences.push(
-    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Remaining charges of this size: ${enough}.`,
+    `For population ${population}, ${inWords(spent)} of the ${inWords(limit)} that this app allows is already spent. Remaining charges of this size: ${enough}.`,
     `Protected: the difference between ${guarantee.neighbors}.`,
     `Trusted party: ${guarantee.trust}.`,
   );
   if (told.seal.length) sentences.push('Collectors cannot read the answers.');
-  if (told.tokens) sentences.push('Collectors learn who reports.');
+  sentences.push(`Collectors see the network address and a random id${told.tokens ? ' and who reports' : ''}.`);
   return sentences.join(' ');
+}
+
+/**
+ * Return the maximum success rate of a guess that was 50 % likely, rounded up.
+ *
+ * @param {{ epsilon: number, delta: number }} guarantee
+ */
+function percentRight({ epsilon, delta }) {
+  const wrong = (100 * (1 - delta)) / (1 + Math.exp(epsilon));
+  if (wrong > 1) return `${Math.ceil(Number(((100 - wrong) * 10).toFixed(9))) / 10} %`;
+  // The difference to certainty has one digit, rounded down.
+  const power = Math.floor(Math.log10(wrong));
+  const left = Math.floor(Number((wrong / 10 ** power).toFixed(9))) * 10 ** power;
+  return power < -4 ? '100 %' : `${(100 - left).toFixed(-power)} %`;
 }
 
 /** @param {import('./epoch_clock.js').Epochs} epochs */
