@@ -102,7 +102,7 @@ def check_registered(
         raise ProducerError(
             f"the state directory of producer {producer.name} of job {job.name} is an old "
             f"copy: it ends with epoch {producer.closed_epoch}, but epoch {latest} was sent. "
-            "Drawing twice would disclose more about devices than guaranteed. Use the latest "
+            "Drawing twice can disclose more about devices than guaranteed. Use the latest "
             f"state directory, or retire this producer: 'dpstream producers {job.name} "
             f"--retire {producer.name}'. Never restore a copy of device state"
         )

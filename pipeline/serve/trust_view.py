@@ -34,21 +34,21 @@ def parties_of(job: DeployedJob) -> tuple[Party, ...]:
 
 def _parties(job: DeployedJob) -> Iterator[Party]:
     shuffles = not needs_no_trust(job.guarantee.trust)
-    sealed = job.sealed is not None
+    shuffling, sealed = job.protocol_entry.shuffling, "who reports; the rest is sealed"
+    reports = "who reports what"
+    if shuffling is None or shuffling.without_shuffling(job.law) is not None:
+        reports = f"{reports}, randomized"
     if job.devices is None:
-        yield Party("devices, producers", "values, on their own machine", trusted=True)
+        yield Party("devices, producers", "each only its own users' values", trusted=True)
     else:
         yield Party("devices", "each its own value", trusted=True)
-        opens = not (job.devices.seal or sealed)
-        sees = "who reports what, randomized" if opens else "who reports; the rest is sealed"
-        yield Party("collectors", sees, trusted=shuffles and opens)
+        opens = not (job.devices.seal or job.sealed)
+        yield Party("collectors", reports if opens else sealed, trusted=shuffles and opens)
     if job.replay_of is None:
-        sees = "who reports what, randomized"
-        if sealed:
-            sees = "who reports; the rest is sealed"
-        stages = sum(role in job.route.shuffled for role in stages_of(job).values())
-        name = "shuffler" if stages < 2 else f"{stages} shufflers"
-        yield Party(name, sees, trusted=shuffles and not job.shared)
+        sees = reports if job.sealed is None else sealed
+        if job.devices is not None:  # collectors replace devices' ids by tags
+            sees = f"{reports.replace('who reports what', 'reports')}, not who sent them"
+        yield Party(_shufflers(job), sees, trusted=shuffles and not job.shared)
     if job.shared:
         yield Party("aggregator a", "one share of each sum", trusted=False, either=True)
         yield Party("aggregator b", "the other share", trusted=False, either=True)
@@ -58,6 +58,11 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
     yield Party("readers", "estimates", trusted=False)
 
 
+def _shufflers(job: DeployedJob) -> str:
+    stages = sum(role in job.route.shuffled for role in stages_of(job).values())
+    return "shuffler" if stages < 2 else f"{stages} shufflers"
+
+
 def trust_body(job: DeployedJob) -> dict[str, Any]:
     """Return the API's description of trust: the parties, and a sentence."""
     parties = parties_of(job)
@@ -65,18 +70,20 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     if job.devices is None:
         own = "the user's own device and its producer"
     trusted = [party.name for party in parties[1:] if party.trusted]
+    if trusted and job.sealed is None and not (job.devices and job.devices.seal):
+        trusted.append("operator of Kafka")
+    party = f"part{'ies' if len(trusted) > 1 else 'y'}"
+    words = " and ".join(f"the {each}" for each in trusted) or "none"
+    words = words.replace(" and ", ", ", len(trusted) - 2) if len(trusted) > 2 else words
     if job.shared:
-        words = (
-            f"Trusted party besides {own}: either one of the two aggregators; if they collude, "
-            "they can read what each producer counted"
-        )
-    elif trusted:
-        party = "party" if len(trusted) == 1 else "parties"
-        words = f"Trusted {party} besides the user's own device: the {' and the '.join(trusted)}"
-    else:
-        words = f"Trusted party besides {own}: none"
+        words = "either one of the two aggregators"
+        words = f"{words}; if they collude, they can read what each producer counted"
+    elif job.added_by_each(job.law):
+        words = f"any one of the {_shufflers(job)} and the aggregator, not to collude with the rest"
+        if job.shuffle.instances > 1:
+            words = f"the aggregator, not to collude with any of the {_shufflers(job)}"
     honest = job.protocol_entry.contributors(job.law)
     others = ""
     if honest is not None:
         others = f" This assumes at least {honest:,} honest {job.people} per {period(job)}."
-    return {"parties": parties, "description": f"{words}.{others}"}
+    return {"parties": parties, "description": f"Trusted {party} besides {own}: {words}.{others}"}

@@ -172,7 +172,8 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
             "from an earlier one of the same device and epoch; the first one counts. A device "
-            "whose state was lost or copied draws again and loses more privacy than stated"
+            "whose state was lost or copied draws again, which can disclose more about it than "
+            "guaranteed"
         )
     if status.missing_producers and not status.finished:
         yield (

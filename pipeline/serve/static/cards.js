@@ -138,9 +138,10 @@ export class PrivacyCard {
   }
 }
 
-function charged({ budget }) {
-  const rows = [["Guarantee of this job", budget.declared, true], ["Charged to this population so far", budget.charged, true],
-    ...(budget.filtered === null ? [] : [["Composed by the budget’s filter", { epsilon: budget.filtered }, true]]),
+function charged({ budget, loss: { each }, guarantee, period }) {
+  const unit = each ? `each ${each === "epoch" ? period : each}` : "the whole stream";
+  const rows = [[`Guarantee of this job, for ${unit}`, budget.declared, true], ["Charged to this population so far", budget.charged, true],
+    ...(budget.filtered === null ? [] : [["With advanced composition (privacy filter)", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit is set")))),

@@ -84,13 +84,14 @@ export class Overview {
   // Privacy loss of this job, and below it, of all jobs over its population.
   #budget(detail) {
     const { charged, filtered, allowed, remaining } = detail.budget;
+    const all = `all jobs about these ${detail.people} together`;
     if (!allowed || charged.epsilon === null) {
-      const total = charged.epsilon === null ? "charged without limit" : `ε ${loss(charged.epsilon)} charged in total`;
-      this.#say("privacy", lossOf(detail), `${total}; ${allowed ? "no budget suffices" : "no limit is set"}`);
+      const endless = allowed ? "recurs without end, so any budget will run out" : "recurs without end; no limit set";
+      this.#say("privacy", lossOf(detail), `${all}: ${charged.epsilon === null ? endless : `ε ${loss(charged.epsilon)}; no limit set`}`);
       return;
     }
-    const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", composed";
-    const rest = remaining ? `; ${left(remaining.epsilon)} remains per user` : "";
-    this.#say("privacy", lossOf(detail), `ε ${loss(counted)} of ${loss(allowed.epsilon)} charged in total${composed}${rest}`, counted / allowed.epsilon);
+    const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", with advanced composition (privacy filter)";
+    const rest = remaining ? `; ${filtered === null ? "" : "at least "}${left(remaining.epsilon)} remains per user` : "";
+    this.#say("privacy", lossOf(detail), `${all}${composed}: ε ${loss(counted)} of ${loss(allowed.epsilon)}${rest}`, counted / allowed.epsilon);
   }
 }

@@ -109,7 +109,7 @@ async def test_epochs_of_device_jobs_count_from_deployment() -> None:
         assert body["guarantee"]["horizons"] == 4
         assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
         words = " ".join(body["guarantee_description"])
-        assert "one user's whole stream of 4 horizons by at most a factor of" in words
+        assert "about their whole stream of 4 horizons by at most a factor of" in words
         assert "protects nothing" not in words
 
 
@@ -130,15 +130,15 @@ async def test_epochs_of_device_jobs_count_from_deployment() -> None:
         (
             SHUFFLED,
             ["devices, producers", "shuffler"],
-            "Trusted party besides the user's own device: the shuffler. This assumes at least "
-            "1,000 honest users per epoch.",
+            "Trusted parties besides the user's own device and its producer: the shuffler and the "
+            "operator of Kafka. This assumes at least 1,000 honest users per epoch.",
         ),
         (
             SHUFFLED.replace("{count: 12}", "{count: 12, start: 2024-01-01, length: P1D}")
             + "devices: {}\n",
             ["devices", "collectors", "shuffler"],
-            "Trusted parties besides the user's own device: the collectors and the shuffler. This "
-            "assumes at least 1,000 honest users per day.",
+            "Trusted parties besides the user's own device: the collectors, the shuffler and the "
+            "operator of Kafka. This assumes at least 1,000 honest users per day.",
         ),
     ],
 )
@@ -163,6 +163,4 @@ def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
     assert "either one of the two aggregators" in body["description"]
     assert body["description"].endswith("This assumes at least 2,000 honest users per epoch.")
-    assert (
-        "the shuffler to shuffle and to suppress windows below the minimum, and"
-    ) in job.guarantee.trust
+    assert job.guarantee.trust.startswith("the two aggregators, not to collude with each other; ")

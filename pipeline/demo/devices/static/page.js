@@ -52,12 +52,12 @@ async function member() {
 
 function showTerms() {
   const { epsilon } = terms.guarantee;
-  const odds = number(Math.exp(epsilon));
+  const sure = Math.ceil(Number((1000 - 1000 / (1 + Math.exp(epsilon))).toFixed(6))) / 10;
   const { milliseconds } = terms.epochs;
   $('terms').textContent =
     `Asked every ${milliseconds / 1000} seconds. An observer who sees everything that this browser ever sends, and ` +
-    `guesses whether you always said yes or always said no, cannot do better than odds of ${odds} to 1 ` +
-    `(epsilon ${epsilon}), however long you participate.`;
+    `guesses whether you always said yes or always said no, starting from a 50:50 guess, can be at most ${sure} % sure ` +
+    `(epsilon ${epsilon}), however long you take part in this job. A job that replaces it costs as much again.`;
 }
 
 async function showHeld() {
@@ -75,8 +75,8 @@ async function showHeld() {
   }
   const drawn = held.epoch;
   $('state-words').textContent = drawn
-    ? `Also stored in this browser: your device's random draws, up to the question of ${clock(beginsAt(drawn))}.`
-    : 'Also stored in this browser: that you joined. Nothing is drawn yet.';
+    ? `Also stored in this browser: your device's random draws, up to the question asked at ${clock(beginsAt(drawn))}.`
+    : 'Also stored in this browser: that you joined. No random numbers have been generated yet.';
   const { statement: _, ...secret } = held;
   $('state').textContent = JSON.stringify(secret, null, 1);
 }
@@ -87,8 +87,8 @@ function showLeft() {
   const parts = dissect(sent.body);
   const words = parts.words.join(' and ') || 'nothing this time';
   $('left-words').textContent =
-    `${sent.body.length} bytes, for the question of ${clock(beginsAt(parts.epoch))}: “I say ${words}.” ` +
-    'That number is random; your answer only makes some numbers slightly more likely than others.';
+    `${sent.body.length} bytes, for the question asked at ${clock(beginsAt(parts.epoch))}: “I say ${words}.” ` +
+    'That number is random; your answer only makes some numbers more likely than others.';
   const rows = parts.fields.map(({ kind, name, hex }) => {
     const row = document.createElement('div');
     row.className = kind;
