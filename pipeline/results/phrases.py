@@ -19,7 +19,7 @@ _WHY = {
 }
 _GAP = "required reports are missing"
 _FLAGS = {
-    GAP: f"{_GAP}, so the interval claims nothing",
+    GAP: f"{_GAP}, so no 95 % interval is claimed",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")

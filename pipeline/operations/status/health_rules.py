@@ -71,7 +71,7 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if published is not None and published.reason is not None:
         yield (
             f"Epoch {job.epochs.dated(published.epoch)} is corrupt: {published.reason}. If "
-            "shares do not open, check that both aggregators have the keys of its key period, "
+            "shares cannot be decrypted, check that both aggregators have the keys of its key period, "
             f"and find the producer of these shares: 'dpstream producers {job.name}'"
         )
     limit = job.change_limit
@@ -85,14 +85,14 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.late_reports:
         what = "devices" if job.counts_devices and not _collects(job) else "reports"
         see = (
-            "collectors stored them too slowly. Check their connection to Kafka, or increase "
+            "Collectors stored them too slowly. Check their connection to Kafka, or increase "
             "shuffle.grace"
             if _collects(job)
-            else f"to find lagging producers: 'dpstream producers {job.name}'"
+            else f"To find lagging producers: 'dpstream producers {job.name}'"
         )
         yield (
             f"{status.late_reports:,} {what} arrived after their epoch was finalized and are "
-            f"not counted: {see}"
+            f"not counted. {see}"
         )
     rejected = sum(
         count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
@@ -188,7 +188,7 @@ def _records_since_drain(status: JobStatus) -> str:
     if status.finished or reports is None or reports.waiting is None:
         return ""
     if reports.lag is None:
-        return "; new records wait for resume"
+        return "; new records will be processed on resume"
     come = "1 record has" if reports.lag == 1 else f"{reports.lag:,} records have"
     return f"; {come} arrived since and wait{'s' * (reports.lag == 1)} for resume"
 

@@ -86,13 +86,15 @@ class PublishedKind(ABC):
     def counted(self, job: DeployedJob) -> tuple[str, str]:
         """Return the introduction of a count, and the counted users.
 
-        "Students enrolled" of students is "students enrolled"; another title, and one with
-        punctuation, comes first.
+        "Students enrolled" of students is "students enrolled", and "Enrolled students" is "enrolled
+        students"; another title, and one with punctuation, comes first.
         """
         title, people = job.title, job.people
-        named = title is not None and title.casefold().startswith(f"{people} ".casefold())
-        if title is not None and named and is_plain(title):
-            return "", people + title[len(people) :]
+        if title is not None and is_plain(title):
+            if title.casefold().startswith(f"{people} ".casefold()):
+                return "", people + title[len(people) :]
+            if title.casefold().endswith(f" {people}".casefold()):
+                return "", title[:1].lower() + title[1:]
         return title_label(title), self.people(job)
 
     def people(self, job: DeployedJob) -> str:

@@ -81,7 +81,7 @@ export class TopCard extends Asking {
     made.classList.toggle("ranked", ranked);
     this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "No estimate for this epoch."));
     const all = body.simultaneous_half_width;
-    setText(this.notes, [all && `With ± ${this.format(all)} each, all intervals hold at once.`,
+    setText(this.notes, [all && `Simultaneous 95 % intervals of all items: ± ${this.format(all)}.`,
       body.detection_threshold && `Detection threshold: about ${this.format(body.detection_threshold)} ${this.model.detail.people}.`, ...body.notes].filter(Boolean).join(" "));
   }
 }

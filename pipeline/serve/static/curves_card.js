@@ -158,7 +158,7 @@ export class CurvesCard {
   #panel(models) {
     const place = h("div", {
       class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
-      "aria-label": `Chart of ${models.map((model) => model.name).join(" and ")}. Left and right arrows read epochs, plus and minus zoom; the table below has the numbers.`,
+      "aria-label": `Chart of ${models.map((model) => model.name).join(" and ")}. The left and right arrow keys step through epochs, plus and minus zoom; the table below has the numbers.`,
       onkeydown: (event) => this.#press(event), onblur: () => this.#read(null),
     });
     const chart = new Chart(place);
@@ -346,14 +346,14 @@ export class CurvesCard {
     const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % confidence interval"]];
     const { period } = this.models[0].detail;
     const wide = this.shown.simultaneous && has("simultaneous");
-    if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
+    if (wide) lines.push(["wide", `simultaneous 95 % band for all ${period}s`]);
     if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed (uses later epochs)"]);
     if (this.shown.groundTruth && has("groundTruth")) lines.push(["ground-truth", note]);
     const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.description).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
     const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;
-    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["groundTruth", "Ground truth, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
+    const kinds = [["zero", "Start axis at zero"], ["simultaneous", "Simultaneous band"], ["smoothed", "Smoothed"], ["groundTruth", "Ground truth, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},

@@ -44,8 +44,8 @@ export class Items extends EventTarget {
     this.order = h("select", { "aria-label": "Order of items", onchange: () => this.#filter(true) },
       h("option", { value: "largest" }, "largest on average"), h("option", { value: "name" }, "by name"), h("option", { value: "given" }, "as in the job"));
     const crowds = model.detail.domain.crowds ?? [];
-    this.crowd = h("select", { "aria-label": "Crowd", hidden: !crowds.length, onchange: () => this.#enter() },
-      h("option", { value: "" }, "all crowds"), crowds.map((crowd) => h("option", { value: crowd }, crowd)));
+    this.crowd = h("select", { "aria-label": "Group", hidden: !crowds.length, onchange: () => this.#enter() },
+      h("option", { value: "" }, "all groups"), crowds.map((crowd) => h("option", { value: crowd }, crowd)));
     this.#look();
     this.said = h("p", { class: "note", role: "status" });
     this.space = h("div", { class: "space" });

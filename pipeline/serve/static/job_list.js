@@ -72,7 +72,7 @@ function card(job, curve) {
     h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.title), " ", h("small", {}, [job.title !== job.job && job.job, job.replay_of && `replay of ${job.replay_of}`].filter(Boolean).join(", "))),
     h("p", { class: "headline" }, tied(job.sentence.join(""))),
     curve?.value.some((value) => value !== null) && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
-    h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
+    h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact(`Last ${job.period} closed`, time(job.closed_at)),
       fact("Privacy loss", lossOf(job), job.budget), phaseOf(job) && fact("Phase", phaseOf(job))),
     job.issues.length > 0 && h("div", { class: "actions" }, h("h3", {}, "Action required"), job.issues.map((issue) => h("p", { class: "problem" }, issue))));
 }

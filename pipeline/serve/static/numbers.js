@@ -65,7 +65,7 @@ export class NumbersTable {
 
 // Save the visible epochs of all curves as CSV, with the published numbers.
 export async function saveSeen(models, series, [from, to], change) {
-  const lines = [["job", "epoch", "start", "series", change ? `change since ${change} before` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
+  const lines = [["job", "epoch", "start", "series", change ? `change over ${change} epochs` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];

@@ -8,6 +8,7 @@ import { idleWords, reasons, waitsFor } from "./pipeline.js";
 // A table that scrolls if it is wider than the page.
 const wide = (name, columns, rows) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table(name, columns, rows));
 
+const DOMAINS = { value: "yes or no", items: "listed items", numbers: "numbers in buckets", found: "items found by a search" };
 const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 
 function collectorRows(collectors, idle) {
@@ -41,7 +42,7 @@ export class Operators {
     const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
     const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Lag", seconds(detail.lag_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
-      ["Replay of", detail.replay_of ?? "none"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
+      ["Replay of", detail.replay_of ?? "none"], ["Position", detail.position ?? "no epoch yet"], ["Values", DOMAINS[detail.domain.kind] ?? detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
       facts.push(["Finalized windows", reasons(pipeline.finalized_windows ?? {}) || "unknown: no shuffle worker has reported yet"]);
       if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.up).length)} up`], ["Invalid reports", count(pipeline.unusable_reports)]);

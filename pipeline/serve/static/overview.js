@@ -67,7 +67,7 @@ export class Overview {
   }
 
   #change({ change, changes, last_epoch: last }) {
-    this.#say("change", change?.number ?? "–", change?.description ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval available"));
+    this.#say("change", change?.number ?? "–", change?.description ?? (changes ? (last ? "not known yet" : "no estimate yet") : "not available for this protocol"));
   }
 
   #part({ sentence_epoch, people }) {

@@ -174,7 +174,7 @@ export function waitsFor(window, collected) {
   if (!window.waits_for.length) return collected ? `the end of its grace period, in ${seconds(window.grace_left)}` : "finalization";
   const [first, second, ...others] = window.waits_for;
   const names = [first, second && `, ${second}`, others.length > 0 && ` and ${plural(others.length, "other")}`].filter(Boolean).join("");
-  return known(window.grace_left) ? `${names}, at most ${seconds(window.grace_left)}` : names;
+  return known(window.grace_left) ? `${names}, for at most ${seconds(window.grace_left)}` : names;
 }
 
 // Number of reports if known, otherwise of devices.
@@ -199,7 +199,7 @@ function collectorWords(all, idle) {
   for (const each of all) for (const [reason, number] of Object.entries(each.rejected)) rejected[reason] = (rejected[reason] ?? 0) + number;
   const sum = (what) => all.reduce((total, each) => total + (each[what] ?? 0), 0);
   const waiting = sum("waiting");
-  const stored = `Collectors stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no requests wait"}; `;
+  const stored = `Collectors stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request is waiting", "requests are waiting")} for Kafka` : "no requests are waiting"}; `;
   const silent = all.filter((each) => !each.up);
   return [[`${stored}${Object.keys(rejected).length ? `rejected requests: ${reasons(rejected)}` : "no requests were rejected"}.`, false],
     ...silent.slice(0, 3).map((each) => [`Collector ${each.name}: no heartbeat for ${seconds(each.age)}.`, !idle]),

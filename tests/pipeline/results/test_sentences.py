@@ -188,5 +188,5 @@ def test_every_flag_of_an_estimate_is_explained() -> None:
         "the true number may be outside its 95 % interval: users have changed at least"
     ) in flag_words(job, CHANGES_USED)
     assert "a larger parameters.max_changes" in flag_words(job, CHANGES_USED)
-    assert "claims nothing" in flag_words(job, GAP)
+    assert "no 95 % interval is claimed" in flag_words(job, GAP)
     assert "below 0 or above the population" in flag_words(job, OUTSIDE)
