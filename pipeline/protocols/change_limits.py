@@ -43,9 +43,9 @@ class ChangeLimit:
         """Meaning of estimates flagged `dpstream.aggregators.estimate.CHANGES_USED`.
 
         >>> print(ChangeLimit(4, "delayed").warning)
-        the true number may be outside its 95 % interval: users' values have changed at least 2 times on \
-average, so those who change most have probably exhausted the allowed 4 changes, and their later \
-changes appear late. Privacy is not affected
+        the true number may be outside its 95 % interval: users' values have changed at least 2 \
+times on average, so those who change most have probably exhausted the allowed 4 changes, and \
+their later changes appear late. Privacy is not affected
         """
         since = "appear late" if self.later == "delayed" else "are missing"
         half = "once" if self.max_changes == 2 else f"{self.max_changes / 2:g} times"

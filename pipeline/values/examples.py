@@ -38,7 +38,11 @@ class ExampleDomain(ValueDomain):
         self.features = features
         self.classes = classes
         self.columns = 1 + features
-        self.measured = ("accuracy on the test set", "%") if tested else ("gradient norm", "% of the clipping norm")
+        self.measured = (
+            ("accuracy on the test set", "%")
+            if tested
+            else ("gradient norm", "% of the clipping norm")
+        )
 
     @property
     def items(self) -> None:

@@ -69,7 +69,7 @@ class CountKind(PublishedKind):
     def people(self, job: DeployedJob) -> str:
         state = job.reads("1")
         if state == "1":
-            return f"{job.people} with value 1"
+            return job.people if job.title else f"{job.people} with value 1"
         return f"{job.people} {state}" if is_plain(state) else f"{job.people} with value “{state}”"
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:

@@ -55,7 +55,7 @@ def test_epoch_of_mismatched_shares_is_recorded_and_reported(
     status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
     (issue,) = find_issues(job, status)
     assert issue.startswith(
-        f"Epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. If shares cannot be decrypted, "
+        f"Epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. If shares cannot be "
     )
     LiveRun(job, world.log).record(folder / "recording")
     recorded = Recording.open(folder / "recording").estimates()

@@ -115,6 +115,7 @@ def test_headline_never_exceeds_the_population() -> None:
     ("title", "start"),
     [
         ("Students enrolled", "About 20,000 students enrolled in the week of June 3, 2013 ("),
+        ("Enrolled students", "About 20,000 enrolled students in the week of June 3, 2013 ("),
         (
             'Students "enrolled". Really?',
             '“Students "enrolled". Really?”: About 20,000 students in ',
@@ -185,7 +186,7 @@ def _clinic(labels: tuple[str, ...]) -> DeployedJob:
 def test_every_flag_of_an_estimate_is_explained() -> None:
     job = deploy_job(parse_job(FOLLOWED + "epochs: {count: 64}\n"), deployed_at=0)
     assert (
-        "the true number may be outside its 95 % interval: users have changed at least"
+        "the true number may be outside its 95 % interval: users' values have changed at least"
     ) in flag_words(job, CHANGES_USED)
     assert "a larger parameters.max_changes" in flag_words(job, CHANGES_USED)
     assert "no 95 % interval is claimed" in flag_words(job, GAP)

@@ -59,7 +59,7 @@ async def test_assumption_is_served_with_the_intervals() -> None:
         body = await page.get("/api/jobs/visits")
         assert body["assumption"] == assumption
         assert (
-            "The true number may be outside its 95 % interval: users have changed at least once"
+            "The true number may be outside its 95 % interval: users' values have changed at least once"
         ) in body["warning"]
 
 
