@@ -32,7 +32,8 @@ HOUR_COUNTS = shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)
 PUBLISHED = [
     pytest.param(COUNT, shown_jobs.count(40.0), "40 (95 % CI 30 to 50)", id="count"),
     pytest.param(LEARNING, shown_jobs.count(40.0),
-                 "gradient norm, % of the clipping norm: 40.0 (95 % CI 30.2 to 49.8)", id="measure"),
+                 "gradient norm, % of the clipping norm: 40.0 (95 % CI 30.2 to 49.8)",
+                 id="measure"),
     pytest.param(MODES, MODE_COUNTS, "bus, or tram: 75 (95 % CI 65 to 85)", id="items"),
     pytest.param(HOURS, HOUR_COUNTS, "median 30 (95 % CI 20 to 40)", id="numbers"),
     pytest.param(WORDS, shown_jobs.found(i17=40.0, i3=20.0), "16: 40 (95 % CI 30 to 50)",
