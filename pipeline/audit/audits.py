@@ -2,9 +2,9 @@
 
 * The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
 * Exact attacks and comparisons of neighbors never fail a correct program.
-* Each finding based on draws gets an equal share: `FALSE_ALARM` divided by their number, which is
-  known before anything is drawn. Several comparisons within a finding divide its share.
-* By the union bound, the shares sum to the total, whether or not attacks depend on each other.
+* `FALSE_ALARM` is divided equally among the findings based on draws, whose number is known before
+  anything is drawn. Several comparisons within one finding divide its part.
+* By the union bound, the parts sum to at most `FALSE_ALARM`, even if attacks are dependent.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Finding:
         what: Description of what was examined.
         outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
             if nothing contradicts it, `FAILED` if something does.
-        claimed: Epsilon; None if the attack only tests equality. `delta` is claimed with it.
-        observed: Largest epsilon observed at this delta, exactly or with confidence; None: none;
-            infinite if something is visible for one neighbor alone.
-        false_alarm: Maximum probability that it fails a correct mechanism; 0 if impossible.
+        claimed: Claimed epsilon (with `delta`); None if the attack only tests equality.
+        observed: Largest epsilon observed at this delta, exact or a lower confidence bound. It is
+            infinite if only one neighbor can cause some view; None if nothing was measured.
+        false_alarm: Maximum probability of failing a correct mechanism; 0 if impossible.
     """
 
     subject: str
@@ -67,9 +67,8 @@ class Attack:
     """An attack to run; `seconds` is its rough duration, relative to other attacks.
 
     Attributes:
-        draws: Number of its findings that are based on draws, and may fail a correct program.
-        run: Takes the randomness, and the maximum probability that each of these findings fails a
-            correct program.
+        draws: Number of findings that are based on draws and might fail a correct program.
+        run: Function of the generator and the maximum false-alarm probability per such finding.
     """
 
     subject: str
@@ -81,7 +80,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Findings of all attacks, in order; `drawn` of them are based on draws."""
+    """Findings of all attacks, in order; `drawn` is the number of those based on draws."""
 
     findings: tuple[Finding, ...]
     drawn: int

@@ -1,10 +1,10 @@
 """Test whether devices draw from the distribution from which their guarantee was computed.
 
 Observations are compared with their exact probabilities: first whole histories of devices, then
-each report by itself, since single histories of very many are too rare to test. Many devices are
-run at once if reports identify their device. A correct distribution fails with a probability of at
-most `false_alarm`: by the binomial distribution, or by Bernstein's inequality if many devices
-report together and reports do not identify them.
+single reports, because most histories are too rare to test. Many devices run at once if their
+reports identify them. A correct distribution fails with a probability of at most `false_alarm`, by
+the binomial distribution. If many devices report together and their reports do not identify them,
+Bernstein's inequality is used instead.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from dpstream.pipeline.conformance.cases import (
 from dpstream.pipeline.conformance.checks import spread, window_seen
 
 ATTACK = "draws compared with the mechanism"
-# Devices run one by one if devices are also run together.
+# Maximum number of devices to run one by one if devices are also run together.
 _ALONE = 200
 
 
 def compare_draws(
     case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
 ) -> Finding:
-    """Draw windows of a few streams, and compare them; unsuitable if the stage sums reports."""
+    """Compare draws of a few streams with the mechanism; reports must not be summed by a stage."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
     windows = min(windows, _ALONE) if many else windows
     share = false_alarm / (2 * len(streams))
     reason, also = "", ""
     for stream in streams:
-        # Each device is enrolled alone: together, devices may draw differently.
+        # Each device is enrolled alone, because devices might draw differently together.
         drawn = Counter(window_seen(case, stream, rng) for _ in range(windows))
         reason = reason or _compared(case, stream, drawn, share)
         if not many:
@@ -69,7 +69,7 @@ def compare_draws(
 def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
-    """Return the reports of each device; None if reports do not identify their device."""
+    """Count the histories of devices; return None if reports do not identify their device."""
     observations = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
@@ -93,7 +93,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
         if view not in law:
             return (
                 f"sends {show_reports(view)} for {show_values(stream)}, {times} of "
-                f"{windows:,} times; its mechanism never does"
+                f"{windows:,} times; the mechanism never sends this"
             )
     views = list(law)
     shares = np.array([float(law[view]) for view in views])
@@ -109,7 +109,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
 def _one_by_one(
     stream: Stream, law: Mapping[View, float], seen: Counter[View], false_alarm: float
 ) -> str:
-    """Compare every report regardless of the others, since many views are too rare to test."""
+    """Compare reports one at a time, because most whole views are too rare to test."""
     windows = seen.total()
     lawful: defaultdict[tuple[int, Report, int], float] = defaultdict(float)
     found: Counter[tuple[int, Report, int]] = Counter()
@@ -137,7 +137,7 @@ def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
 def _unlikely(
     seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
 ) -> int | None:
-    """Return the index of a count too high or too low for its share of windows, or None."""
+    """Return the index of the count that least fits its probability, or None if all fit."""
     doubt = 2 * np.minimum(
         stats.binom.cdf(seen, windows, shares),
         stats.binom.sf(np.subtract(seen, 1), windows, shares),
@@ -148,8 +148,8 @@ def _unlikely(
 
 def _finding(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {sent} for {show_values(stream)} {times:,} of {windows:,} times; its "
-        f"mechanism, {share * windows:,.1f} times"
+        f"sends {sent} for {show_values(stream)} {times:,} of {windows:,} times; "
+        f"expected about {share * windows:,.1f} times by the mechanism"
     )
 
 
@@ -171,8 +171,8 @@ def _together(
                 most[report] = max(most[report], times)
         if unlawful := sent.keys() - means.keys():
             return (
-                f"sends {unlawful.pop()} at epoch {epoch} for {show_values(stream)}; its "
-                "mechanism never does"
+                f"sends {unlawful.pop()} at epoch {epoch} for {show_values(stream)}; the "
+                "mechanism never sends this"
             )
         bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
         for report, mean in means.items():
@@ -181,7 +181,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {show_values(stream)}; its mechanism, "
-                    f"{devices * mean:,.0f} times"
+                    f"{devices:,} devices with {show_values(stream)}; expected about "
+                    f"{devices * mean:,.0f} times by the mechanism"
                 )
     return ""

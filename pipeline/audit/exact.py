@@ -1,7 +1,7 @@
 """Compute the largest privacy loss of an example from the probabilities of all views.
 
-Floating point computes the loss shown. Whether it exceeds the claim is decided in exact fractions
-wherever floating point is not certain.
+The loss shown is computed in floating point. Whether it exceeds the claim is decided in exact
+fractions wherever floating point is not certain.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dpstream.pipeline.conformance.divergences import divergence, exponential, n
 from dpstream.randomizers.guarantee import Guarantee
 
 ATTACK = "likelihood ratios"
-# Relative margin beyond which floating point is certain.
+# Relative difference above which a floating-point comparison is certain.
 _CERTAIN = 1e-9
 
 
 def enumerate_losses(case: Case) -> Iterator[Finding]:
-    """Compare the guarantee of an example, and that of its whole stream, with the actual loss."""
+    """Compare the claims for the unit and for the whole stream with the actual losses."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     yield largest_loss(case, guarantee)
     if guarantee.stream_epsilon is not None and case.last_epoch > 1:
@@ -36,7 +36,7 @@ def enumerate_losses(case: Case) -> Iterator[Finding]:
 
 
 def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
-    """Compare the largest loss over all neighbors of a guarantee with its claim."""
+    """Compare a guarantee with the largest loss over all its neighbors."""
     laws, shares = case.views, _shares(case)
     factor = exponential(guarantee.epsilon, rounded_up=False)
     delta, certain = Fraction(guarantee.delta), float(factor)
@@ -78,7 +78,7 @@ def _shares(case: Case) -> dict[Stream, NDArray[np.float64]]:
 
 
 def _ratio(one: NDArray[np.float64], other: NDArray[np.float64], delta: float) -> float:
-    """Return the largest (P(set) - delta) / Q(set) over all sets of views: those of large P / Q."""
+    """Return the largest (P(set) - delta) / Q(set) over sets of views with the largest P / Q."""
     seen = one > 0
     one, other = one[seen], other[seen]
     with np.errstate(divide="ignore"):

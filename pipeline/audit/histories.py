@@ -23,9 +23,9 @@ def draw_histories(
 ) -> Observations | None:
     """Draw the reports of `trials` devices with the same values, by epoch.
 
-    `devices` has no enrolled users, and an epoch for each value. `one_each`: each device sends one
-    report in a single epoch; identity is then irrelevant, as there is nothing to link the report
-    with. Returns one trial per device; None if reports do not identify their device.
+    `devices` has no enrolled users, and one epoch per value. With `one_each`, each device sends
+    one report in a single epoch, so its identity is irrelevant: there are no other reports to link.
+    Returns one trial per device, or None if reports do not identify their device.
     """
     devices.enroll(trials, randomness)
     tables: list[tuple[Reports, ...]] = []

@@ -1,19 +1,19 @@
 """Lower confidence bounds on how well samples distinguish two neighbors.
 
 A fair coin decides from which of two neighbors a trial is drawn. The observer of the trial guesses
-the first neighbor if a score is high, the other one if it is low, or abstains. A claim of (epsilon,
-delta) holds for neighbors in either order: P(S) <= e^epsilon Q(S) + delta, and Q(T) <= e^epsilon
-P(T) + delta for the set T in which the other one is guessed. Summed and halved: a guess is right
-with a probability of at most e^epsilon times that of being wrong, plus delta.
+the first neighbor (outcomes S) if a score is high, the second one (outcomes T) if it is low, or
+abstains. A claim of (epsilon, delta) holds for neighbors in either order:
+P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. Summed and halved: the
+probability of a right guess is at most e^epsilon times that of a wrong one, plus delta.
 
 Delta excuses some right guesses; their number is at most binomial with probability delta. Except
-for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon). The number of
-right guesses among those made is at most binomial, too. With p the lower bound of Clopper and
-Pearson for that share, the loss is at least ln(p / (1 - p)). This lower bound is wrong with a
-probability of at most `false_alarm`, and assumes only that trials are independent.
+for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon), so the number
+of right guesses among those made is at most binomial, too. If p is the lower bound of Clopper and
+Pearson for the probability of a right guess, the loss is at least ln(p / (1 - p)). This bound is
+wrong with a probability of at most `false_alarm`, and assumes only that trials are independent.
 
-For small losses, it needs about a quarter of the trials that a bound on the probability of one
-event under each neighbor would need. Scores and thresholds are chosen on separate training trials.
+For small losses, it needs about a quarter of the trials that bounds on the probability of one event
+under each neighbor would need. Scores and thresholds are chosen on separate training trials.
 
 Reference: Clopper, Pearson, Biometrika 26, 1934.
 """
@@ -41,7 +41,7 @@ Observation: TypeAlias = tuple[Reports, ...]
 
 Seen = TypeVar("Seen")
 
-# Maximum number of messages with a weight of their own in scores: the most frequent ones.
+# Number of messages, the most frequent ones, that have a weight of their own in scores.
 _MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
@@ -60,7 +60,7 @@ class Observations:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Observations:
-        """Collect observations by trial; epochs that broken code omits count as no reports."""
+        """Collect observations by trial; an epoch that broken code omits has no reports."""
         tables: list[dict[Reports, int]] = [
             {} for _ in range(max(map(len, observations), default=0))
         ]
@@ -87,7 +87,7 @@ class Observations:
         return len(self.codes)
 
     def times(self, epoch: int) -> list[tuple[Reports, int]]:
-        """Return the observations at an epoch (from 0), each with its number of trials."""
+        """Return each observation at an epoch (numbered from 0) with its number of trials."""
         table = self.tables[epoch]
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
@@ -109,9 +109,9 @@ class Guess:
     """Rule that guesses the neighbor of a trial.
 
     Attributes:
-        low: Scores up to this guess the other neighbor; -infinity: never.
-        high: Scores from this on guess the first one; infinity: never.
-        bound: Loss bound reached on training trials.
+        low: Largest score for which the second neighbor is guessed; -infinity: never.
+        high: Smallest score for which the first neighbor is guessed; infinity: never.
+        bound: Lower bound on the loss, from training trials.
     """
 
     score: Score
@@ -120,7 +120,7 @@ class Guess:
     bound: float
 
     def count(self, one: Observations, other: Observations) -> tuple[int, int]:
-        """Return the numbers of right and wrong guesses on trials of the two neighbors."""
+        """Return how many guesses on trials of either neighbor are right, and how many wrong."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
         wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
@@ -128,10 +128,10 @@ class Guess:
 
 
 def loss_bound(right: int, wrong: int, trials: int, delta: float, false_alarm: float) -> float:
-    """Return a lower bound on epsilon at `delta` from numbers of right and wrong guesses.
+    """Return a lower bound on epsilon at `delta` from the counts of right and wrong guesses.
 
-    It is 0 if nothing follows, and wrong with a probability of at most `false_alarm`. `trials`
-    counts all trials, with or without a guess, each of either neighbor by a fair coin.
+    The bound is 0 if no loss is shown, and wrong with a probability of at most `false_alarm`.
+    `trials` includes abstentions; a fair coin chose the neighbor of each trial.
     """
     bounds = _loss_bounds(np.array([right]), np.array([wrong]), trials, delta, false_alarm)
     return max(0.0, float(bounds[0]))
@@ -154,7 +154,7 @@ def _loss_bounds(
 
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
-    """Return the maximum number of excused guesses, up to a probability of `false_alarm`."""
+    """Return a number of excused guesses exceeded with a probability of at most `false_alarm`."""
     return least_integer(
         lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
         -1,
@@ -165,11 +165,11 @@ def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
 def share_of_guesses_for(
     epsilon: float, delta: float, factor: float, trials: int, false_alarm: float, power: float
 ) -> float | None:
-    """Return the share of trials that must be guessed for a loss above (epsilon, delta) to show.
+    """Return the fraction of trials with a guess that suffices to show a loss above the claim.
 
-    A guess is right as often as under a loss of `factor` times epsilon. `trials` are of both
-    neighbors, `false_alarm` is that of the bound, and `power` the minimum probability that the
-    bound exceeds the claim. Returns None if even guessing in all trials does not suffice.
+    Guesses are right as often as a loss of `factor` times epsilon allows. `trials` counts trials of
+    both neighbors, `false_alarm` applies to the bound, and `power` is the minimum probability that
+    the bound exceeds the claim. Returns None if even guessing in all trials does not suffice.
     """
     kept = 1 / (1 + math.exp(-factor * epsilon))
     miss = (1 - power) / 2
@@ -181,12 +181,12 @@ def share_of_guesses_for(
     if epsilon <= 0 or not shown(trials):
         return None
     fewest = least_integer(shown, 0, trials)
-    # With this share there are at least `fewest` guesses, except with the probability of a miss.
+    # This fraction yields at least `fewest` guesses, except with the probability of a miss.
     return float(min(1.0, stats.beta.isf(miss, fewest, trials - fewest + 1)))
 
 
 def choose_guess(one: Observations, other: Observations, delta: float, false_alarm: float) -> Guess:
-    """Choose the guess with the largest bound on training trials, of scores learned on half."""
+    """Learn scores on half of the training trials, and choose the guess with the largest bound."""
     (learned, tried), (other_learned, other_tried) = one.halves(), other.halves()
     guesses = [
         _best_thresholds(learn(learned, other_learned), tried, other_tried, delta, false_alarm)
@@ -204,14 +204,14 @@ def _best_thresholds(
         places = np.linspace(0, 1, _MOST_THRESHOLDS)
         thresholds = np.quantile(thresholds, places, method="nearest")
     thresholds = np.concatenate([[-math.inf], thresholds, [math.inf]])
-    # Right and wrong guesses from each threshold on, and up to each.
+    # Right and wrong guesses at or above each threshold, and at or below each threshold.
     above, wrongly_above = (
         len(each) - np.searchsorted(each, thresholds, "left") for each in (ones, others)
     )
     below, wrongly_below = (np.searchsorted(each, thresholds, "right") for each in (others, ones))
     trials, never_low, never_high = len(ones) + len(others), 0, len(thresholds) - 1
     low, high, bound = never_low, never_high, -math.inf
-    # Optimize alternately: the two thresholds hardly depend on each other.
+    # Optimize the two thresholds alternately: they are nearly independent.
     for _ in range(2):
         bounds = _loss_bounds(
             above + below[low], wrongly_above + wrongly_below[low], trials, delta, false_alarm
@@ -268,13 +268,13 @@ def _by_epoch(one: Observations, other: Observations) -> Score:
 
 
 def _by_messages(one: Observations, other: Observations) -> Score:
-    """Score by a sum of message counts, weighted by how well each distinguishes."""
+    """Score by a sum of message counts, weighted by how well each message distinguishes."""
     sums = _MessageSums.of(one), _MessageSums.of(other)
     often = {
         message: sum(each.first.get(message, 0.0) for each in sums)
         for message in sums[0].first.keys() | sums[1].first.keys()
     }
-    # The number of messages at an epoch is always included.
+    # The total number of messages at an epoch always has a weight.
     frequent = nlargest(
         _MOST_MESSAGES, (message for message in often if message[1]), key=often.__getitem__
     )
@@ -296,7 +296,7 @@ _Message: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _MessageSums:
-    """Sums and sums of squares of message counts over trials; () counts all messages."""
+    """Sums and sums of squares of message counts over trials; the message () stands for all."""
 
     trials: int
     first: dict[_Message, float]
@@ -319,7 +319,7 @@ class _MessageSums:
 
 
 def _by_sums(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum of each component's total over messages, by epoch."""
+    """Score by a weighted sum, by epoch, of each message component's total over all messages."""
     width = max(
         (
             len(message)
@@ -360,7 +360,7 @@ def _by_sums(one: Observations, other: Observations) -> Score:
 
 
 def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-    """Return the weight in a linear score, from mean and variance under either neighbor."""
+    """Return the weight of counts in a linear score, from their moments under either neighbor."""
     apart = one[0] - other[0]
     return apart / (one[1] + other[1] + 1e-9 + 1e-6 * apart**2)
 

@@ -1,11 +1,11 @@
 """Select the attacks on a protocol, a job, or all installed protocols.
 
-* The registry's examples have few items, so that estimates can be compared with predictions. Two
-  of these items may be less distinguishable than the guarantee allows for any two: `more_examples`
-  adds examples in which users lose all of the stated epsilon.
-* For a deployed job, the audit also checks that it runs with the law that its parameters promise.
-  Devices, stages and readers all use its record in the cluster: an attacker with write access, or
-  software that calibrated it wrongly, changes the constants that all of them use.
+* The registry's examples have few items, so that estimates can be compared with predictions. These
+  items can be less distinguishable than the guarantee allows; `more_examples` adds examples in
+  which users lose all of the stated epsilon.
+* For a deployed job, the audit also checks that its mechanism is the one its parameters specify.
+  Devices, stages and readers all use the job record in the cluster. An attacker with write access,
+  or software with a wrong calibration, would change the constants for all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 ATTACK: Final = "deployed mechanism"
 _OFF: Final = 1 + 1e-9
-"""Tolerated ratio of losses computed on two machines, whose logarithms may differ."""
+"""Tolerated ratio of losses computed on two machines, whose logarithms can differ."""
 
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
@@ -45,10 +45,13 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
     runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
     if (runs.unit, runs.neighbors) != (promised.unit, promised.neighbors):
-        reason = f"its mechanism has another unit or other neighbors than {promised.neighbors}"
+        reason = (
+            f"its mechanism protects {runs.neighbors} ({runs.unit}); its parameters require "
+            f"{promised.neighbors} ({promised.unit})"
+        )
     elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
         reason = (
-            f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
+            f"its constants have epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
             f"parameters guarantee epsilon {promised.epsilon:.9g}, delta {promised.delta:.9g}"
         )
     yield Finding(
@@ -77,9 +80,9 @@ def _description_problem(deployed: DeployedJob) -> str:
     signed = deployed.signed_description
     assert signed is not None
     if not is_signed(signed):
-        return "the job description for devices is not signed by the key that it names"
+        return "the signature of the job description for devices does not match its stated key"
     if json.loads(signed.statement)["law"] != deployed.constants:
-        return "devices get other constants than stages use"
+        return "the constants sent to devices differ from those of the stages"
     return ""
 
 
@@ -130,7 +133,7 @@ def more_examples(name: str) -> Iterator[Case]:
         yield replace(first, protocol=replace(entry, examples=examples), number=len(entry.examples))
 
 
-# Several attacks start with the same job, and calibration takes a while.
+# Cached because several attacks start with the same job, and calibration is slow.
 @lru_cache(maxsize=64)
 def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
     """Return the example of a case as a deployed job with at least `minimum` devices."""
@@ -162,21 +165,21 @@ LONG_TO_ENUMERATE = frozenset(
         "value_stream-1",
     }
 )
-"""Larger examples that show the same as smaller ones; a quick audit omits them."""
+"""Large examples without additional coverage; a quick audit omits them."""
 
 SHORT, LONG = 1, 8
-"""Epochs to sample of protocols with independent epochs, and of all others."""
-# Maximum numbers of values and epochs of a job that are enumerated.
+"""Number of epochs to sample: if epochs are independent, and otherwise."""
+# Maximum numbers of values and of epochs to enumerate for a job.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
-# This many devices take as long as the rest of a window's work.
+# Number of devices whose reports take as long as the rest of the work on a window.
 _DEVICES_FOR_A_WINDOW = 1_000
 WINDOWS = "released windows", "published history"
-"""Names of the two observations of the same draws."""
-# Duration of one epoch, to weight attacks in the progress display.
+"""Names of the attacks on the two observations of the same draws."""
+# Duration of one epoch (seconds), to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
-# Maximum number of messages in all trials of local reports together.
+# Maximum total number of messages in all trials of local reports.
 _MOST_MESSAGES = 4_000_000
-# A loss for which missing noise shows in a few windows.
+# An epsilon so small that missing noise is detected within a few windows.
 _SMALL_EPSILON = 0.4
 
 
@@ -185,10 +188,10 @@ class AuditProfile:
     """Amount of sampling.
 
     Attributes:
-        windows: Windows per input that are compared with the law.
-        together: Devices run at once.
-        trials: Half the number of judged trials, if drawn one by one and with a single epoch.
-        quick: True to skip everything slow, and reduce the rest.
+        windows: Number of windows per input to compare with the mechanism.
+        together: Number of devices to run at once.
+        trials: Half the number of test trials if they are drawn one by one with a single epoch.
+        quick: True to skip slow attacks and shorten all others.
     """
 
     windows: int
@@ -197,7 +200,7 @@ class AuditProfile:
     quick: bool
 
     def with_trials(self, trials: int) -> AuditProfile:
-        """Return a copy with another number of trials, and no more devices than fit it."""
+        """Return a copy with another number of trials; reduce windows and devices to match."""
         return replace(
             self,
             trials=trials,
@@ -218,7 +221,7 @@ def attacks_on_all(profile: AuditProfile) -> list[Attack]:
 def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
     """Return the attacks on the examples of a protocol.
 
-    `ProtocolError` if no protocol has that name, or it is broken or lacks examples or exact law.
+    Raises `ProtocolError` if the protocol is unknown or broken, or lacks examples or an exact law.
     """
     cases: Sequence[Case] = find_cases(name)
     if profile.quick:
@@ -231,16 +234,16 @@ def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
 
 
 def attacks_on_job(job: Job, profile: AuditProfile) -> list[Attack]:
-    """Return the attacks on a job: exact ones over a few epochs, and its own law by samples.
+    """Return the attacks on a job: enumeration of a few epochs, and sampling of its mechanism.
 
-    Reports are attacked as they are before encryption. Raises `ProtocolError` if its protocol is
-    broken, and `JobError` if its parameters and horizon have no constants.
+    Reports are attacked before encryption. Raises `ProtocolError` if the protocol is broken, and
+    `JobError` if it cannot be calibrated for the job's parameters and horizon.
     """
     return _attacks_on_job(job, _opened(job), profile)
 
 
 def attacks_on_deployed(deployed: DeployedJob, profile: AuditProfile) -> list[Attack]:
-    """Return the attacks on a deployed job, run with the constants of its record."""
+    """Return the attacks on a deployed job, with the constants of its stored record."""
     job = make_job(deployed.to_json())
     calibrated = _opened(job)
     law = Attack(
@@ -269,7 +272,7 @@ def small_case(job: Job) -> Case | None:
     if job.crowds is not None or entry.shuffling is not None or job.domain.size > _FEW_VALUES:
         return None
     (first, *_) = find_cases(entry.name)
-    # Some protocols have too many views per epoch to enumerate two epochs.
+    # Two epochs of some protocols have too many views to enumerate.
     few = min(_FEW_EPOCHS, max(example.last_epoch for example in entry.examples))
     example = Example(job.parameters, min(job.epochs.count, few), 1)
     return replace(first, protocol=replace(entry, examples=(example,)), number=0)
@@ -309,7 +312,7 @@ def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies added by the shuffler, and `epsilon` if accepted, or None."""
+    """Return the case with dummies added by the shuffler, at `epsilon` if valid, or None."""
     requested = getattr(case.parameters, "dummies", None)
     if requested is None:
         return None

@@ -1,4 +1,4 @@
-"""Attacks by samples: the worst neighbors are searched on some trials and judged on others."""
+"""Attack by sampling: find the worst neighbors on some trials, and test them on others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
 def candidate_pairs(
     job: DeployedJob, guarantee: Guarantee, epochs: int
 ) -> list[tuple[Stream, Stream]]:
-    """Return neighbors of a guarantee, in both orders, as candidates for the worst pair."""
+    """Return neighbors of a guarantee, in both orders, to search for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     slots = job.domain.slots
     by_removal = slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
@@ -38,7 +38,7 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Return possible values of a user: nothing, and the first and last ones."""
+    """Return a few possible values of a user: none, the first and the last ones."""
     domain = job.domain
     if isinstance(domain, ExampleDomain):
         features = domain.features
@@ -75,15 +75,15 @@ def _streams(
             yield tuple(value if epoch % 2 else first for epoch in range(epochs))
 
 
-# Rounds of the search: number of pairs that remain, share of the judged trials used, and minimum
-# number of trials, if available.
+# Rounds of the search: number of pairs kept, number of trials as a fraction of the test trials, and
+# minimum number of trials, if available.
 _ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
-# Before the last round, pairs are ranked without requiring confidence.
+# Before the last round, pairs are ranked by point estimates, without confidence bounds.
 _SEARCHING = 0.05
 LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
-"""Multiples of the claimed loss to try, and the probability with which the audit must detect one.
+"""Multiples of the claimed loss, and the required probability of detecting each.
 
-The first multiple that passes is reported.
+The finding states the first multiple that is detected with this probability.
 """
 
 
@@ -92,12 +92,12 @@ class Sample:
     """An attack by samples.
 
     Attributes:
-        attacks: A name for each view of the target.
-        guarantee: The claim.
-        trials: Half of the judged trials; each is of either neighbor by a fair coin. About as many
-            are drawn to choose what to judge.
-        searched: True to search the worst neighbors; False to compare users who never change, if
-            the guarantee has such neighbors.
+        attacks: Name of the attack on each view of the target.
+        guarantee: Guarantee to test.
+        trials: Half the number of test trials; a fair coin chooses the neighbor of each. The
+            search for the worst neighbors draws about as many.
+        searched: True to search for the worst neighbors; False to compare users whose values never
+            change, if these are neighbors.
     """
 
     subject: str
@@ -109,7 +109,7 @@ class Sample:
     searched: bool = True
 
     def run(self, randomness: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
-        """Search, then judge; each attack fails a satisfied claim with at most this probability."""
+        """Search, then test; each attack fails a true claim with at most `false_alarm`."""
         one, other, guesses = self._worst(randomness, false_alarm)
         trials = 2 * self.trials
         ones = int(randomness.binomial(trials, 0.5))
@@ -140,15 +140,15 @@ class Sample:
     def _worst(
         self, randomness: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
-        """Return the neighbors with the largest bound on training trials, and the guesses.
+        """Return the neighbors with the largest bound on training trials, and their guesses.
 
-        Many pairs are tried on a few trials, and the best of them again on more.
+        Many pairs are tried on a few trials, then the best pairs on more trials.
         """
         pairs = candidate_pairs(self.job, self.guarantee, self.target.epochs)
         if not self.searched:
             constant = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]
             pairs = constant or pairs
-        # A guess covers both orders of two neighbors.
+        # One guess covers both orders of two neighbors.
         pairs = list({frozenset(pair): pair for pair in pairs}.values())
         rounds = _ROUNDS if len(pairs) > 1 else _ROUNDS[-1:]
         for kept, share, least in rounds:
@@ -183,7 +183,7 @@ class Sample:
             )
             if share is not None:
                 seen = (
-                    f"a loss {factor:g} times as large, if {100 * share:.2g} % of guesses reveal it"
+                    f"a loss {factor:g} times as large, if {100 * share:.2g} % of trials reveal it"
                 )
                 return f"; enough to detect {seen}"
         return ", too few to detect a small loss"

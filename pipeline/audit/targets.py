@@ -1,6 +1,6 @@
-"""An attacker's view, drawn by the installed code: reports, released windows, or estimates.
+"""Draw an attacker's view with the installed code: reports, released windows, or estimates.
 
-All users except one hold nothing, or the first value; that user's values are the stream.
+The values of the attacked user are the stream. All other users have no value, or the first one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
-"""Maximum epochs drawn: the first ones of a horizon, whose guarantee applies to them too."""
+"""Maximum number of epochs drawn, from the start of a horizon, whose guarantee covers them."""
 MOST_EPOCHS_OF_WINDOWS = 8
-"""Maximum epochs drawn through all stages, also the first ones."""
-# Epochs drawn with the same topics.
+"""Maximum number of epochs drawn through all stages, from the start of a horizon."""
+# Number of epochs drawn before topics are created again.
 _AT_ONCE = 400
-# Devices run at once: their reports are held in memory.
+# Number of devices run at once, whose reports are all in memory.
 _TOGETHER = 20_000
 
 
 class Target(Protocol):
-    """Views of a job, by one or more observers at once."""
+    """Views of a job by one or more observers of the same draws."""
 
     @property
     def seen(self) -> tuple[str, ...]: ...
@@ -43,7 +43,7 @@ class Target(Protocol):
     def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
     ) -> tuple[Observations, ...]:
-        """Return each observer's view of `trials` users with this stream, each in its own trial."""
+        """Return each observer's views of `trials` independent trials, each with one such user."""
         ...
 
 
@@ -61,7 +61,7 @@ class DeviceHistory:
 
     @property
     def together(self) -> bool:
-        """True if many devices can run at once because reports identify their device."""
+        """True if reports identify their device, so that many devices can run at once."""
         devices = self.job.randomizer()
         return self._one_each or devices.due(1) is not None
 
@@ -90,8 +90,8 @@ class DeviceHistory:
 class Windows:
     """Released windows of the minimum number of devices, and the published estimates.
 
-    Trials follow one after the other, each in a horizon of its own, in which devices and stages
-    start again. If epochs are independent, each trial is a window.
+    If epochs are independent, each trial is a window. Otherwise each trial is a horizon of its own,
+    in which devices and stages start again.
     """
 
     job: DeployedJob
@@ -112,7 +112,7 @@ class Windows:
 
     @property
     def _recurring(self) -> bool:
-        """True if trials can follow each other; a learned model would carry over to the next."""
+        """True if a run can contain several trials; learned models would carry over."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
 

@@ -1,4 +1,4 @@
-"""Conformance cases: a protocol with one of its examples, and everything an observer can see."""
+"""Conformance cases: a protocol with one of its examples, and all views of an observer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.message_formats import MessageFormat
 
 FALSE_ALARM = 1e-12
-"""Maximum false-alarm probability of one comparison; hundreds together stay below 1e-9."""
+"""Maximum false-alarm probability of one comparison; that of hundreds stays below 1e-9."""
 
 Stream: TypeAlias = tuple[Any, ...]
-"""Values of a user from epoch 1 on: integers, or for sets tuples of slots padded with 0."""
+"""Values of a user from epoch 1 on: integers, or tuples of items padded with 0 for sets."""
 
 Report: TypeAlias = tuple[int, ...]
 View: TypeAlias = tuple[tuple[Report, ...], ...]
-"""Reports that an observer sees: those of every epoch, sorted."""
+"""Reports that an observer sees: for each epoch, its sorted reports."""
 
 MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 
@@ -37,16 +37,16 @@ MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
-    An implementation is built from a law and the last epoch. It computes probabilities
-    independently, by enumerating everything a device can draw, and never by sampling.
+    An implementation is constructed from a calibrated law and the last epoch. It computes
+    probabilities independently of the protocol's code, by enumerating all draws of a device.
     """
 
     @property
     def devices(self) -> int:
-        """Number of devices that the observer sees together.
+        """Number of devices whose reports the observer sees together.
 
-        1 if the reports of a device protect it by themselves; the smallest window if the guarantee
-        needs the shuffler. The first device has the stream; the values of all others are 0.
+        1 if a device's guarantee holds without a shuffler, otherwise the size of the smallest
+        window. The first device has the stream; the values of all others are 0.
         """
         ...
 
@@ -55,12 +55,12 @@ class ExactLaw(typing.Protocol):
         ...
 
     def views(self, stream: Stream) -> Mapping[View, Fraction]:
-        """Return the probability of every view."""
+        """Return the probability of every possible view."""
         ...
 
 
 MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
-"""Factory of an exact law, from a law and the last epoch."""
+"""Constructor of an exact law from a calibrated law and the last epoch."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Case:
 
     @cached_property
     def message_format(self) -> MessageFormat:
-        """Format of messages."""
+        """Message format of the protocol with the example's law."""
         return self.protocol.message_format(self.law)
 
     @property
@@ -109,7 +109,7 @@ class Case:
 
     @cached_property
     def exact(self) -> ExactLaw:
-        """Exact law of the case."""
+        """Exact law of the example's devices."""
         return self.make_exact(self.law, self.last_epoch)
 
     @cached_property
@@ -138,7 +138,7 @@ class Case:
         ]
 
     def array_of(self, indices: NDArray[np.integer]) -> NDArray[np.int8]:
-        """Return the values at these indices: same shape, plus one dimension for sets."""
+        """Return the values at these indices, in the same shape plus one dimension for sets."""
         found: NDArray[np.int8] = np.array(self.values, np.int8)[indices]
         return found
 
@@ -158,7 +158,7 @@ class Case:
         return self.array_of(np.stack(indices))
 
     def ground_truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Return the true counts of devices with value 1 or each item, shape (epochs, counts)."""
+        """Return the true numbers of devices with value 1 or each item, shape (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
         return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)
@@ -190,7 +190,7 @@ def show_values(stream: Stream) -> str:
 
 
 def show_reports(view: View) -> str:
-    """Format a view as part of a sentence: the reports of each epoch, number by number."""
+    """Format a view as part of a sentence, with the numbers of each report by epoch."""
     epochs = (
         " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
         for reports in view

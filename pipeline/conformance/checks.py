@@ -45,14 +45,14 @@ Check: TypeAlias = Callable[[Case], None]
 
 MOST_EPOCHS = 4
 WINDOWS = 1_000
-# Number of streams whose windows are sampled: each takes a while.
+# Number of streams whose windows are sampled, which is slow.
 SAMPLED = 4
 # Number of devices sampled together, epoch by epoch.
 TOGETHER = 100_000
-# Expected number of a report for its count to be nearly normal.
+# Expected count of a report from which on it is treated as normally distributed.
 ENOUGH = 100
-# Allowed excess of an exact guarantee over the least one, as a share. With a delta, a search
-# ends within the second.
+# Allowed relative excess of an exact guarantee over the tight one: without delta, and with delta,
+# where calibration is a search.
 SLACK, SEARCHED = 1e-9, 0.02
 
 _UNITS = {
@@ -63,12 +63,12 @@ _UNITS = {
 
 
 def examples_are_small(case: Case) -> None:
-    """Check that examples are small: everything that can be seen is enumerated."""
+    """Check that examples are small enough to enumerate all views."""
     example, expected = case.protocol.examples[case.number], case.protocol.parameters
     if type(example.parameters) is not expected:
         kind = type(example.parameters).__name__
         raise DoesNotConformError(
-            f"has an example of {kind}; expected {expected.__name__}, its parameters"
+            f"has an example with parameters of type {kind}; expected {expected.__name__}"
         )
     if not 1 <= example.last_epoch <= MOST_EPOCHS:
         raise DoesNotConformError(
@@ -77,10 +77,10 @@ def examples_are_small(case: Case) -> None:
 
 
 def laws_survive_json(case: Case) -> None:
-    """Check that a law survives JSON, the format that deployed jobs store it in."""
+    """Check that a law round trips through JSON, in which deployed jobs store it."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
-        raise DoesNotConformError("reads a different law from JSON than it wrote")
+        raise DoesNotConformError("has a law that changes when written to JSON and read back")
 
 
 def reports_have_the_declared_format(case: Case) -> None:
@@ -111,8 +111,8 @@ def spends_at_most_the_requested_epsilon(case: Case) -> None:
             )
     if (guarantee.stream_epsilon is None) != (guarantee.unit == "stream"):
         raise DoesNotConformError(
-            f"states its guarantee for {unit}; expected the loss of the whole stream in addition "
-            "exactly if it differs"
+            f"states its guarantee for {unit}, with 'stream_epsilon' {guarantee.stream_epsilon}; "
+            "expected 'stream_epsilon' if and only if the unit is not the whole stream"
         )
 
 
@@ -204,7 +204,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
 
 
 def messages_are_accepted_at_their_epochs(case: Case) -> None:
-    """Check that an aggregator accepts all possible reports and rejects an impossible one."""
+    """Check that an aggregator accepts every possible report and rejects an impossible one."""
     if case.protocol.stage_sum(case.law) is not None:
         return
     aggregator, form = case.aggregator(), case.message_format
@@ -277,7 +277,7 @@ def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> s
 
 
 def spread(streams: list[Stream]) -> list[Stream]:
-    """Return about `SAMPLED` evenly spaced streams, the first and the last included."""
+    """Return about `SAMPLED` evenly spaced streams, including the first and the last."""
     step = max(1, -(-len(streams) // SAMPLED))
     return [*dict.fromkeys([*streams[::step], streams[-1]])]
 

@@ -1,4 +1,4 @@
-"""Distinguishability of neighbors, computed exactly from the probabilities of views."""
+"""Divergence between neighbors, computed exactly from the probabilities of views."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Str
 
 
 def by_removal(case: Case, guarantee: Guarantee) -> bool:
-    """Return whether neighbors are a set and the empty set, instead of any two sets."""
+    """Return whether a neighbor of a set is the empty set, instead of any other set."""
     slots = case.domain.slots
     return slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
 
 
 def differ_by_removal(one: Stream, other: Stream) -> bool:
-    """Return whether, wherever two streams differ, one of them is empty."""
+    """Return whether one of two streams is empty wherever they differ."""
     return all(a == b or not any(a) or not any(b) for a, b in zip(one, other, strict=True))
 
 
 def divergence(
     one: Mapping[View, Fraction], other: Mapping[View, Fraction], factor: Fraction
 ) -> Fraction:
-    """Return the largest P(set) - factor * Q(set) over all sets of views.
+    """Return the largest P(set) - factor * Q(set) over all sets of views, exactly.
 
-    The result is exact; fractions are compared only where floating point is uncertain.
+    Fractions are compared only where floating point is uncertain.
     """
     certain, total = float(factor) * (1 - 1e-9), Fraction()
     for view, probability in one.items():
@@ -55,7 +55,7 @@ def divergence(
 
 
 def neighbors(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Yield any two streams, any two that differ in one epoch, or any two constant ones."""
+    """Yield pairs of streams: all, those that differ in one epoch, or those of constant streams."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))
         if (

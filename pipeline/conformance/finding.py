@@ -14,7 +14,7 @@ from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of
 GROUP = "dpstream.exact_laws"
 """Group of entry points: protocol name and location of its `ExactLaw`."""
 OWN_LAWS = "dpstream.pipeline.conformance.laws"
-"""Package with one module for each module of built-in protocols."""
+"""Package with the exact laws of the built-in protocols, one module per protocol module."""
 
 
 def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
@@ -25,7 +25,7 @@ def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
     """
     if not protocol.examples:
         raise ProtocolError(
-            f"protocol {protocol.name} has no examples; expected examples in its entry"
+            f"protocol {protocol.name} has no examples; expected at least one in its registry entry"
         )
     return [Case(protocol, number, make_exact) for number in range(len(protocol.examples))]
 
@@ -47,7 +47,7 @@ def find_cases(name: str) -> list[Case]:
 
 
 def exact_law_of(name: str) -> MakeExactLaw:
-    """Return the constructor of a protocol's exact law: built-in, or named by its package.
+    """Return the constructor of a protocol's exact law, built-in or from an entry point.
 
     Raises:
         ProtocolError: If there is no exact law, or it cannot be imported.

@@ -16,16 +16,16 @@ from dpstream.randomizers.counted_messages import written_out
 
 DEVICES = 300
 RUNS, ESTIMATED = 300, 600
-# Allowed relative error of predicted variances: they do not know which users change.
+# Allowed relative error of predicted variances, which do not depend on who changes.
 TOLERANCE = 0.1
 
 
 class DoesNotConformError(DpstreamError):
-    """Violation by a protocol; the message continues a sentence that starts with its name."""
+    """Violation by a protocol. The message continues a sentence that starts with the name."""
 
 
 def restored_devices_continue(case: Case) -> None:
-    """Check that restored devices redraw nothing: redrawing would spend their budget again."""
+    """Check that restored devices redraw nothing, which would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
         devices.enroll(DEVICES, case.generator(1))
@@ -45,7 +45,7 @@ def restored_devices_continue(case: Case) -> None:
 
 
 def absent_devices_send_nothing(case: Case) -> None:
-    """Check that absent devices send nothing, then or later, about their values while absent."""
+    """Check that devices never send anything about their values during an absence."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
         devices.enroll(DEVICES, case.generator(9))
@@ -74,7 +74,7 @@ def absent_devices_send_nothing(case: Case) -> None:
 
 
 def merging_equals_adding(case: Case) -> None:
-    """Check that the state is the same integers in any order, through bytes or not."""
+    """Check that merged, serialized and single-pass aggregation have identical states."""
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)
@@ -92,7 +92,7 @@ def merging_equals_adding(case: Case) -> None:
 
 
 def intervals_contain_the_ground_truth(case: Case) -> None:
-    """Check that estimates are unbiased and their errors match the published standard errors."""
+    """Check that estimates are unbiased and errors match the published standard errors."""
     if case.protocol.learning is not None:
         return
     values = _followed_values(case)
@@ -121,7 +121,7 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
     if (too_small | too_large).any():
         ratio = math.sqrt(float(squares[too_small | too_large].flat[0]) / RUNS)
         raise DoesNotConformError(
-            f"publishes wrong standard errors: its errors are {ratio:.2g} times as large"
+            f"publishes wrong standard errors: actual errors are {ratio:.2g} times as large"
         )
 
 
@@ -134,7 +134,7 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def _followed_values(case: Case) -> NDArray[np.int8]:
-    """Return values, shape (epochs, devices); a quarter has streams with unbiased estimates."""
+    """Return values, shape (epochs, devices); a quarter of them from all unbiased streams."""
     streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))

@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize every check with every example of the named protocols."""
     cases, rejection = _cases(metafunc.config.getoption(OPTION))
     if rejection is not None:
-        # Not a UsageError, which pytest shows with a traceback where it is raised here.
+        # Not a UsageError, which pytest would show with a traceback here.
         pytest.fail(rejection, pytrace=False)
     metafunc.parametrize("case", cases, ids=str)
     metafunc.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -32,7 +32,7 @@ def test_conformance(case: Case, check: Check) -> None:
 
 def _cases(names: list[str]) -> tuple[list[Case], str | None]:
     if not names:
-        return [], f"the protocol to check is missing. Set {OPTION} NAME"
+        return [], f"no protocol to check was specified. Set {OPTION} NAME"
     try:
         return [case for name in names for case in find_cases(name)], None
     except ProtocolError as error:

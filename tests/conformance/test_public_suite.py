@@ -228,7 +228,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             running.intervals_contain_the_ground_truth,
             aggregating(Boasting),
             0,
-            "publishes wrong standard errors: its errors are",
+            "publishes wrong standard errors: actual errors are",
         ),
         (
             checks.messages_are_accepted_at_their_epochs,

@@ -1,7 +1,7 @@
-"""Recompute losses of noisy cells shifted by messages, enumerating all numbers of dummies.
+"""Recompute losses of noisy cells that messages shift, enumerating all numbers of dummies.
 
-Covers one and several messages, more and fewer; cells shifted in different directions; every kind
-of noise; and horizons of several epochs.
+Covers shifts by one and several messages, up and down and in both directions at once; every kind of
+noise; and horizons of several epochs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOISES: Sequence[CellNoise] = (
 SHIFTS = ((1,), (3,), (-2,), (1, -1), (2, 1))
 EPSILONS = (0.5, 2.0)
 DELTAS = (0.3, 0.02)
-# Epochs of a horizon that is too long to enumerate.
+# Number of epochs of a horizon that is too long to enumerate.
 _LONG = 1_000
 # Relative floating-point error allowed in the distribution of a sum.
 _CERTAIN = 1e-6
@@ -55,7 +55,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
-    """Return the least delta of cells with these shifts, whichever world is the true one."""
+    """Return the least delta for cells with these shifts, over both true worlds."""
     return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 
@@ -72,7 +72,7 @@ def _cells(noise: CellNoise) -> Iterator[str]:
 
 
 def _horizons() -> Iterator[str]:
-    """Check horizons; at each difference of two streams, either may have the message."""
+    """Check horizons; where two streams differ, either of them can have the message."""
     for epsilon, delta, epochs in ((1.0, 0.1, 1), (1.5, 0.1, 2), (4.0, 0.2, 3)):
         noises: list[CellNoise] = [poisson_for_epochs(epsilon, delta, epochs)]
         if epochs < 3:
@@ -88,11 +88,11 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by the sum alone, which reveals less than all views, but little less."""
+    """Check a long horizon by the sum of its epochs, which reveals slightly less than all views."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)
-    # The most revealing sets are those with few messages.
+    # Sets of observations with few messages reveal the most.
     middle, deviation = _LONG * mean, math.sqrt(_LONG * mean)
     for reach in range(1, 10):
         most = math.floor(middle - reach * deviation)

@@ -1,8 +1,8 @@
 """Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
 
-* 3, 10 and 100 draws: none is lost, whatever binary digits a number has.
-* A rare loud outcome, so that tails count.
-* Both directions, and a grid so fine that it is coarsened on the way.
+* 3, 10 and 100 draws, to test repeated squaring for different binary digits of the number.
+* A rare outcome with a large loss, so that tails matter.
+* Both directions, and a grid so fine that it is coarsened during the composition.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ RENEWED = ("future_rand", "memoized_response", "shuffled_counts")
 
 
 def answers_and_horizons() -> Iterator[Finding]:
-    """Check permanent answers by all their reports, and renewed horizons by all views of each."""
+    """Check permanent answers over all their reports, and recurring horizons over all views."""
     for permanent, report in _ODDS:
         yield finding(
             "permanent answers",
-            f"up to {_REPORTS} reports of answers with odds of {permanent.weights[0]}, each with "
-            f"{report.weights[0]}",
+            f"up to {_REPORTS} reports with odds of {report.weights[0]}, of answers with odds of "
+            f"{permanent.weights[0]}",
             _permanent(permanent, report),
         )
     for name in RENEWED:
-        yield finding("renewed horizons", f"{name}, {_HORIZONS} of them", _renewed(name))
+        yield finding("renewed horizons", f"{_HORIZONS} horizons of {name}", _renewed(name))
 
 
 def _reports(permanent: ComposedLaw, report: ComposedLaw, stream: tuple[int, ...]) -> list[int]:
@@ -85,11 +85,11 @@ def _largest(one: list[int], other: list[int]) -> Fraction:
 def _less(what: str, stated: float, odds: Fraction) -> str:
     if exponential(stated, rounded_up=True) >= odds:
         return ""
-    return f"states a loss of {stated:.6g} for {what}; it is {math.log(odds):.6g}"
+    return f"states a loss of {stated:.6g} for {what}; the true loss is {math.log(odds):.6g}"
 
 
 def _renewed(name: str) -> Iterator[str]:
-    """Check the same two streams in every horizon, each horizon with independent draws."""
+    """Check two streams that repeat in every horizon, with independent draws in each horizon."""
     case = find_cases(name)[0]
     guarantee = case.protocol.randomizer(case.law).guarantee
     for one, other in neighbors_of(case, guarantee):
@@ -106,10 +106,10 @@ def _renewed(name: str) -> Iterator[str]:
 MECHANISMS: Mapping[str, Pair] = {
     "randomized response": [(3, 1), (1, 3)],
     "an outcome of only one world": [(1, 0), (59, 30), (30, 59), (10, 11)],
-    "a rare loud outcome": [(40, 1), (40_000, 40_000), (1, 40)],
+    "a rare outcome with a large loss": [(40, 1), (40_000, 40_000), (1, 40)],
 }
 TIMES = (1, 3, 10, 100)
-# A mechanism with more kinds of outcomes has too many outcomes of 100 draws.
+# With more kinds of outcomes, 100 draws have too many outcomes to enumerate.
 _FEW_TIMES, _KINDS = (1, 3, 10), 3
 _WIDTH = 0.004
 # Absolute accuracy of logarithms of small fractions.
@@ -117,7 +117,7 @@ _SLACK = 1e-14
 
 
 def compositions() -> Iterator[Finding]:
-    """Check everything that `composed` states, and that other stated compositions suffice."""
+    """Check the losses that `composed` states, and the bounds of other compositions."""
     for name, pair in MECHANISMS.items():
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
@@ -159,7 +159,7 @@ def _two_kinds() -> Iterator[str]:
 
 
 def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> Iterator[str]:
-    """Compare delta at epsilons up to the largest loss, and epsilon at a few deltas."""
+    """Compare deltas at epsilons up to the largest loss, and epsilons at a few deltas."""
     most = max(math.log(one) - math.log(other) for one, other in seen if one and other)
     for share in (0.0, 0.1, 0.3, 0.6, 0.9, 0.999):
         epsilon = share * most
@@ -173,7 +173,7 @@ def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> It
 
 
 def _advanced() -> Iterator[str]:
-    """Check randomized response, which loses most of all mechanisms with these odds."""
+    """Check randomized response, which has the largest loss of all mechanisms with these odds."""
     for odds in (Fraction(21, 20), Fraction(101, 100)):
         response = [(odds.numerator, odds.denominator), (odds.denominator, odds.numerator)]
         for times in (3, 100, 400):
@@ -186,7 +186,7 @@ def _advanced() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    """Check a pair of laws that satisfies epsilon, each moved by the allowed error of a table."""
+    """Check two distributions within epsilon, after moving each by the allowed error of a table."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

@@ -1,7 +1,7 @@
 """Recompute what the sizes of two crowds reveal about a user who is in one or the other.
 
-By the definition of the deletion, max(0, min(n, n + Z - shift)) of n messages are left. All visible
-pairs of sizes are enumerated, for crowds of several sizes.
+By definition, random deletion leaves max(0, min(n, n + Z - shift)) of n messages. All visible pairs
+of sizes are enumerated, for crowds of several sizes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dpstream.randomizers.crowds.calibration import calibrate
 ATTACK = "crowds"
 
 
-# Total weight of the noise, and the largest number computed by itself; larger ones are merged.
+# Total weight of the noise, and the distance from 0 at which the tails of the noise are merged.
 _TOTAL, _FARTHEST = 1 << 160, 60
 
 
-# The stated loss is that of a table, closer than this to its exact distribution.
+# The stated delta is that of a noise table, whose distance from its distribution is below this.
 _OF_TABLE = Fraction(1, 1 << 100)
 
 
@@ -41,8 +41,8 @@ def crowds() -> Iterator[Finding]:
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
-    """Return the weight of each number of remaining messages; the total is about `_TOTAL`."""
-    # P(z) is (1 - decay) / (1 + decay) decay^|z|, and its tail a geometric series.
+    """Return the weight of each number of remaining messages; the sum is about `_TOTAL`."""
+    # P(z) = (1 - decay) / (1 + decay) decay^|z|, so the tail is a geometric series.
     share = _TOTAL * (1 - decay) / (1 + decay)
     left: dict[int, int] = {}
     for noise in range(-_FARTHEST, _FARTHEST + 1):
@@ -60,9 +60,9 @@ def _pair(decay: Fraction, shift: int, one: int, other: int) -> Pair:
 
 
 def delta_of_two(decay: Fraction, shift: int, epsilon: float) -> Fraction:
-    """Return the delta for a user who moves from one crowd to another, over several sizes."""
+    """Return the largest delta over several sizes for a user who moves between two crowds."""
     largest = Fraction(0)
-    # Merged ends of the noise are exact only where all of them leave the same number.
+    # Merged tails of the noise are exact only where all of a tail leaves the same number.
     most = _FARTHEST - shift - 2
     for one, other in ((most, most), (1, most), (most, 0), (1, 0)):
         moved = [
@@ -96,13 +96,13 @@ def _several() -> Iterator[str]:
 
 
 def _certain(decay: Fraction, shift: int) -> Fraction:
-    """Return the probability of deleting nothing: P(Z >= shift), by a geometric series."""
+    """Return the probability that nothing is deleted: P(Z >= shift), by a geometric series."""
     return decay**shift / (1 + decay)
 
 
 def _asked() -> Iterator[str]:
-    """Check the loss of sizes: at most a factor 1 / decay for one user, in each of two crowds."""
+    """Check the loss of sizes: a factor of at most 1 / decay in each of a user's two crowds."""
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):
-            yield f"has a target epsilon of {epsilon:g} for crowds, but sizes lose more"
+            yield f"calibrates crowds to epsilon {epsilon:g}, but their sizes lose more"

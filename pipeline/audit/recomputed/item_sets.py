@@ -1,7 +1,7 @@
-"""Recompute losses of sets of several items: all cells in which two sets differ, seen together.
+"""Recompute losses of item sets: all cells in which two sets differ, observed jointly.
 
-Covers items with cells of their own, and items with overlapping messages. Numbers of messages in a
-few cells are enumerated; truncation can only reduce the loss found.
+Covers items with separate cells, and items whose messages overlap. The numbers of messages in a few
+cells are enumerated; truncation can only reduce the loss found.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Messages: TypeAlias = frozenset[Message]
 
 # Relative floating-point error allowed in sums of positive numbers.
 _CERTAIN = 1e-9
-# Numbers of messages less likely than this are left out.
+# Probability below which a number of messages is omitted.
 _LEAST = 1e-6
-# Maximum mean of an item's dummies for which all messages can be enumerated.
+# Maximum mean number of dummies per item for which all messages are enumerated.
 _FEW = 5.0
 _PLANE: Sequence[Messages] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
     for x, y in product(range(2), repeat=2)
 )
-"""Messages of four items, each of which shares one of its three messages with every other item."""
+"""Messages of four items; each has three messages and shares one with every other item."""
 _STAR: Sequence[Messages] = tuple(
     frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)
 )
-"""Messages of four items that all share the same one of their three messages."""
+"""Messages of four items; each has three messages, one of which all four share."""
 
 
 def sets_of_items() -> Iterator[Finding]:
-    yield finding("sets of items", "two items of four, a cell for each", _own_cells())
+    yield finding("sets of items", "two of four items, each with a separate cell", _own_cells())
     for name, sets in (("a plane", _PLANE), ("a star", _STAR)):
-        what = f"two items of four, whose messages overlap like {name}"
+        what = f"two of four items, whose messages overlap like {name}"
         yield finding("sets of items", what, _overlapping(sets))
 
 
 def _own_cells() -> Iterator[str]:
-    """Check separate cells: one set lowers the cells of its items, the other raises its own."""
+    """Check separate cells: items of one set lower their cells, items of the other raise theirs."""
     for dummies in ("poisson", "bernoulli", "negative_binomial", "shuffle"):
         parameters = CountMinParameters(
             5.0, 0.2, tuple("abcd"), items=2, rows=1, buckets=4, dummies=dummies
@@ -70,13 +70,13 @@ def _own_cells() -> Iterator[str]:
 
 
 def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta: float) -> str:
-    """Check `cells` cells that lose a message in one world, and as many in the other."""
+    """Check `cells` cells that lose a message in one world, and `cells` that do in the other."""
     law = noise_of_cells(noise)
     counts = np.arange(int(law.mean + 12 * math.sqrt(law.variance)) + 12)
     weights = _probabilities(noise, counts)
     kept = np.flatnonzero(weights > _LEAST)
     low, high = int(kept.min()), int(kept.max())
-    # Counts with and without a message are all known, or none exist below.
+    # Only counts whose weight is known with and without a message; 0 has no count below it.
     seen = np.arange(low + 1 if low else 0, high + 1)
     before = np.where(seen > 0, weights[seen - 1], 0.0)
     return _distinguished(
@@ -127,7 +127,7 @@ def _less(
 
 
 def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
-    """Check users with the first two items against users with the others, with all dummies."""
+    """Check a user with the first two items against one with the last two, with all dummies."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):
@@ -147,7 +147,7 @@ def _either_view(
         yield _less(what, *_views(sets, mean), epsilon, delta)
     absent, present = _labeled(sets, mean)
     cells = [(present, absent)] * 2 + [(absent, present)] * 2
-    yield _distinguished(f"{what}, reported with their items", cells, epsilon, delta)
+    yield _distinguished(f"{what}, labeled with items", cells, epsilon, delta)
 
 
 def _labeled(
@@ -155,10 +155,10 @@ def _labeled(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
-    The bound is proven against an observer who learns for every message the item it is for. A dummy
-    is labeled with any of the items that have its message. Let W be the sum, over all messages
-    seen, of the number of items that have them: a message makes an observation W / mean times as
-    likely. Observations with the same W are equivalent.
+    The bound is proven against an observer who learns the item of every message. A dummy is labeled
+    with any item that has its message. Let W be the sum, over all observed messages, of the number
+    of items with that message: a user's message makes an observation W / mean times as likely.
+    Observations with the same W are equivalent.
     """
     shared = [sum(message in each for each in sets) for message in sets[0]]
     by_weight = np.ones(1)
@@ -176,7 +176,7 @@ def _labeled(
 def _views(
     sets: Sequence[Messages], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both worlds' distributions of message numbers, merging messages of the same items."""
+    """Return both worlds' distributions of message counts, merging messages of the same items."""
     kinds = Counter(
         tuple(message in each for each in sets) for message in frozenset[Message]().union(*sets)
     )

@@ -1,8 +1,8 @@
 """Check, exactly or to dozens of digits, that rounding never favors the stated guarantee.
 
 * Odds of devices never exceed the requested loss.
-* Decays, rates and shares of noise are never below the sizes computed.
-* The capacity for dummies is exceeded at most as often as is charged for.
+* Decays and rates of noise, also per contributor, are never below the required values.
+* The capacity for dummies is exceeded with at most the probability that is charged.
 * Tables are at least as close to their distributions as they state.
 """
 
@@ -48,14 +48,14 @@ _DIGITS = 90
 
 def rounding() -> Iterator[Finding]:
     yield finding(ATTACK, "odds of signs, compared with the target loss", _odds())
-    yield finding(ATTACK, "odds of permanent answers, compared with those of reports", _answers())
+    yield finding(ATTACK, "odds of permanent answers, compared with odds of reports", _answers())
     yield finding(
         ATTACK, "dummies of all contributors, compared with the planned number", _shares()
     )
     yield finding(ATTACK, "number of clusters of dummies", _clusters())
     yield finding(ATTACK, "capacity for dummies", _room())
     yield finding(ATTACK, "tables of noise, compared with their distributions", _tables())
-    yield finding(ATTACK, "normal noise, compared with the target delta", _normal())
+    yield finding(ATTACK, "Gaussian noise, compared with the target delta", _normal())
 
 
 def _odds() -> Iterator[str]:
@@ -65,13 +65,13 @@ def _odds() -> Iterator[str]:
             law = optimal(signs, epsilon)
             odds = Fraction(max(law.weights), min(law.weights))
             if odds > most:
-                yield f"has a target epsilon of {epsilon:g} for {signs} signs, but loses more"
+                yield f"calibrates {signs} signs to epsilon {epsilon:g}, but they lose more"
             if exponential(law.loss, rounded_up=True) < odds:
-                yield f"states a loss of {law.loss!r} for {signs} signs, but loses more"
+                yield f"states a loss of {law.loss!r} for {signs} signs, but they lose more"
     for odds in (Fraction(3), Fraction(10**30 + 1, 10**30), Fraction(7, 5)):
         for times in (1, 3, 100):
             if exponential(log_rounded_up(odds, times), rounded_up=True) < odds**times:
-                yield f"states less than the logarithm of {odds}, {times} times"
+                yield f"states less than {times} times the logarithm of {odds}"
 
 
 def _answers() -> Iterator[str]:
@@ -137,7 +137,7 @@ def _clusters() -> Iterator[str]:
 
 
 def _room() -> Iterator[str]:
-    """Check the share of draws that is repeated, which is charged as `REDRAW_PROBABILITY`."""
+    """Check that at most the charged `REDRAW_PROBABILITY` of draws exceeds the capacity."""
     for contributors in (1, 30, 10_000):
         for rate in (0.01, 0.7, 9.0):
             mean = rate * contributors
@@ -155,7 +155,7 @@ def _too_rare(logarithm: float, kind: str, contributors: int) -> str:
     if math.isnan(logarithm) or logarithm <= math.log(REDRAW_PROBABILITY):
         return ""
     return (
-        f"draws {kind} dummies of {contributors:,} contributors again with probability "
+        f"redraws {kind} dummies of {contributors:,} contributors with probability "
         f"{math.exp(logarithm):.3g}, but charges {REDRAW_PROBABILITY:.3g}"
     )
 
@@ -181,8 +181,8 @@ def _tables() -> Iterator[str]:
             off = (off + 1 - known) / 2
             if off > Decimal(table.distance):
                 yield (
-                    f"states that a table is within {table.distance:.4g} of {name}; it is off "
-                    f"by {off:.4g}"
+                    f"states that a table is within {table.distance:.4g} of {name}; the "
+                    f"distance is {off:.4g}"
                 )
 
 
@@ -213,7 +213,7 @@ def _laplace(decay: Fraction) -> Callable[[int], Decimal]:
 
 
 def _normal() -> Iterator[str]:
-    """Check two normal laws at distance 1: P(set) - e^epsilon Q(set) of the best half line."""
+    """Check two Gaussians at distance 1: maximize P(set) - e^epsilon Q(set) over half lines."""
     for epsilon in (0.3, 1.0, 4.0):
         for delta in (0.05, 1e-3, 1e-8):
             deviation = normal_deviation(epsilon, delta)
@@ -222,6 +222,6 @@ def _normal() -> Iterator[str]:
             least = likely - math.exp(epsilon) * stats.norm.sf(reach + 1 / (2 * deviation))
             if least > delta * (1 + 1e-6):
                 yield (
-                    f"calibrates normal noise to epsilon {epsilon:g} and delta {delta:g}, but "
+                    f"calibrates Gaussian noise to epsilon {epsilon:g} and delta {delta:g}, but "
                     f"delta is {least:.4g}"
                 )

@@ -1,8 +1,8 @@
 """Small distributions in integers, and exact measures of how well two can be distinguished.
 
-A pair of distributions is a list of outcomes, each with its weight in either world. Weights are
-parts of a total that both worlds share. Omitted outcomes can only reduce a divergence, so a
-divergence summed here never exceeds the true one.
+A pair of distributions is a list of outcomes, each with its weight in the first and in the second
+world. A weight is a probability times a total common to both. Omitted outcomes can only reduce a
+divergence, so a divergence summed here never exceeds the true one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Pair: TypeAlias = Sequence[tuple[int, int]]
 SUBJECT: Final = "accounting"
 
 UNIT: Final = 1 << 220
-"""Denominator to which probabilities that are not fractions are rounded."""
+"""Denominator of rounded probabilities, for distributions without exact fractions."""
 
 _DIGITS = 90
-# Counts less likely than this are left out.
+# Weight (of `UNIT`) up to which a count is omitted.
 _LEAST: Final = UNIT >> 36
 
 
@@ -42,7 +42,7 @@ def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
 
 
 def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:
-    """Return a reason if the stated delta is below the least possible one, else ""."""
+    """Return a failure reason if the stated delta is too small, else ""."""
     if Fraction(stated) >= least:
         return ""
     return f"states a delta of {float(stated):.6g} for {what}; it is at least {float(least):.6g}"
@@ -53,9 +53,9 @@ def mirrored(pair: Pair) -> Pair:
 
 
 def excess(pair: Pair, epsilon: float, total: int, unsure: int = 0) -> Fraction:
-    """Return the largest P(set) - e^epsilon Q(set) over all sets, never above the true one.
+    """Return the largest P(set) - e^epsilon Q(set) over all sets, rounded down.
 
-    P belongs to the first world; weights are parts of `total`, each wrong by at most `unsure`.
+    P is the first world's distribution. Weights sum to `total`; each is wrong by at most `unsure`.
     """
     factor = exponential(epsilon, rounded_up=True)
     up, down = factor.numerator, factor.denominator
@@ -65,7 +65,7 @@ def excess(pair: Pair, epsilon: float, total: int, unsure: int = 0) -> Fraction:
 
 
 def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
-    """Yield all outcomes of independent draws, merging those with the same numbers of each kind."""
+    """Yield all outcomes of `times` draws, merging those with the same number of each kind."""
 
     def ways(left: int, kinds: Pair) -> Iterator[tuple[int, int]]:
         (one, other), rest = kinds[0], kinds[1:]
@@ -82,15 +82,15 @@ def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
 
 
 def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield all outcomes of independent draws from different distributions."""
+    """Yield all outcomes of one draw from each pair."""
     for outcomes in product(*pairs):
         yield math.prod(one for one, _ in outcomes), math.prod(other for _, other in outcomes)
 
 
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
-    """Return the probability of each number of dummies in parts of `UNIT`, rounded down.
+    """Return the probability of each number of dummies times `UNIT`, rounded down.
 
-    Each follows from the definition, not from ratios of neighbors. Unlikely ones are missing.
+    Each follows from the definition, not from a recursion. Unlikely numbers are omitted.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -102,7 +102,7 @@ def law_of_noise(noise: CellNoise) -> dict[int, int]:
 def shifted(noise: CellNoise, shift: int) -> Pair:
     """Return noise in the first world, and noise plus `shift` messages in the second.
 
-    Outcomes too unlikely in either world for their weight to be known are omitted.
+    Outcomes whose weight is unknown in a world, because they are too unlikely, are omitted.
     """
     law = law_of_noise(noise)
 
@@ -116,7 +116,7 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
 
 
 def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
-    """Return the least delta of cells seen together, from `shifted`, over both true worlds."""
+    """Return the least delta of jointly observed cells (from `shifted`), over both true worlds."""
     seen = list(together(cells))
     total = UNIT ** len(cells)
     # Each weight is rounded down by at most 1.

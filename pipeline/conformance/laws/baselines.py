@@ -1,7 +1,7 @@
-"""Exact output distributions of a baseline's device, by enumeration.
+"""Exact output distributions of devices of the baselines, by enumeration.
 
-FutureRand's devices follow FutureRand's output distribution, whatever the distribution of their
-signs. tests/randomizers/test_comparisons.py checks that the latter is the published one.
+Baselines that use FutureRand's devices also use its exact law, for any distribution of signs.
+tests/randomizers/test_comparisons.py checks that this distribution is the published one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
             return SplitResponses(law)
         case MemoizedResponseLaw():
             return MemoizedResponses(law)
-    raise TypeError(f"{type(law).__name__} has no known exact law")
+    raise TypeError(f"{type(law).__name__} has no exact law")
 
 
 class SplitResponses:
-    """Enumerate all bits: each equals the value or not, independently."""
+    """Enumerate all bits, each of which independently equals the value or not."""
 
     devices = 1
 
@@ -74,6 +74,6 @@ class MemoizedResponses:
 
 
 def reversal(law: ComposedLaw) -> tuple[Fraction, Fraction]:
-    """Return the probabilities that a bit is unchanged and that it is reversed."""
+    """Return the probabilities that a bit is kept and that it is reversed."""
     kept, reversed_ = law.weights
     return Fraction(kept, kept + reversed_), Fraction(reversed_, kept + reversed_)

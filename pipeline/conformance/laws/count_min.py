@@ -1,7 +1,7 @@
 """Exact output distribution of the smallest window if every item has its own cell.
 
-Rows of hashed buckets have the same noise in more cells than can be enumerated.
-tests/randomizers/test_count_min.py checks which of them can differ between two users.
+Rows of hashed buckets have the same noise, but too many cells to enumerate.
+tests/randomizers/test_count_min.py checks which cells can differ between two users.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ExactCountMin:
 
 
 def probabilities(table: NoiseTable) -> list[Fraction]:
-    """Return the probabilities of 0, 1, 2, ... under a table."""
+    """Return the probabilities of 0, 1, 2, ... from a noise table."""
     bounds = [*[0] * table.first, 0, *table.bounds]
     return [Fraction(high - low, 1 << 128) for low, high in pairwise(bounds)]
 

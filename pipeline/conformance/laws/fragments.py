@@ -1,6 +1,6 @@
-"""Exact output distribution of the smallest window: the 1 bits of each cell, by report.
+"""Exact output distribution of the smallest window: the number of 1 bits per cell and report.
 
-With a permanent backstop its responses are enumerated as well, for either value of a bit.
+A permanent backstop's responses are enumerated too, for either value of a bit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dpstream.pipeline.conformance.cases import Report, Stream, View, independen
 from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
-"""Number of a cell's bits that are 1, in each report."""
+"""Number of 1 bits of a cell in each report."""
 
 
 class ExactFragments:
-    """Enumerate the number of reversed bits, first for all reports together, then in each."""
+    """Enumerate the number of reversed bits: by the backstop, then in each report."""
 
     def __init__(self, law: FragmentsLaw, last_epoch: int) -> None:
         self.law = law
@@ -50,11 +50,11 @@ class ExactFragments:
         return dict(likely)
 
     def _permanent_cell(self, held: tuple[int, ...]) -> dict[tuple[Counts, ...], Fraction]:
-        """Return a cell's distribution over all epochs: one user has it at some, others never."""
+        """Return a cell's distribution over all epochs if only one user's bit is ever 1."""
         found: defaultdict[tuple[Counts, ...], Fraction] = defaultdict(Fraction)
         stopped, others = self.stopped, self.devices - 1
         for none, one, raised in product((0, 1), (0, 1), range(others + 1)):
-            # The user's responses to not having it and to having it, and the ones of others.
+            # The user's responses for a bit of 0 and of 1, and the 1 bits of other users.
             answered = (
                 (stopped if none else 1 - stopped)
                 * (1 - stopped if one else stopped)
@@ -90,7 +90,7 @@ class ExactFragments:
         return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
-        """Return the distribution of all devices' 1 bits after reversals; `ones` before."""
+        """Return the distribution of a cell's number of 1 bits after reversal of `ones` 1 bits."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(ones + 1):
             for raised in range(self.devices - ones + 1):

@@ -1,7 +1,7 @@
-"""Exact output distribution of a FutureRand device: its own code with everything it can draw.
+"""Exact output distribution of a FutureRand device: its own code, run with all possible draws.
 
-A population runs through a stream; each device has one possible sign vector and one possible
-sequence of random bits. The integer weights of their reports are summed.
+A population reports a stream; each device has one possible sign vector and one possible sequence of
+random bits. The integer weights of equal reports are summed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExactFutureRand:
     def _views_of_order(self, order: int, stream: Stream) -> Counter[View]:
         composed = self.law.composed[order]
         vectors = np.array(list(product((0, 1), repeat=composed.k)), np.uint8)
-        # One device for each pair of a sign vector and random bits, one bit per epoch.
+        # One device for each pair of a sign vector and a sequence of random bits, one per epoch.
         vector = np.repeat(np.arange(len(vectors)), 1 << self.last_epoch)
         coins = np.tile(np.arange(1 << self.last_epoch), len(vectors))
         devices = self._restored(order, vectors[vector])
@@ -70,7 +70,7 @@ class ExactFutureRand:
         return views
 
     def _restored(self, order: int, sign_bits: NDArray[np.uint8]) -> FutureRand:
-        """Restore devices with drawn order and signs, shape (devices, k), at epoch 0."""
+        """Restore devices with the given order and signs, shape (devices, k), at epoch 0."""
         empty = FutureRand(self.law).state_arrays()
         count = len(sign_bits)
         signs = np.zeros((count, empty["signs"].shape[1]), np.uint8)
@@ -86,9 +86,9 @@ class ExactFutureRand:
 
 
 class Coins:
-    """Stub of the generator of `FutureRand.report`: one random bit per device and epoch.
+    """Stub of the generator for `FutureRand.report`: one random bit per device and epoch.
 
-    All devices have the same order; other orders request no bits.
+    All devices have the same order; no bits are requested for others.
     """
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:
@@ -97,7 +97,7 @@ class Coins:
     def integers(
         self, low: int, high: int, size: int, dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Return words of 64 random bits each."""
+        """Return random integers of 64 bits."""
         assert (low, high) == (0, 2**64)
         assert size in (0, -(-len(self.coins) // 64))
         padded = np.zeros(64 * size, np.uint8)

@@ -1,6 +1,7 @@
 """Exact output distribution of the smallest window with a fixed blanket: multisets of tuples.
 
-The matrix is scipy's. Real tuples and the blanket are enumerated separately, then combined.
+Tuples for values and tuples of the blanket are enumerated separately, then combined. The Hadamard
+matrix is scipy's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class ExactHadamard:
-    """Enumerate everything that can be drawn."""
+    """Enumerate all draws of the devices."""
 
     def __init__(self, law: HadamardLaw, last_epoch: int) -> None:
         assert law.dummies == "bernoulli"

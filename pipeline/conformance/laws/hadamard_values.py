@@ -1,6 +1,6 @@
-"""Exact output distribution of a device that tracks an item: each row's symbols of its Boolean.
+"""Exact output distribution of a device that tracks an item: a row, and symbols for its Boolean.
 
-The matrix is scipy's; the Boolean's distribution is the exact one of value_stream.
+The Hadamard matrix is scipy's; symbols follow the exact law of value_stream.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ExactHadamardValues:
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self.booleans = value_stream.ExactValueStream(law.booleans, last_epoch)
         self.matrix = hadamard(law.rows)
-        # Every row tracks no item as 0.
+        # The Boolean is 0 in every row if there is no item.
         self.matrix[:, 0] = -1
-        # Rows have few distinct streams.
+        # Few distinct Boolean streams occur over all rows.
         self._views = cache(self.booleans.views)
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether, in every row, the flips are within the boosted number."""
+        """Return whether the number of flips is at most the boosted number in every row."""
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:

@@ -1,4 +1,4 @@
-"""Exact output distributions of devices that add noise to a matrix column or send one entry.
+"""Exact output distributions of devices that report a noisy matrix column, or one entry of it.
 
 Columns are computed independently of `dpstream.randomizers.public_matrices`.
 """
@@ -24,7 +24,7 @@ from dpstream.randomizers.noise_tables import TABLE_BITS
 
 
 class ExactMeasurements:
-    """Enumerate the noise of every entry, or all rows and bits."""
+    """Enumerate the noise of every matrix entry, or all rows and bits."""
 
     devices = 1
 
@@ -71,7 +71,7 @@ def column_of(law: MeasurementsLaw, item: int) -> list[int]:
         case JlHhLaw():  # Rows of scipy's Hadamard matrix, as chosen by the law.
             matrix = hadamard(1 << law.items.bit_length())
             return [int(matrix[row, item]) for row in law.matrix.rows]
-        case BucketLaw():  # Parities of the bits shared by bit strings and the item.
+        case BucketLaw():  # Parities of the bits that are 1 in both the bit string and the item.
             rows = law.matrix.rows.tolist()
             assert len(rows) == law.hashes * law.trials
             return [1 if bin(row & item).count("1") % 2 == 0 else -1 for row in rows]
@@ -79,7 +79,7 @@ def column_of(law: MeasurementsLaw, item: int) -> list[int]:
             return _tested_column(law, item)
         case LaplaceHistogramLaw():
             return [int(cell == item) for cell in range(1, law.items + 1)]
-    raise TypeError(f"{type(law).__name__} has no known columns")
+    raise TypeError(f"{type(law).__name__} has no columns to enumerate")
 
 
 def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:

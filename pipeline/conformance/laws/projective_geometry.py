@@ -1,4 +1,4 @@
-"""Exact output distribution of a device: every point, by whether products of vectors are 0."""
+"""Exact output distribution of a device: every point, weighted by orthogonality to the item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vector = tuple[int, ...]
 
 
 class ExactProjectiveGeometry:
-    """Enumerate all vectors."""
+    """Enumerate the vectors of all points."""
 
     devices = 1
 
@@ -63,12 +63,10 @@ def items(order: int, coordinates: int) -> list[Vector]:
 
 
 def last(vector: Vector) -> int:
-    """Return the index of the last nonzero coordinate."""
     return max(place for place, coordinate in enumerate(vector) if coordinate)
 
 
 def orthogonal(one: Vector, other: Vector, order: int) -> bool:
-    """Return whether the product is 0."""
     return sum(a * b for a, b in zip(one, other, strict=True)) % order == 0
 
 

@@ -1,4 +1,4 @@
-"""Exact output distribution of a device on a value-tree level: that over the level's nodes."""
+"""Exact output distribution of a device: a level of the value tree, and messages on its nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHIFT = 24
 
 
 class ExactRangeValues:
-    """Enumerate levels and the messages about the nodes of each."""
+    """Enumerate levels, and for each level the messages on its nodes."""
 
     devices = 1
 
@@ -22,7 +22,7 @@ class ExactRangeValues:
         self.nodes = [ExactHadamardValues(level, last_epoch) for level in law.levels]
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether there is always a value and, at every level, the flips can be followed."""
+        """Return whether the value is never 0 and flips at every level stay within the bound."""
         return 0 not in stream and all(
             exact.followed(nodes)
             for exact, nodes, weight in zip(

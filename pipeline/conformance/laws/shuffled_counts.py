@@ -23,7 +23,7 @@ def exact_law(
     | ShuffledValueStreamLaw,
     last_epoch: int,
 ) -> _OfBooleans | OfItems | _OfSums:
-    """Construct the exact law for values 0 and 1, for items, or for numbers."""
+    """Construct the exact law for values of 0 or 1, for items, or for numbers."""
     if isinstance(law, ShuffledValueStreamLaw):
         return _OfSums(law, last_epoch)
     if isinstance(law, ShuffledLevelCountsLaw):
@@ -61,7 +61,7 @@ class _OfBooleans:
 
 
 class _OfSums:
-    """Enumerate the noise: one epoch, two devices and no boost leave only values and noise."""
+    """Enumerate the noise of sums with one epoch, two devices and no boost."""
 
     devices = 2
 
@@ -80,7 +80,7 @@ class _OfSums:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        # Steps of 1/256: each device sends its value less 1/2, and the other device's value is 0.
+        # In steps of 1/256. Each device sends its value minus 1/2; the other device's value is 0.
         (value,) = stream
         total = 2**62 + 256 * value - 128 * self.devices
         return {(((total + number,),),): likely for number, likely in self.noise.items()}
@@ -128,7 +128,7 @@ def changes(stream: Stream) -> list[int]:
 
 
 def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
-    """Return the probability of every number of dummies from the minimum number of contributors."""
+    """Return the probability of every number of dummies of the minimum number of contributors."""
     dummies = noise.of_contributors(cells)
     assert isinstance(dummies, PoissonDummies)
     total = {0: Fraction(1)}

@@ -1,7 +1,7 @@
 """Exact output distribution of a value_stream device: every symbol at every epoch.
 
-Following the stream and computing the tilt are reimplemented here with the same floating-point
-numbers. All else is integer: the weights of symbols and the thresholds of rejection.
+The tracked stream and the tilt are recomputed here with the same floating-point operations. Symbol
+weights and rejection thresholds are integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BODY_AND_TAIL = 32
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of a device whose reports depend on its input.
+    """State of an input-dependent device, as in the protocol's NOTE.md.
 
     Fields: f, s, the remaining squared-norm budget, and the number of changes made.
     """
@@ -44,13 +44,13 @@ class ExactValueStream:
         self.last_epoch = last_epoch
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether the number of changes is within the boosted number."""
+        """Return whether the number of changes is at most the boosted number."""
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         noise, unit = self.law.noise, 1 << 64
-        # By symbols sent: the weights of input-independent and of all other devices, each over its
-        # own total, and the state of the others.
+        # By symbols sent: the weights of input-independent and of input-dependent devices, the
+        # total of the latter weights, and the state of input-dependent devices.
         begun = DeviceState(0.0, 0.0, self.law.squared_norm_budget)
         paths: dict[View, tuple[int, int, int, DeviceState]] = {
             (): (noise, unit - noise, unit, begun)
@@ -77,7 +77,7 @@ class ExactValueStream:
     def _letters(
         self, state: DeviceState, before: int, value: int
     ) -> list[tuple[int, int, int, DeviceState]]:
-        """Return each symbol, its mass, the mass of all symbols, and the next state."""
+        """Return each symbol with its mass, the total mass, and the next state."""
         law, made = self.law, state.made
         followed = law.decay * state.followed
         if value != before:
@@ -89,7 +89,7 @@ class ExactValueStream:
         moved = state.moved + step * (LETTERS / 8)
         reached = reach(moved, np.full(len(LETTERS), left), law.goal)
         bound = float(reach(np.array([state.moved + 4 * abs(step)]), np.array([left]), law.goal)[0])
-        # Words of 62 bits index all weights, those of `box_bits` the tail's.
+        # Random integers of 62 bits index all weights, and those of `box_bits` bits the tail.
         box_bits = sum(weights()[72 + BODY_AND_TAIL + 1 :]).bit_length()
         box = 2.0 ** (box_bits - 62)
         of_tail = math.floor(box / (box + bound) * 2**64)
