@@ -1,7 +1,7 @@
 """Experiments on protocols, and scripts that prepare their data.
 
 `shipped` lists the experiments. ``python -m experiments NAME`` runs ``NAME.yaml``: `command` parses
-the command line, and `evaluation` runs the trials. A ``prepare_...`` module converts a public file
-to a log that may not be redistributed with this software. This package is not installed: run it
+the command line, and `evaluation` runs the trials. A ``prepare_...`` module converts a public file,
+which must not be redistributed with this software, to a log. This package is not installed: run it
 from the root folder of the repository.
 """

@@ -88,41 +88,41 @@ def run(
     experiment: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="One of --list, or an experiment file of your own (YAML)."
+            metavar="NAME", help="Name printed by --list, or path of an experiment file (YAML)."
         ),
     ],
     list_them: Annotated[
         bool,
         typer.Option(
-            "--list", callback=_print_list, is_eager=True, help="List the experiments, and exit."
+            "--list", callback=_print_list, is_eager=True, help="List the experiments and exit."
         ),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="For all results. Default: NAME-results."),
+        typer.Option(metavar="FOLDER", help="Folder for all results. Default: NAME-results."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Instead of the number in the file.")
+        int | None, typer.Option(min=1, help="Number of seeds. Default: as in the file.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Default: one for each core.")
+        int | None, typer.Option(min=1, help="Number of processes. Default: one per core.")
     ] = None,
     curves: Annotated[
         bool,
         typer.Option(
             "--curves",
-            help="Draw the estimates of seed 1 too, with bands, case by case (sets of items are "
-            "always drawn).",
+            help="Plot the estimates of seed 1 with confidence bands, for each case. Sets of items "
+            "are always plotted.",
         ),
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget the trials in FOLDER.")
+        bool, typer.Option("--restart", help="Discard the trials stored in FOLDER.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure protocols on data: every parameter and seed of an experiment, on all cores.
+    """Measure protocols on data: run all parameters and seeds of an experiment on all cores.
 
-    Trials already in FOLDER are not run again, so a stopped experiment resumes.
+    Trials already stored in FOLDER are not repeated, so a stopped experiment resumes.
     """
     loaded = load_experiment(_file_of(experiment))
     if seeds is not None:
@@ -184,7 +184,7 @@ def _file_of(experiment: str) -> Path:
     if name in shipped:
         return shipped[name]
     if program := PROGRAMS.get(name.replace("-", "_")):
-        raise UsageProblem(f"{experiment} is a separate program: {program.command}")
+        raise UsageProblem(f"{experiment} is a separate program. Run it: {program.command}")
     raise UsageProblem(f"there is no file {experiment}; experiments: {', '.join(shipped)}")
 
 
@@ -195,7 +195,7 @@ def _plots(
     of_sets = [
         case
         for case in cases
-        # One of many random draws does not depict the data.
+        # A single one of many random draws does not represent the data.
         if case.of_sets and case.drawn and not isinstance(case.source, DrawnItems)
     ]
     try:
@@ -256,18 +256,18 @@ def _show(
         pairs.append(
             (
                 "biased",
-                "clipped or shrunk estimates: closer to the ground truth, but not centered on it",
+                "clipped or shrunk estimates: smaller errors, but biased",
             )
         )
     messages = {line.predicted_messages for line in lines if not drawn}
     if sent := sorted(each for each in messages if each is not None):
-        pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
+        pairs.append(("messages per user", ", ".join(f"{each:,.1f}" for each in sent)))
     suppressed = sum(one.trial.suppressed for one in finished)
     if suppressed:
         pairs.append(("suppressed windows", f"{suppressed:,}: fewer devices than shuffle.minimum"))
     most_exhausted = max((line.exhausted for line in lines), default=0.0)
     if most_exhausted:
-        pairs.append(("users that dropped changes", f"at most {most_exhausted:.1%}"))
+        pairs.append(("users who dropped changes", f"at most {most_exhausted:.1%}"))
     pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
     print_pairs(pairs)
 
@@ -288,16 +288,16 @@ _MEASURES_OF_MESSAGES = ("messages", "planned")
 _MEASURES_OF_SELECTION = ("selected", "expected")
 _MEASURES_OF_TOPICS = ("stages",)
 _MEANING = {
-    "error": "mean absolute error in users (of quantiles: rank error in users)",
+    "error": "mean absolute error in users (for quantiles: rank error in users)",
     "rmse": "root mean squared error over all epochs and seeds, in users",
-    "mean": "mean over the seeds of the root mean squared error of each",
-    "messages": "per user, including dummies; then the number planned",
-    "selected": "trials that identify the item with the most users; then the planned probability",
+    "mean": "root mean squared error of each seed, averaged over the seeds",
+    "messages": "messages per user, including dummies; then the planned number",
+    "selected": "trials that identify the item with the most users; then the expected probability",
     "stages": "no: reports went from the devices directly to the aggregator, without codec and "
     f"stages, because their topics would exceed {MOST_TOPIC_BYTES >> 30} GiB",
     "covered": (
-        "intervals that contain the ground truth: 95 % over many trials; errors within a trial "
-        "are correlated"
+        "intervals that contain the ground truth: 95 % expected over many trials, as errors within "
+        "a trial are correlated"
     ),
 }
 

@@ -2,18 +2,18 @@
 
     python -m experiments.esa_heavy_hitters [--users N] [--no-sketch]
 
-The paper's data, the users of a browser, are not public. As in the paper, 203,950,512 users have
-one of 1,778,120 items each, by a power law p(x) ~ x^-1.35. A tenth of them have one of 100 heavy
-items instead, all equally frequent.
+The paper's data about users of a browser are not public. As in the paper, each of 203,950,512 users
+has one of 1,778,120 items, drawn by a power law p(x) ~ x^-1.35. A tenth of the users have one of
+100 equally frequent heavy items instead.
 
-For central epsilons as in Table I (delta 5e-10, neighbors by removal) it prints the losses of a
-report, the messages per user, and how many of the 10,000 most frequent items are among the 10,000
-largest estimates. It compares fragments with the published and with exact odds, the published odds
-with 4, 16 and 256 reports, the sketch, and a curator. The sketch also has the published odds. They
-assume that the messages of all rows hide each other; those of one row do.
+For the central epsilons of Table I (delta 5e-10, neighbors by removal) the program prints the
+losses of a report, the messages per user, and how many of the 10,000 most frequent items are among
+the 10,000 largest estimates. It compares fragments with published and with exact odds, fragments
+with published odds and 4, 16 and 256 reports, the sketch, and a curator. The sketch uses published
+odds, which assume that messages of all rows hide each other; only messages of the same row do.
 
-A job cannot have this many items. The messages of all users about a cell are drawn together, as a
-binomial number, without devices, stages or an aggregator.
+A job cannot have this many items. Instead of running devices, stages and an aggregator, the program
+draws the number of messages in each cell from a binomial distribution.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Losses:
     """A row of Table I.
 
     Attributes:
-        epsilon: Central.
-        sigma: Deviation of a curator's normal noise, as published.
-        loss: Loss of a bit, by the published formula.
-        of_one: Loss of a bit to an observer of one of its reports, by the number of reports.
-        of_all: The same to an observer of all its reports.
-        messages: Mean number per user, with one message for every bit that is 1.
-        sketched: The same for the sketch.
+        epsilon: Central epsilon.
+        sigma: Standard deviation of a curator's Gaussian noise, as published.
+        loss: Loss per bit, by the published formula.
+        of_one: Loss per bit to an observer of one of its reports, by the number of reports.
+        of_all: Loss per bit to an observer of all its reports, by the number of reports.
+        messages: Mean number of messages per user, one for each bit that is 1.
+        sketched: Mean number of messages per user of the sketch.
     """
 
     epsilon: float
@@ -73,7 +73,7 @@ class Losses:
 
 
 def losses(epsilon: float, users: int = USERS, items: int = ITEMS) -> Losses:
-    """Compute a row from the published formulas.
+    """Compute a row of Table I from the published formulas.
 
     >>> row = losses(1.0)
     >>> round(row.sigma, 2), round(row.loss, 2), round(row.of_one[4], 2), round(row.messages, 2)
@@ -94,15 +94,12 @@ def losses(epsilon: float, users: int = USERS, items: int = ITEMS) -> Losses:
 
 
 def exposure(backstop: float, seen: float) -> float:
-    """Return ln((e^(b + f) + 1) / (e^b + e^f)): the visible loss of a bit (Theorem IV.1)."""
+    """Return the visible loss of a bit, ln((e^(b + f) + 1) / (e^b + e^f)) (Theorem IV.1)."""
     return float(np.logaddexp(backstop + seen, 0.0) - np.logaddexp(backstop, seen))
 
 
 def exact_loss(epsilon: float, users: int) -> float:
-    """Return the largest loss of a bit that amplification reduces to `epsilon`.
-
-    Neighbors are by removal.
-    """
+    """Return the largest loss per bit that amplification reduces to `epsilon`, by removal."""
     low, high = published_loss(epsilon, DELTA, users), math.log(users)
     while high - low > 1e-3:
         middle = (low + high) / 2
@@ -121,12 +118,12 @@ def histogram(users: int, items: int, rng: np.random.Generator) -> Counts:
 
 
 def reversed_with(loss: float) -> float:
-    """Return the probability that a bit is reversed, at odds of e^-loss."""
+    """Return the probability that a bit is reversed, whose odds are e^-loss."""
     return 1 / (1 + math.exp(loss))
 
 
 def sent(ones: Counts, users: int, loss: float, rng: np.random.Generator) -> Counts:
-    """Draw the number of 1 bits of each cell after reversal, with one bit per user."""
+    """Draw each cell's number of 1 bits after reversal; each user has one bit per cell."""
     reversed_ = reversed_with(loss)
     return rng.binomial(ones, 1 - reversed_) + rng.binomial(users - ones, reversed_)
 
@@ -140,16 +137,16 @@ def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> ND
 def fragments(
     ground_truth: Counts, users: int, loss: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Estimate all items from one message for every bit that is 1."""
+    """Estimate the user counts of all items from a message for each bit that is 1."""
     return estimated(sent(ground_truth, users, loss, rng), users, loss)
 
 
 def reports(
     ground_truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Estimate all items from `number` reports of each bit behind a backstop."""
+    """Estimate the user counts of all items from `number` reports of each permanent bit."""
     of_report, behind = loss_of_report(loss, number), sent(ground_truth, users, loss, rng)
-    # Reports of a bit are drawn identically: `number` times as many bits.
+    # A bit's reports are independent and identically distributed, like reports of more bits.
     received = sent(number * behind, number * users, of_report, rng) / number
     return estimated(estimated(received, users, of_report), users, loss)
 
@@ -157,7 +154,7 @@ def reports(
 def sketches(
     ground_truth: Counts, losses_of: list[float], rng: np.random.Generator
 ) -> list[NDArray[np.float64]]:
-    """Estimate all items from a count-mean sketch, whose rows users draw once for all losses."""
+    """Estimate all items from a count-mean sketch; users draw their rows once for all losses."""
     users, items = int(ground_truth.sum()), np.arange(1, len(ground_truth) + 1)
     held = np.repeat(np.arange(len(ground_truth), dtype=np.int32), ground_truth)
     rng.shuffle(held)
@@ -177,7 +174,7 @@ def sketches(
 
 
 def found(estimates: NDArray[np.float64], ground_truth: Counts, target: int) -> tuple[int, float]:
-    """Return how many of the top `target` items have the largest estimates, and the RMSE of all."""
+    """Return how many of the top `target` items are among the largest estimates, and the RMSE."""
     most = np.argsort(-ground_truth, kind="stable")[:target]
     largest = np.argsort(-estimates, kind="stable")[:target]
     error = math.sqrt(float(np.square(estimates - ground_truth).mean()))
@@ -240,8 +237,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Find the heavy hitters of section VII-A.")
     parser.add_argument("--users", type=int, default=USERS, help="(%(default)s)")
     parser.add_argument("--items", type=int, default=ITEMS, help="(%(default)s)")
-    parser.add_argument("--wanted", type=int, default=WANTED, help="(%(default)s)")
-    parser.add_argument("--no-sketch", action="store_true", help="skip what takes minutes")
+    parser.add_argument("--wanted", dest="target", type=int, default=WANTED, help="(%(default)s)")
+    parser.add_argument("--no-sketch", action="store_true", help="skip the sketch (minutes)")
     chosen = parser.parse_args()
     for row in rows(chosen.users, chosen.items, chosen.target, with_sketch=not chosen.no_sketch):
         print(row, flush=True)

@@ -2,17 +2,17 @@
 
     python -m experiments.learn_mnist FOLDER [--seeds N] [--picture PNG]
 
-FOLDER contains the four idx files of MNIST, as .gz; examples are those of `prepare_mnist`. Steps
-use 1,000, 2,000 and 4,000 of 60,000 devices with one report each, and 2,000 with one, two and five.
-For each setting it prints the central epsilon (delta 1e-5), the accuracy on all 10,000 digits of
-the test set, and the success of membership inference (`evaluation.membership`).
+FOLDER contains the four IDX files of MNIST, as .gz; examples are made as in `prepare_mnist`. Each
+step uses 1,000, 2,000 or 4,000 of 60,000 devices with one report each, or 2,000 with two or five.
+The program prints, for each setting, the central epsilon (delta 1e-5), the accuracy on all 10,000
+digits of the test set, and the success of membership inference (`evaluation.membership`).
 
-With a picture, models are trained longer instead, once, and measured on the way. It shows the
-accuracy for central epsilons up to 5 and more, and that of Table XII of "Encode, Shuffle, Analyze
-Privacy Revisited". The paper has another model: a network of about 26,000 weights, not a linear one
-of 650.
+With ``--picture``, each model is instead trained once, for longer, and measured on the way. The
+picture shows the accuracy by central epsilon, up to 5 and beyond, and the accuracy in Table XII of
+"Encode, Shuffle, Analyze Privacy Revisited", whose model is a network of about 26,000 weights, not
+a linear model of 650.
 
-Devices and aggregator run without the pipeline in between, which changes no report.
+Devices and aggregator run without the pipeline between them, which would not change any report.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EPSILON = 1.9
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A training configuration: device groups that take turns, reports per step, steps, rate."""
+    """Training configuration: groups of devices that take turns, reports per step, steps, rate."""
 
     groups: int
     reports: int
@@ -71,12 +71,12 @@ CURVES = (
     Setting(30, 5, 1_080, 2.0),
 )
 PAPER = {(30, 1): (84.2, 88.9, 89.1), (30, 2): (85.8, 92.0, 93.0), (30, 5): (80.5, 91.2, 93.9)}
-"""Accuracy of a network in % at `PAPER_EPSILONS`, by groups and reports, from Table XII."""
+"""Accuracy (%) of the paper's network at `PAPER_EPSILONS`, by groups and reports (Table XII)."""
 PAPER_EPSILONS = (5.0, 10.0, 18.0)
 
 
 def examples_of(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the training set and the test set, both as `ExampleDomain` has them."""
+    """Return the training set and the test set as values of an `ExampleDomain`."""
     held, held_classes = read_digits(folder, "t10k")
     learned, classes = read_digits(folder, "train")
     mean = held.mean(axis=0)
@@ -99,7 +99,7 @@ def learn(
 def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
-    """Yield the guarantee and the model after each of some ascending numbers of steps."""
+    """Yield the guarantee and the model after each of the given step numbers, which ascend."""
     users, protocol, requested = len(examples), PROTOCOLS["ldp_sgd"], _parameters_of(setting)
 
     def law_of(steps: int) -> Any:
@@ -117,7 +117,7 @@ def learn_until(
         at_turn = groups == epoch % setting.groups
         aggregator.add(epoch, written_out(devices.report(epoch, examples, at_turn, rng)), None)
         if epoch in stops:
-            # The guarantee of stopping here: devices draw in the same way for every horizon.
+            # The guarantee if training stops here; draws of devices are the same for every horizon.
             yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
 
 
@@ -158,7 +158,7 @@ def rows(folder: Path, seeds: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model during training: central epsilon so far, accuracy (%) and `Membership.advantage`."""
+    """Measurement during training: central epsilon so far, accuracy (%), membership advantage."""
 
     steps: int
     epsilon: float
@@ -185,7 +185,7 @@ def measured_until(
 
 
 def stops_of(setting: Setting) -> tuple[int, ...]:
-    """Return step numbers, growing by 1.5, after which all devices have had equally many turns."""
+    """Return step numbers that grow by a factor of 1.5, each after a full round of all groups."""
     turns = setting.steps // setting.groups
     found = {turns}
     while turns > 1:
@@ -195,7 +195,7 @@ def stops_of(setting: Setting) -> tuple[int, ...]:
 
 
 def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) -> None:
-    """Draw accuracy against central epsilon, compared with the paper's."""
+    """Plot accuracy by central epsilon, compared with the paper's."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -250,9 +250,9 @@ def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn MNIST by ldp_sgd.")
-    parser.add_argument("folder", type=Path, help="with the four IDX files, as .gz")
+    parser.add_argument("folder", type=Path, help="folder of the four IDX files, as .gz")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each setting (%(default)s)")
-    parser.add_argument("--picture", type=Path, help="PNG file: train for longer, and plot")
+    parser.add_argument("--picture", type=Path, help="train for longer and plot to this PNG file")
     arguments = parser.parse_args()
     found = (
         rows(arguments.folder, arguments.seeds)

@@ -1,4 +1,4 @@
-"""Common parts of scripts that make change logs, and item logs of a single epoch."""
+"""Common parts of scripts that make change logs and single-epoch item logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_plain(path: Path) -> bytes:
 
 
 def labels_path(log: Path) -> Path:
-    """Return the path for the labels of a log: ``retail-items.txt`` for ``retail.csv.gz``."""
+    """Return the path of a log's labels, such as ``retail-items.txt`` for ``retail.csv.gz``."""
     return log.with_name(f"{log.name.partition('.')[0]}-items.txt")
 
 
@@ -39,16 +39,16 @@ def prepare(
 ) -> None:
     """Run the command of a script: ``python -m experiments.NAME SOURCE OUT``.
 
-    * `make` returns user and value of every row, from the contents of SOURCE and the numbers of the
-      options; it raises `ValueError` for invalid contents.
-    * `labels` returns those of all items from the contents; they are written next to the log.
-    * With an ending of `as_it_is`, OUT gets SOURCE itself as gzip, once it was read.
+    * `make` returns the user and value of every row from the contents of SOURCE and the values of
+      the options; it raises `ValueError` for invalid contents.
+    * `labels` returns the labels of all items from the contents; they are written next to the log.
+    * If OUT ends with `as_it_is`, it becomes a gzip copy of SOURCE, after SOURCE was read.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments.{name}",
         description=purpose,
         epilog=f"Get SOURCE from\n{where}",
-        # Keeps addresses on one line, for copying.
+        # Keeps URLs on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="plain or gzip")
@@ -61,7 +61,7 @@ def prepare(
     numbers = [getattr(chosen, option) for option, _, _ in options]
     for (option, _, _), number in zip(options, numbers, strict=True):
         if number < 1:
-            parser.error(f"--{option}: got {number}; expected a number from 1 on")
+            parser.error(f"--{option}: got {number}; expected an integer of at least 1")
     try:
         contents = read_plain(chosen.source)
         rows = [(user, 1, value) for user, value in make(contents, *numbers)]
@@ -79,7 +79,7 @@ def prepare(
 
 
 def write_change_log(rows: Sequence[tuple[int, int, int | str]], path: Path) -> None:
-    """Write ``user,epoch,value`` as gzip, without its usual name and time."""
+    """Write ``user,epoch,value`` as gzip, without file name and time, to be reproducible."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("user", "epoch", "value"))

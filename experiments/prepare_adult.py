@@ -1,4 +1,4 @@
-"""Make an item log of people, with the age and the weekly working hours of each as a point.
+"""Make an item log of people: points of age and weekly working hours.
 
     python -m experiments.prepare_adult SOURCE OUT
 
@@ -6,7 +6,7 @@ SOURCE is a CSV file with columns ``age`` and ``hours_per_week``: the UCI Adult 
 Kohavi 1996; CC BY 4.0), https://archive.ics.uci.edu/dataset/2/adult, ``adult.data`` and
 ``adult.test`` joined under a header.
 
-48,842 people, aged 17 to 90, who work 1 to 99 hours.
+The log has 48,842 people, aged 17 to 90, who work 1 to 99 hours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare(
         arguments,
         "prepare_adult",
-        "Make an item log of people's age and weekly working hours.",
+        "Make an item log of people's ages and weekly working hours.",
         "https://archive.ics.uci.edu/dataset/2/adult",
         item_rows,
     )

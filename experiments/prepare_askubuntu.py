@@ -6,12 +6,12 @@ SOURCE is ``sx-askubuntu-a2q.txt.gz`` of the Stanford Large Network Dataset Coll
 https://snap.stanford.edu/data/sx-askubuntu.html. A line ``SRC DST UNIX_TIME`` means that user SRC
 answered a question of user DST. The content of Stack Exchange is licensed under CC BY-SA 3.0.
 
-* Users are all that occur, as SRC or DST, numbered from 1 by ascending number in the file.
+* Users are all that occur as SRC or DST, numbered from 1 in ascending order of their numbers.
 * Weeks have seven days, and the first one starts with the first event (8 January 2009, 16:20 UTC).
-* A user is *active* in a week with an answer given, or a question of theirs answered, in it or in
-  the 11 weeks before. The value of a week is 1 if the user is active.
+* A user is *active* in the week in which the user answers a question or has one answered, and in
+  the 11 weeks after it. The value of a week is 1 if the user is active.
 
-137,517 users and 374 weeks; at most 12,824 users are active at a time. 79.5 % of the users change
+The log has 137,517 users and 374 weeks; at most 12,824 users are active at a time. 79.5 % change
 at most twice, 91.8 % at most four times and 98.0 % at most eight times. Only changes are written,
 by week and then by user, and nothing after the last week. The same input gives the same bytes.
 """
@@ -30,7 +30,7 @@ from experiments.preparation import Row, write_change_log
 
 WEEK = 7 * 24 * 3600
 MEMORY = 12
-"""Number of weeks an event keeps a user active, including its own week."""
+"""Number of weeks that an event keeps a user active, including the week of the event."""
 
 
 def read_events(path: Path) -> NDArray[np.int64]:
@@ -49,7 +49,7 @@ def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
     weeks = (times - times.min()) // WEEK + 1
     last_week = int(weeks.max())
     ids, users = np.unique(events[:, :2], return_inverse=True)
-    # Weeks of activity, one number each: user * stride + week.
+    # Each week of activity is one number: user * stride + week.
     stride = last_week + 2
     happened = np.unique(users.reshape(-1, 2) * stride + weeks[:, np.newaxis])
     remembered = np.add.outer(happened, np.arange(MEMORY))
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Make a change log of active users on Ask Ubuntu, week by week.",
         epilog="Get SOURCE, sx-askubuntu-a2q.txt.gz, from\n"
         "https://snap.stanford.edu/data/sx-askubuntu.html",
-        # Keeps addresses and commands on one line, for copying.
+        # Keeps URLs and commands on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="sx-askubuntu-a2q.txt.gz")

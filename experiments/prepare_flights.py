@@ -1,4 +1,4 @@
-"""Make an item log of flights in the United States, with the delay of each in minutes.
+"""Make an item log of the delays, in minutes, of flights in the United States.
 
     python -m experiments.prepare_flights SOURCE OUT
 
@@ -6,7 +6,7 @@ SOURCE is a CSV file with a column ``delay``, such as ``flights-200k`` of Vega's
 (https://github.com/vega/vega-datasets, from the US Department of Transportation's Bureau of
 Transportation Statistics), exported from Arrow. A user is a flight; minutes are unchanged.
 
-200,000 flights, delays from -86 to 1,444 minutes.
+The log has 200,000 flights with delays from -86 to 1,444 minutes.
 """
 
 from __future__ import annotations

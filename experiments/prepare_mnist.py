@@ -2,9 +2,9 @@
 
     python -m experiments.prepare_mnist FOLDER OUTPUT
 
-FOLDER contains the four idx files of MNIST (LeCun, Cortes, Burges), as .gz. The folder OUTPUT gets
+FOLDER contains the four IDX files of MNIST (LeCun, Cortes, Burges), as .gz. The folder OUTPUT gets
 ``mnist.csv.gz`` with the 60,000 digits to learn from, one per user, and ``mnist-test.csv`` with
-every sixth digit of the test set, as many as a job allows.
+every sixth digit of the test set, which is the maximum that a job allows.
 
 An example has 64 coefficients and the number 1. The coefficients are the 8 x 8 lowest of the
 two-dimensional cosine transform, scaled to length 1. Their mean over the whole test set, which is
@@ -25,11 +25,11 @@ from scipy.fft import dctn
 SIDE = 8
 FEATURES = SIDE * SIDE + 1
 TESTED = 6
-"""Step between the digits of the test set that are kept."""
+"""Step between the digits of the test set that are used."""
 
 
 def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Return coefficients of all digits, shape (n, 64), scaled to length 1; and classes (n,)."""
+    """Return the digits' coefficients of length 1, shape (n, 64), and classes, shape (n,)."""
     pixels = gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())
     classes = gzip.decompress((folder / f"{part}-labels-idx1-ubyte.gz").read_bytes())
     digits = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28).astype(np.float64)
@@ -38,7 +38,7 @@ def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def features(coefficients: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return features of examples, shape (n, 65), from coefficients minus a public mean."""
+    """Return the features of examples, shape (n, 65), from coefficients and their public mean."""
     return np.column_stack([_unit(coefficients - mean), np.ones(len(coefficients))])
 
 

@@ -5,11 +5,11 @@
 FOLDER contains ``courses.csv`` and ``studentRegistration.csv`` of the dataset, plain or as .csv.gz.
 
 * A course run of presentation 2013B starts on 1 February 2013, of 2013J on 1 October.
-* A student is enrolled in it from the day of registration (day 0, its start, if that is missing) to
-  before the day of un-registration, or of the end of the course if there was no un-registration.
+* A student is enrolled in a course run from the day of registration (if missing: day 0, its start)
+  until the day before un-registration or, without un-registration, before the end of the run.
 * Weeks have seven days, and the first one starts on the day of the first registration (Wednesday
   28 March 2012). The value of a week is 1 if the student is enrolled in any course at its end.
-* Users are the students, numbered from 1 by ascending number in the dataset.
+* Users are the students, numbered from 1 in ascending order of their numbers in the dataset.
 
 Only changes are written, by week and then by user. A student who is not enrolled at the end of any
 week gets a row with value 0 in week 1. The same input gives the same bytes.
@@ -32,10 +32,10 @@ _FIRST_MONTH = {"B": 2, "J": 10}
 
 
 def enrollments(folder: Path) -> dict[int, list[tuple[int, int]]]:
-    """Return periods of enrollment [start, end) by the dataset's student number.
+    """Return the periods of enrollment, [start, end), by student number of the dataset.
 
-    Days are proleptic ordinals. Periods may overlap (several courses) or be empty (un-registered
-    before the registration).
+    Days are proleptic ordinals. Periods can overlap (several courses) or be empty (un-registration
+    before registration).
     """
     lengths = {
         (row["code_module"], row["code_presentation"]): int(row["module_presentation_length"])
@@ -59,7 +59,7 @@ def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[R
     for user, student in enumerate(sorted(intervals), start=1):
         weeks: set[int] = set()
         for begin, end in intervals[student]:
-            # Week w ends with day 7 w - 1: the first to end on or after day d is d // 7 + 1.
+            # Week w ends with day 7 w - 1, so d // 7 + 1 is the first to end on or after day d.
             weeks.update(range((begin - first_day) // 7 + 1, (end - first_day) // 7 + 1))
         changes = sorted(weeks ^ {week + 1 for week in weeks})
         rows += [(week, user, int(week in weeks)) for week in changes or [1]]
@@ -83,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Make the demonstration's change log from the OULAD files.",
         epilog="Get the files, as CSV, from https://analyse.kmi.open.ac.uk/open_dataset",
     )
-    parser.add_argument(
-        "folder", metavar="FOLDER", type=Path, help="with courses and studentRegistration"
-    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder with both CSV files")
     parser.add_argument("--output", type=Path, default=demo_change_log(), help="(%(default)s)")
     options = parser.parse_args(arguments)
     try:

@@ -1,14 +1,14 @@
-"""Make an item log of the baskets of a Belgian supermarket, with at most 8 items of each.
+"""Make an item log of the baskets of a Belgian supermarket, with at most 8 items per basket.
 
     python -m experiments.prepare_retail SOURCE OUT [--items 8] [--seed 1]
 
 SOURCE is ``retail.dat`` of the Frequent Itemset Mining Dataset Repository (T. Brijs; free for
 research with citation), http://fimi.uantwerpen.be/data/: a line for every basket, with the numbers
-of its items. A user is a basket. From a larger basket, ``--items`` items are drawn at random.
+of its items. A user is a basket. Of a larger basket, ``--items`` items are drawn at random.
 The labels of all items, ascending, are written next to OUT. The same source and options give the
 same bytes.
 
-88,162 baskets and 16,470 items; 908,576 items in baskets, of which 549,139 are drawn.
+The log has 88,162 baskets and 16,470 distinct items, and 549,139 of 908,576 items in baskets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from experiments.preparation import prepare
 
 
 def baskets(contents: bytes) -> list[list[int]]:
-    """Return the items of each basket, distinct and ascending."""
+    """Return the distinct items of each basket, ascending."""
     return [sorted(set(map(int, line.split()))) for line in contents.splitlines()]
 
 

@@ -7,12 +7,12 @@ R package, licensed GPL (>= 2). To export a table in R::
 
     data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")
 
-* mvad: 712 people from school to work, 72 months from July 1993 (McVicar and Anyadike-Danes).
+* mvad: 712 people from school to work, in 72 months from July 1993 (McVicar and Anyadike-Danes).
 * biofam: 2,000 family lives, a state for each year of age from 15 to 30 (Swiss Household Panel).
-* actcal: 2,000 working lives, the 12 months of 2000 (Swiss Household Panel).
+* actcal: 2,000 working lives in the 12 months of 2000 (Swiss Household Panel).
 
-The columns identify the table. A value is the label of a state; the labels of the coded tables are
-TraMineR's. With ``--users``, N people are drawn with replacement: more people, the same real lives.
+The table is recognized by its columns. A value is the label of a state; coded tables get TraMineR's
+labels. With ``--users``, N people are drawn with replacement: more people, the same real lives.
 Only changes are written, by epoch and then by user; the first epoch has the first state of every
 person. The same input, users and seed give the same bytes.
 """
@@ -35,7 +35,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One of the tables: its columns of states in order, and the labels of their codes."""
+    """One of the tables: its state columns in order, and the labels of the state codes."""
 
     name: str
     columns: tuple[str, ...]
@@ -73,7 +73,7 @@ TABLES = (
 
 
 def read_states(path: Path) -> list[tuple[str, ...]]:
-    """Return the life of each person in a table, a label for each epoch."""
+    """Return the life of each person in a table as a label per epoch."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(path, "rt", newline="") if packed else path.open(newline="") as text:
@@ -103,7 +103,7 @@ def resample(lives: Sequence[tuple[str, ...]], users: int, seed: int) -> list[tu
 
 
 def state_changes(lives: Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
-    """Return the change log, by epoch and then by user: user, epoch (from 1) and label."""
+    """Return rows of user, epoch (from 1) and label, sorted by epoch and then by user."""
     return [
         (user, epoch, life[epoch - 1])
         for epoch in range(1, len(lives[0]) + 1)
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog="Get SOURCE from R, with TraMineR from CRAN; for biofam and actcal likewise:\n"
         '  install.packages("TraMineR")\n'
         '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")',
-        # Keeps addresses and commands on one line, for copying.
+        # Keeps URLs and commands on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="the table, CSV, plain or gzip")
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the draw (%(default)s)")
     options = parser.parse_args(arguments)
     if options.users is not None and options.users < 1:
-        parser.error(f"--users: got {options.users}; expected a number from 1 on")
+        parser.error(f"--users: got {options.users}; expected an integer of at least 1")
     try:
         lives = read_states(options.source)
         if options.users is not None:

@@ -20,7 +20,7 @@ from experiments.preparation import prepare
 def word_counts(contents: bytes) -> dict[str, int]:
     lines = [line.rsplit(" ", 1) for line in contents.decode("utf-8").splitlines()]
     if not lines or any(len(line) != 2 for line in lines):
-        raise ValueError("expected a file with lines WORD COUNT")
+        raise ValueError("expected a file of lines WORD COUNT")
     counts = {word: int(count) for word, count in lines}
     if len(counts) < len(lines):
         raise ValueError("a word occurs twice")

@@ -15,8 +15,8 @@ class Shipped:
     """An experiment before it is loaded.
 
     Attributes:
-        name: Name of its file or module.
-        reproduces: Table or theorem of a paper, or empty.
+        name: Name of the experiment's file or module.
+        reproduces: Table or theorem of a paper that it reproduces, or empty.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Estimates to compare with the ground truth of a run; nan where a protocol has none."""
+"""Estimates to compare with the ground truth of a run; nan where a protocol has no estimate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Estimates for all epochs, in users, shape (epochs,) or (epochs, items); nan if missing.
+    """Estimates in users for all epochs, shape (epochs,) or (epochs, items); nan if missing.
 
     Attributes:
-        low: Lower ends of the 95 % intervals, in the shape of `values`.
+        low: Lower ends of the 95 % confidence intervals, in the shape of `values`.
     """
 
     values: Array
@@ -36,7 +36,7 @@ class Column:
     """One kind of estimate.
 
     Attributes:
-        predicted: Expected RMSE over all epochs, for a number of users.
+        predicted: Function that predicts the RMSE over all epochs from a job and its user count.
     """
 
     series: Callable[[Simulation], Series]
@@ -49,7 +49,7 @@ def series_of(simulation: Simulation, name: str) -> Series:
     for record, found in simulation.columns():
         if name in found:
             at = record.epoch - 1
-            # Without items, a single number without an axis.
+            # Without items, an estimate is a scalar.
             values[at], low[at], high[at] = found[name].reshape(3, *shape[1:])
     return Series(values, low, high)
 
@@ -69,7 +69,7 @@ def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
 
 
 def messages_per_user(job: DeployedJob) -> float | None:
-    """Return the mean messages per user and epoch, as `plan` predicts them."""
+    """Return the mean number of messages per user and epoch that `plan` predicts."""
     forecast = _forecast(job)
     return None if forecast is None else float(np.mean(forecast.reports_per_user))
 

@@ -37,10 +37,10 @@ class CountedEpoch:
     """Counts and ground truth of one epoch.
 
     Attributes:
-        counts: None for a suppressed window.
-        ground_truth: Users with each item, int64, shape (items,); or another estimated quantity,
-            float64.
-        messages: Messages of all users, dummies included; 0 if they were not counted.
+        counts: Estimated counts; None for a suppressed window.
+        ground_truth: True number of users per item, int64, shape (items,); or the true value of
+            another estimated quantity, float64.
+        messages: Number of messages of all users, dummies included; 0 if not counted.
     """
 
     counts: CountedWindow | None
@@ -49,10 +49,10 @@ class CountedEpoch:
 
 
 def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
-    """Simulate a job, as `simulation.simulate` does, and read its counts as a query would.
+    """Simulate a job like `simulation.simulate`, and yield the counts that queries would read.
 
-    All users of the log are enrolled and present at every epoch. Users without names (those of an
-    image) are split among as many producers as necessary. If their reports would fill topics beyond
+    All users of the log are enrolled and present at every epoch. Users without names, as in images,
+    are divided among as many producers as necessary. If their reports would fill topics beyond
     `MOST_TOPIC_BYTES`, devices report directly to the aggregator.
     """
     generators = seeded_generators(seed)
@@ -83,7 +83,7 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
 
 
 def added_up_at_once(job: DeployedJob, users: int) -> bool:
-    """Return whether the reports of an epoch are too large to pass through topics."""
+    """Return whether the reports of an epoch exceed the limit for topics."""
     needed = topic_bytes(job, users)
     return needed is not None and needed > MOST_TOPIC_BYTES
 

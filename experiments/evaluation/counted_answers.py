@@ -1,7 +1,7 @@
 """Query the counts of items and compare the answers with the ground truth.
 
-The counts determine the queries: single items (the 100 most frequent, 400 of the others, and all),
-the items found in an open domain, ranges and quantiles, or boxes.
+The kind of counts determines the queries: single items (the 100 most frequent, 400 other items, and
+all items), items found in an open domain, ranges and quantiles, or boxes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Answered:
     """Answers to one kind of query.
 
     Attributes:
-        series: Answers, shape (answers,), in users.
-        ground_truth: float64, of the same shape.
-        predicted: RMSE predicted in advance, or None.
+        series: Answers in users, shape (answers,).
+        ground_truth: True answers, float64, in the same shape.
+        predicted: Predicted RMSE, or None.
     """
 
     series: Series
@@ -73,10 +73,10 @@ def ask(
 ) -> Mapping[str, Answered]:
     """Return the answers of an epoch by kind of query; empty if its window was suppressed.
 
-    `planned` is the RMSE of a single item, as `plan` predicts it. If the maximum number of users
-    with an item is known (`top_items`), there are more kinds: the estimates of all items, clipped
-    to what is possible. They are compared with zeros, and with true counts plus a curator's normal
-    noise; `curator` has its standard deviations by the names of the answers.
+    `planned` is the RMSE that `plan` predicts for a single item. If the maximum number of users
+    with an item is known (`top_items`), there are more kinds of answers: estimates of all items,
+    clipped to the possible range, and for comparison zeros and true counts plus Gaussian noise.
+    `curator` contains the standard deviations of this noise by the name of the answer.
     """
     if epoch.counts is None:
         return {}
@@ -103,12 +103,12 @@ def ask(
 
 
 def item_intervals(counts: Counts) -> Array:
-    """Return values, lows and highs of all items of a closed domain, shape (3, items)."""
+    """Return estimates and interval ends of all items of a closed domain, shape (3, items)."""
     listed = counts.listed()
     assert listed is not None
     intervals = listed.intervals
     if counts.tree is not None:
-        # Single values of a tree have separate errors.
+        # Standard errors of a tree differ by value.
         intervals[1:] = np.nan
     return intervals
 
@@ -135,7 +135,7 @@ def _items(
 def _clipped(
     estimates: Mapping[str, Array], ground_truth: Array, most: int
 ) -> Mapping[str, Answered]:
-    """Clip estimates; without intervals, which clipping would cut, or a prediction."""
+    """Return clipped estimates without intervals, which clipping would cut, or a prediction."""
     unknown = np.full(len(ground_truth), np.nan)
     return {
         name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), ground_truth, None)
@@ -167,8 +167,8 @@ def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
 def _quantiles(grid: GridCounts, ground_truth: Truth) -> Answered:
     """Return the ranks of estimated quantiles, in users, instead of their values.
 
-    A value has a range of correct ranks: the one closest to the target counts. The interval of a
-    quantile becomes that of the ranks of the values in it.
+    Of the range of ranks that a value has, the rank closest to the target is used. The interval of
+    a quantile becomes the interval of the ranks of its values.
     """
     below = np.insert(np.cumsum(ground_truth), 0, 0).astype(np.float64)
     target = np.array(SHARES) * below[-1]

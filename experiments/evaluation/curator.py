@@ -1,12 +1,12 @@
-"""Reference curator, who sees all values and adds normal noise to every count.
+"""Reference curator, who sees all values and adds Gaussian noise to every count.
 
-No part of dpstream adds this noise: all users would have to trust the curator with it. Two
-deviations for (epsilon, delta) and counts that a user changes by a Euclidean distance of at most
-`sensitivity`:
+No part of dpstream adds this noise: all users would have to trust the curator. There are two
+standard deviations for (epsilon, delta) and counts that a user changes by a Euclidean distance of
+at most `sensitivity`:
 
 * Published, in the tables of "Encode, Shuffle, Analyze Privacy Revisited":
   sigma = (sqrt(G) + sqrt(G + 2 epsilon)) / (2 epsilon) with G = ln(1 / (2 delta)). It is too
-  small: at epsilon 1 and delta 5e-10 it is 4.66, where delta is 1.1e-7 in ground truth.
+  small: at epsilon 1 and delta 5e-10 it is 4.66, where the true delta is 1.1e-7.
 * Exact, by the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 """
 
@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 
 def published_deviation(epsilon: float, delta: float) -> float:
-    """Return the deviation of the paper's tables, for sensitivity 1.
+    """Return the standard deviation used in the paper's tables, for sensitivity 1.
 
     >>> round(published_deviation(1, 5e-10), 2), round(published_deviation(1, 5e-8), 2)
     (4.66, 4.14)
@@ -30,7 +30,7 @@ def published_deviation(epsilon: float, delta: float) -> float:
 
 
 def exact_deviation(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the smallest deviation that is (epsilon, delta)-differentially private.
+    """Return the smallest standard deviation that is (epsilon, delta)-differentially private.
 
     >>> round(exact_deviation(1, 5e-10), 2), round(exact_deviation(1, 5e-8), 2)
     (5.61, 4.81)
@@ -47,7 +47,7 @@ def exact_deviation(epsilon: float, delta: float, sensitivity: float = 1.0) -> f
 
 
 def loss_delta(epsilon: float, deviation: float) -> float:
-    """Return the exact delta of normal noise, for sensitivity 1."""
+    """Return the exact delta of Gaussian noise, for sensitivity 1."""
     half, shift = 1 / (2 * deviation), epsilon * deviation
     first, second = norm.cdf(half - shift), norm.logcdf(-half - shift)
     return float(first - np.exp(epsilon + second))

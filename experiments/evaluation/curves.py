@@ -1,4 +1,4 @@
-"""Plots of estimates over time, with 95 % confidence bands and ground truth, for seed 1."""
+"""Plot estimates over time with 95 % confidence bands and the ground truth, for seed 1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
-    """Draw each case, run with seed 1, to a PNG file and return the paths."""
+    """Run each case with seed 1, plot it to a PNG file, and return the paths."""
     paths = []
     for number, case in enumerate(cases, start=1):
         figure = draw_curves(simulate(case.job, case.source.load(case.job), seed=1))
@@ -31,7 +31,7 @@ def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
 
 
 def draw_curves(simulation: Simulation) -> Figure:
-    """Draw a run; of many items, those with the most users on average."""
+    """Plot a run; of many items, plot those with the most users on average."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import StrMethodFormatter

@@ -19,10 +19,10 @@ from experiments.evaluation.images import image_log, is_image
 from experiments.preparation import read_plain
 
 MOST_CHANGES = 1 << 28
-"""Maximum changes of all synthetic users together: several GiB."""
+"""Maximum total number of changes of synthetic users, which take several GiB."""
 
 MOST_ITEMS = (1 << 24) + 1
-"""Maximum size of a domain of sets, including the value 0: true counts take 128 MiB per epoch."""
+"""Maximum size of a domain of sets, including the value 0; true counts take 128 MiB per epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ChangeLogFile:
     """A change log, an item log or an image (PGM) in a file, plain or packed.
 
     Attributes:
-        top_items: Maximum number of users with an item at an epoch, if public.
+        top_items: Public maximum number of users with an item at an epoch, or None.
         input_format: Format of the rows.
     """
 
@@ -44,7 +44,7 @@ class ChangeLogFile:
         return is_image(read_plain(Path(self.path)))
 
     def load(self, job: DeployedJob) -> ValueLog:
-        """Return the log, as the job's protocol and epochs read it, or raise `InputError`."""
+        """Read the log for the job's protocol and epochs, or raise `InputError`."""
         try:
             contents = read_plain(Path(self.path))
         except (OSError, EOFError) as error:
@@ -60,7 +60,7 @@ class ChangeLogFile:
                 input_format=self.input_format,
             )
         except BadRowsError as error:
-            # A measurement uses all rows or none.
+            # A measurement must use all rows.
             raise BadRowsError(error.bad_rows, skippable=False) from None
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class ChangeLogFile:
         return self.load(job).warnings
 
     def identity(self) -> dict[str, Any]:
-        """Return what results depend on: the contents, not the path."""
+        """Return the properties that results depend on: the contents, not the path."""
         with Path(self.path).open("rb") as file:
             contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
         return {
@@ -92,11 +92,11 @@ class ChangeLogFile:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticChanges:
-    """Users with values that change at uniformly random epochs.
+    """Users whose values change at uniformly random epochs.
 
-    For each user `changes` epochs are drawn; the user changes once at each of them, even if it was
-    drawn repeatedly. Values start at the initial one. They alternate between 0 and 1, or are items
-    (or buckets of numbers) drawn uniformly each time, possibly equal to the previous one.
+    For each user, `changes` epochs are drawn; a user changes only once at an epoch drawn twice.
+    Starting from the initial value, values alternate between 0 and 1, or are items (or buckets of
+    numbers) drawn uniformly each time, possibly the same as before.
     """
 
     users: int
@@ -130,8 +130,8 @@ class SyntheticChanges:
     def check(self, job: DeployedJob) -> tuple[str, ...]:
         if job.domain.slots is not None or job.domain.columns is not None:
             raise InputError(
-                f"synthetic data are 0 and 1, labels or numbers, which {job.protocol} does not "
-                "count: give the experiment a change_log"
+                f"{job.protocol} does not support synthetic data, whose values are 0 and 1, labels "
+                "or numbers. Use a 'change_log' instead"
             )
         if self.users * max(self.changes, 1) > MOST_CHANGES:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Users whose items are drawn again for every trial, over the domain of the job."""
+"""Users whose items are drawn from the job's domain, again for every trial."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpstream.pipeline.devices.rows import BadRows, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 MOST_DRAWN: Final = 1 << 16
-"""Maximum number of items in a domain from which items are drawn."""
+"""Maximum number of items in a domain of drawn items."""
 
 _AT_ONCE: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnItems(ABC):
-    """Items of a single epoch, drawn by `seed` and the seed of the `trial`."""
+    """Items of a single epoch, drawn from `seed` and the seed of the `trial`."""
 
     kind: ClassVar[str]
 
@@ -37,22 +37,22 @@ class DrawnItems(ABC):
         return replace(self, trial=seed)
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """Raise `InputError` unless values of the job are items, or sets of them, to draw."""
+        """Raise `InputError` unless values of the job are items or sets that can be drawn."""
         domain = job.domain
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
-                f"{self.kind} data are sets of at most {MOST_DRAWN:,} items, which "
-                f"{job.protocol} does not count: give the experiment a change_log"
+                f"{self.kind} data require a domain of at most {MOST_DRAWN:,} items; this job of "
+                f"{job.protocol} has none. Use a 'change_log' instead"
             )
         if domain.slots is None and self.held_at_once > 1:
             raise InputError(
                 f"{self.kind} data are sets of several items, but users of {job.protocol} have "
-                "one value each: set held: 1, or use another protocol"
+                "one value each. Set 'held: 1' or use another protocol"
             )
         return ()
 
     def load(self, job: DeployedJob) -> ItemLog | ChangeLog:
-        """Draw the items of all users, at most as many per user as the job takes."""
+        """Draw the items of all users, up to the job's maximum per user."""
         slots = job.domain.slots or 1
         drawn = list(self._drawn(job.domain.size - 1, slots))
         user_indices = np.concatenate([owners for owners, _ in drawn]).astype(np.int32)
@@ -74,19 +74,19 @@ class DrawnItems(ABC):
 
     @property
     def held_at_once(self) -> int:
-        """Maximum number of items drawn per user; 2 for any larger number."""
+        """Maximum number of items drawn per user, capped at 2."""
         return 2
 
     def ground_truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
-        """Return what is estimated per item, shape (items,); None if it is the user count."""
+        """Return the estimated sums per item, shape (items,), or None for the user counts."""
         return None
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Return the mean over items of the variance of the user count around `ground_truth`."""
+        """Return the variance of user counts around `ground_truth`, averaged over items."""
         return 0.0
 
     def _drawn(self, size: int, slots: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Yield user and item indices, both from 0, for one block of users after another."""
+        """Yield user and item indices, numbered from 0, of one block of users at a time."""
         rows = max(1, _AT_ONCE // size)
         rng = self._generator()
         for start in range(0, self.users, rows):
@@ -106,7 +106,7 @@ class DrawnItems(ABC):
     def _draw(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Draw pairs of ascending user indices and item indices, both from 0, one per item."""
+        """Draw ascending user indices, and item indices, numbered from 0: a pair for each item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +134,23 @@ class ZipfItems(DrawnItems):
         if self.held == 1:
             below = np.cumsum(np.exp(weights))
             return np.arange(users), np.searchsorted(below, below[-1] * rng.random(users), "right")
-        # The largest log weight plus Gumbel noise is a draw by weight.
+        # The index of the largest log weight plus Gumbel noise is a draw by weight.
         return _largest(weights + rng.gumbel(size=(users, size)), min(self.held, slots, size))
 
 
 @dataclass(frozen=True, slots=True)
 class ZipfQueries(ZipfItems):
-    """Queries with answers from 0 to 1, which users round at random to have a bit to report.
+    """Queries with answers from 0 to 1, each of which users round at random to a bit to report.
 
     The queries that concern a user are drawn like its items. Each answer is uniform and is rounded
-    to 1 with that probability: a sum of bits is, on average, the sum of the answers.
+    to 1 with a probability equal to the answer, so sums of bits estimate sums of answers.
     """
 
     kind: ClassVar[str] = "queries"
 
     @property
     def held_at_once(self) -> int:
-        """Always 2: a user with a value at all epochs cannot round it to nothing."""
+        """Always 2, because rounding to 0 requires a set that can be empty."""
         return 2
 
     def ground_truth(self, job: DeployedJob) -> NDArray[np.float64]:
@@ -165,7 +165,7 @@ class ZipfQueries(ZipfItems):
         return total
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Return the mean variance: a bit of probability a has a (1 - a), 1/6 on average."""
+        """Return the mean variance: that of a bit, a (1 - a) at probability a, averages 1/6."""
         size = job.domain.size - 1
         return self.users * min(self.held, job.domain.slots or 1, size) / size / 6
 
@@ -178,7 +178,7 @@ class ZipfQueries(ZipfItems):
     def _answers(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.bool_]]:
-        # Not super(): a dataclass with slots is created twice.
+        # Not super(): the class is created twice because of slots.
         owners, items = ZipfItems._draw(self, users, size, slots, rng)
         answers = rng.random(len(items))
         return owners, items, answers, rng.random(len(items)) < answers
@@ -186,24 +186,24 @@ class ZipfQueries(ZipfItems):
 
 @dataclass(frozen=True, slots=True)
 class SelectionSets(DrawnItems):
-    """Sets for selecting the most frequent item: all users have one, half of them each other one.
+    """Sets for selecting the most frequent item: all users have it, and half have each other item.
 
     With this distribution, Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows that
-    selection is hard with one message per user. A user who may name fewer items than it has names a
-    random subset.
+    selection is hard with one message per user. If the job limits the items per user, users name a
+    random subset of their items.
     """
 
     kind: ClassVar[str] = "selection"
 
     def top_items(self, job: DeployedJob) -> int:
-        """Return the index, from 0, of the item of all users; others have under 90 % of them."""
+        """Return the index (from 0) of all users' item; other items have under 90 % of users."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
         """Return the probability that the estimate of `top_items` is the largest.
 
-        All estimates are taken as normal with this deviation of the noise. The number of users who
-        name an item also varies from draw to draw.
+        Estimates are approximated as normal; their noise has this standard deviation. The number of
+        users who name an item also varies between draws.
         """
         size, slots = job.domain.size - 1, job.domain.slots or 1
         held = (size + 1) / 2

@@ -10,20 +10,19 @@ An experiment file is YAML::
       - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], max_changes: 4}}
     seeds: 20
 
-Instead of a change log or synthetic changes, data may be items drawn over the domain of each job:
-``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For these, ``shuffle: {minimum: users}``
-is their number.
+Instead of a change log or synthetic changes, data can be items drawn from the domain of each job:
+``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For drawn items,
+``shuffle: {minimum: users}`` stands for the number of users.
 
-Reference numbers are explained by the experiment, and given by its jobs, one number for each
+The experiment explains its references; its jobs list the reference numbers, one for each
 combination of the parameters::
 
     references: {paper: Table 4, of other data}
     jobs:
       - references: {paper: {all items: [3.1, 2.7]}}
 
-Every parameter of a job may be a list, and so may users, epochs and changes of generated data: all
-combinations are tried. A parameter that is itself a list is one value; a list of lists is a grid of
-them.
+Parameters of a job, and users, epochs and changes of generated data, can be lists: all combinations
+are tried. If a parameter's value is itself a list, a list of lists is a grid of values.
 """
 
 from __future__ import annotations
@@ -62,11 +61,10 @@ from experiments.evaluation.sections import ALL_USERS, Data, ExperimentFile, Job
 class Case:
     """One point of the grid: a job on an input, to run with every seed.
 
-    The last field maps the name of a reference to its RMSEs, by the name of the estimate.
-
     Attributes:
         axes: Names of the coordinates of values, as far as known.
         drawn: True if pictures show estimates of sets of items.
+        references: RMSEs by the name of the reference, then by the name of the estimate.
     """
 
     data: str
@@ -79,7 +77,7 @@ class Case:
 
     @property
     def of_sets(self) -> bool:
-        """True if users have a set of items at every epoch, and each epoch is counted alone."""
+        """True if users have a set of items at every epoch, and epochs are independent."""
         return self.job.protocol_entry.per_epoch
 
     @property
@@ -101,7 +99,7 @@ class Case:
 class Experiment:
     """An experiment file with its grid expanded; the seeds are 1, 2, ... `seeds`.
 
-    The last field explains each reference of the cases in a sentence, by name.
+    `references` maps the name of each reference of the cases to a sentence that explains it.
     """
 
     name: str
@@ -143,7 +141,7 @@ def parse_experiment(text: str, source: str = "experiment", folder: Path = Path(
 
 def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
     cases: list[Case] = []
-    # A dict: every point of a grid repeats the problems that all points share.
+    # A dict, because every point of a grid repeats the problems that all points share.
     problems: dict[Problem, None] = {}
     for place, data in enumerate(file.data):
         missing = _missing(data, folder)
@@ -158,7 +156,7 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                 except JobError as error:
                     for problem in error.problems:
                         path = _in_experiment(problem.path, place, number, indices)
-                        # The command that makes the log also makes its labels.
+                        # The command that makes the log also makes the labels.
                         if missing is None or path[2:] != ("parameters", "domain", "file"):
                             problems[Problem(path, problem.message)] = None
     if problems:
@@ -167,7 +165,7 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
 
 
 def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
-    """Yield problems of reference numbers that match no estimate, or not all combinations."""
+    """Yield problems with reference numbers: unknown estimates, or a wrong number of them."""
     known = (*ANSWERED, *COLUMNS)
     for name, estimates in grid.references.items():
         for estimate, numbers in estimates.items():
@@ -180,7 +178,7 @@ def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
                 yield Problem(
                     ("jobs", number, "references", name, estimate),
                     f"got {len(numbers)} numbers for {combinations} combinations of "
-                    "parameters; expected one for each, or none",
+                    "parameters; expected one number for each, or an empty list",
                 )
 
 
@@ -213,7 +211,7 @@ def _cases(
             "epochs": epochs,
             **({"shuffle": shuffle} if shuffle else {}),
         }
-        # Only the seeds may differ from run to run: all randomness comes from them.
+        # Runs differ only in their seeds, from which all randomness is derived.
         job = deploy_job(
             make_job(values, folder), deployed_at=0, deployment=bytes(IDENTIFIER_BYTES)
         )
@@ -227,7 +225,7 @@ def _cases(
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
-    """Yield the epochs of a job and its inputs; 0 changes means as many as the job follows."""
+    """Yield the epochs of a job and its inputs; 0 changes means the job's `max_changes`."""
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
         file = ChangeLogFile(path, data.top_items, data.input or AS_IT_IS)
@@ -254,7 +252,7 @@ def _followed(job: DeployedJob) -> int:
             [
                 Problem(
                     ("data", "synthetic"),
-                    f"changes is required, because {job.protocol} has no max_changes",
+                    f"'changes' is required, because {job.protocol} has no 'max_changes'",
                 )
             ]
         )
@@ -266,7 +264,7 @@ def _missing(data: Data, folder: Path) -> str | None:
     if data.change_log is None or path.is_file():
         return None
     hint = (
-        f". To make it: {data.prepare} {path} (its --help names the source of the data)"
+        f". To make it: {data.prepare} {path} (its --help states the source of the data)"
         if data.prepare
         else ""
     )
@@ -274,7 +272,7 @@ def _missing(data: Data, folder: Path) -> str | None:
 
 
 def _combinations(grid: JobGrid) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
-    """Yield the points of a grid, and the index of each varied value in its list."""
+    """Yield each point of a grid, and the index of each varied value in its list."""
     lists = _list_parameters(grid.protocol)
     axes: dict[str, list[Any]] = {}
     for key, value in grid.parameters.items():
@@ -302,7 +300,7 @@ def _list_parameters(protocol: str) -> frozenset[str]:
 
 
 def _in_experiment(path: KeyPath, place: int, number: int, indices: Mapping[str, int]) -> KeyPath:
-    """Return the path, in an experiment file, of a problem with one of its jobs."""
+    """Translate the key path of a problem in a job to a key path in the experiment file."""
     if path[:1] == ("epochs",):
         return ("data", place, *path)
     if path[:1] == ("data",):

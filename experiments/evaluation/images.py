@@ -17,7 +17,7 @@ _HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
 
 
 class NumberedUsers(Sequence[str]):
-    """Users with numbers only, from 1: names of many millions would exhaust memory."""
+    """Users numbered from 1; names of many millions of users would exhaust memory."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -42,10 +42,10 @@ def is_image(contents: bytes) -> bool:
 
 
 def pixels(contents: bytes) -> NDArray[np.uint8]:
-    """Return the image, shape (height, width), or raise `ValueError` if it is no 8-bit PGM."""
+    """Return the image, shape (height, width), or raise `ValueError` if it is not an 8-bit PGM."""
     header = _HEADER.match(contents)
     if header is None:
-        raise ValueError("expected a PGM file (P5) with 8 bits")
+        raise ValueError("expected a PGM file (P5) with 8 bits per pixel")
     width, height = map(int, header.groups())
     values = np.frombuffer(contents[header.end() :], np.uint8)
     if len(values) != width * height:
@@ -57,7 +57,7 @@ def image_log(contents: bytes, domain: ValueDomain, name: str) -> ItemLog:
     """Return the users of one epoch, sorted by the location of their pixel.
 
     The domain has sets of points of a plane, ``row;column``. Raises `InputError` if the image is
-    invalid, or has pixels outside the domain. `name` is that of the file, for messages.
+    invalid or has pixels outside the domain. `name` is the file name shown in messages.
     """
     try:
         image = pixels(contents)

@@ -1,4 +1,4 @@
-"""Journal of finished trials of an experiment, each on disk before the next starts.
+"""Journal of an experiment's finished trials, each of which is on disk before the next starts.
 
 Each line is JSON: a key that identifies the trial, and its result. A process that is killed while
 writing leaves at most a partial line, which is truncated when the journal is opened.
@@ -17,7 +17,7 @@ from experiments.evaluation.trial import Trial
 
 
 class Journal:
-    """The journal at a path, created if missing. One process at a time may open it."""
+    """The journal at a path, created if missing. Only one process at a time must open it."""
 
     def __init__(self, path: Path) -> None:
         self._finished: dict[str, Trial] = {}
@@ -32,7 +32,7 @@ class Journal:
                 body = json.loads(line)
                 self._finished[body["key"]] = Trial.from_json(body["trial"])
             except (ValueError, KeyError, TypeError, AttributeError):
-                # Written by another version: run again.
+                # Written by another version: the trial is run again.
                 continue
         self._file.truncate(end)
         self._end = end
@@ -41,7 +41,7 @@ class Journal:
         return self._finished.get(key)
 
     def append(self, key: str, trial: Trial) -> None:
-        """Store a trial durably. After an `OSError` no part of it is stored."""
+        """Store a trial durably. After an `OSError`, no part of the trial is stored."""
         line = json.dumps({"key": key, "trial": trial.to_json()}, separators=(",", ":"))
         rest = memoryview(line.encode() + b"\n")
         end = self._end + len(rest)

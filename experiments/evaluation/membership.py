@@ -2,7 +2,7 @@
 
 A user with a loss below a threshold is classified as a member (Yeom, Giacomelli, Fredrikson and
 Jha, "Privacy Risk in Machine Learning", 2018). Section VIII of "Encode, Shuffle, Analyze Privacy
-Revisited" (2020) measures LDP-SGD by it (Table XI, whose bound is -ln(TPR - FPR) by mistake).
+Revisited" (2020) measures LDP-SGD in this way (Table XI, with the erroneous bound -ln(TPR - FPR)).
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Quality of the distinction between members and others.
+    """Success of distinguishing members from non-members.
 
     Attributes:
-        advantage: Largest share of members classified as members, minus that of others, over all
-            thresholds.
-        uncertainty: Bound that the advantage exceeds by chance in one of twenty runs, if members
-            and others are indistinguishable (Kolmogorov and Smirnov). Without privacy it need not
-            vanish, nor with it be 0.
+        advantage: Maximum over all thresholds of TPR - FPR: the fraction of members classified as
+            members, minus that of non-members.
+        uncertainty: Value that the advantage exceeds by chance in one of twenty runs if members and
+            non-members are indistinguishable (Kolmogorov-Smirnov).
     """
 
     advantage: float
@@ -33,14 +32,13 @@ class Membership:
     def epsilon(self) -> float:
         """Lower bound on a pure epsilon, -ln(1 - advantage).
 
-        Members are accepted with probability TPR and others with FPR >= TPR - advantage. By
-        epsilon, 1 - FPR <= e^epsilon (1 - TPR), and so TPR - FPR <= 1 - e^-epsilon.
+        Epsilon implies 1 - FPR <= e^epsilon (1 - TPR), and so TPR - FPR <= 1 - e^-epsilon.
         """
         return -math.log1p(-self.advantage) if self.advantage < 1 else math.inf
 
 
 def membership(members: NDArray[np.float64], others: NDArray[np.float64]) -> Membership:
-    """Measure how well losses separate members and others, shapes (n,) and (m,).
+    """Measure how well losses separate members from others, shapes (n,) and (m,).
 
     >>> membership(np.array([0.1, 0.2, 0.9]), np.array([0.3, 0.8, 1.0])).advantage.__round__(3)
     0.667

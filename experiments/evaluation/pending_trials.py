@@ -32,7 +32,7 @@ def planned_trials(experiment: Experiment) -> list[Planned]:
 
 
 def unfinished(trials: list[Planned], journal: Journal) -> list[Planned]:
-    """Return trials missing from the journal; cases that differ in labels share trials."""
+    """Return trials missing from the journal; cases that differ only in labels share trials."""
     return list({one.key: one for one in trials if journal.get(one.key) is None}.values())
 
 
@@ -52,9 +52,9 @@ def run_pending(
     processes: int | None = None,
     on_trial: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run trials, whose inputs were checked, and append each to the journal when it finishes.
+    """Run trials with checked inputs, and append each to the journal when it finishes.
 
-    The default is one process per core; 1 is this process. Ctrl-C leaves no process behind.
+    The default is one process per core; 1 uses the current process. Ctrl-C ends all processes.
     """
 
     def keep(planned: Planned, trial: Trial) -> None:
@@ -90,7 +90,7 @@ def _on_cores(
                 keep(running.pop(future), future.result())
             submit(len(done))
     except BaseException:
-        # The results of running trials are not needed.
+        # Trials that still run are abandoned.
         for process in set(active_children()) - others:
             process.terminate()
         raise

@@ -1,6 +1,6 @@
 """Pictures of one run of a job over sets of items: estimates and ground truth.
 
-* Items: a list of the largest and a scatter plot of all.
+* Items: bars of the largest items, and a scatter plot of all items.
 * Numbers: their distribution, with quantiles and errors.
 * Points of a plane: a map.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 20
 _GROUND_TRUTH, _ESTIMATE = COLORS[1], COLORS[0]
 _USERS: Final = "{x:,.0f}"
-# Share of users at each end, with rare values, that a distribution leaves out.
+# Fraction of users at each end of a distribution, with rare values, that is not drawn.
 _TAIL: Final = 0.002
 _MOST_PIXELS: Final = 512
 _COLORS_OF_A_MAP: Final = 24
@@ -44,15 +44,15 @@ _DOTS: Final = 110
 _PALETTE: Final = 128
 _DOTS_OF_MANY: Final = 72
 _PALETTE_OF_MANY: Final = 8
-"""Colors in a file of many pictures of noise, which takes 100 to 250 kB."""
-# From this number on, maps of the same data are drawn side by side.
+"""Number of colors in a file of noisy maps, which keeps it at 100 to 250 kB."""
+# Minimum number of maps of the same data to draw in one file.
 _MANY_MAPS: Final = 3
 
 
 def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
-    """Draw the last epoch of each case, run with seed 1, to a PNG file and return the paths.
+    """Run each case with seed 1, draw its last epoch to a PNG file, and return the paths.
 
-    Many maps of the same data go into one file, a row for each label, by epsilon. Suppressed
+    Many maps of the same data share a file, with a row per label, ordered by epsilon. Suppressed
     windows and items found in an open domain are not drawn.
     """
     drawn = {(case.data, _plane(case.job)) for case in cases}
@@ -72,7 +72,7 @@ def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
 
 
 def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = ()) -> Figure:
-    """Draw the counts of a released epoch; `names` are those of the coordinates of a value."""
+    """Draw the counts of a released epoch; `names` label the coordinates of a value."""
     figure = new_figure(10, 5.6, "plots")
     domain, grid = job.domain, _plane(job)
     tree = None if epoch.counts is None else epoch.counts.estimates.tree
@@ -100,7 +100,7 @@ def _plane(job: DeployedJob) -> tuple[int, int] | None:
 
 
 def _write_maps(cases: Sequence[Case], path: Path) -> Path:
-    """Draw the ground truth, and below it all estimates: a row for each label, by epsilon."""
+    """Draw the ground truth, and below it all estimates in a row per label, by epsilon."""
     labels = list(dict.fromkeys(case.label for case in cases))
     epsilons = sorted({case.epsilon or 0.0 for case in cases})
     grid = _plane(cases[0].job)
@@ -130,7 +130,7 @@ def _write_maps(cases: Sequence[Case], path: Path) -> Path:
 
 
 def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE) -> None:
-    """Save with a palette: pictures of noise are large files otherwise."""
+    """Save the picture with a palette, because noise compresses badly in full color."""
     from PIL import Image
 
     drawn = BytesIO()
@@ -228,7 +228,7 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
 def _draw_distribution(
     figure: Figure, grid: GridCounts, epoch: CountedEpoch, scale: tuple[float, float], name: str
 ) -> None:
-    """Draw estimated and true numbers of users below each edge, and their differences."""
+    """Draw the estimated and true numbers of users below each edge, and their differences."""
     lowest, width = scale
     ends = lowest + width * np.arange(len(epoch.ground_truth) + 1)
     ground_truth = np.insert(np.cumsum(epoch.ground_truth), 0, 0)
@@ -292,7 +292,7 @@ def _draw_distribution(
     seen = slice(max(0, first - 1), last + 1)
     lower.set_xlim(ends[seen][0], ends[seen][-1])
     most = max(np.abs(estimates - ground_truth)[seen].max(), margin[seen].max())
-    # Leaves space for the legend below.
+    # Space for the legend below.
     lower.set_ylim(-1.9 * most, 1.2 * most)
     tidy(upper)
     tidy(lower)
@@ -301,7 +301,7 @@ def _draw_distribution(
 def _draw_map(
     figure: Figure, epoch: CountedEpoch, grid: tuple[int, ...], names: Sequence[str]
 ) -> None:
-    """Draw ground truth and estimates side by side on one color scale."""
+    """Draw the ground truth and the estimates side by side on one color scale."""
     assert epoch.counts is not None
     step = _step(grid)
     before = _blocks_of(epoch.ground_truth, grid)
@@ -338,7 +338,7 @@ def _step(grid: tuple[int, ...]) -> int:
 
 
 def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Array:
-    """Return users per pixel, at least 0: sums over squares, with the far ends cut off."""
+    """Sum estimates over squares to users per pixel, at least 0; incomplete squares are dropped."""
     step = _step(grid)
     rows, columns = (size // step for size in grid)
     cells = users.astype(np.float64).reshape(grid)[: rows * step, : columns * step]
@@ -347,14 +347,14 @@ def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Arr
 
 
 def _scale(before: Array) -> PowerNorm:
-    """Return a color scale that a few points with most of the users do not dominate."""
+    """Return a color scale that a few points with most of the users cannot dominate."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
 
 
 def _colors() -> Colormap:
-    """Return a map of distinguishable colors."""
+    """Return a color map with distinguishable colors."""
     from matplotlib import colormaps
 
     return colormaps["cividis"].resampled(_COLORS_OF_A_MAP)

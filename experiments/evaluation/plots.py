@@ -1,7 +1,7 @@
-"""Plots of an experiment: error against epsilon, k, n or d, whichever varies.
+"""Plots of an experiment: error by epsilon, k, n or d, whichever varies.
 
-Measured errors are points, with two standard errors either way; predicted ones are lines. If none
-of these varies alone, the cases are drawn below each other.
+Measured errors are points with error bars of two standard errors either way, predicted errors are
+lines. If none of these parameters varies by itself, the cases are drawn below each other.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def draw_plots(name: str, lines: Sequence[Line]) -> dict[str, Figure]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curve:
-    """Lines that differ only in their position on an axis, sorted by it."""
+    """Result lines that differ only in their position on an axis, sorted by position."""
 
     label: str
     estimate: str
@@ -95,10 +95,10 @@ class _Curve:
 
 
 def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> list[_Curve]:
-    """Return the curves with at least two points; only the table has biased estimates."""
+    """Return the curves with at least two points; biased estimates are shown only in the table."""
     groups: dict[tuple[str, str], list[tuple[float, Line]]] = {}
     for line, variable in zip(lines, varying, strict=True):
-        # Drawn items exist for any number of users; other data of sets have a fixed number.
+        # Drawn items exist for any number of users; other data of sets have a fixed user count.
         shown = (*UNBIASED, *((ALL_ITEMS,) if axis == "n" else ()))
         if axis in variable and line.estimate in shown:
             others = {key: variable[key] for key in variable if key not in (axis, "estimate")}
@@ -145,7 +145,7 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
         )
         if not np.isnan(expected := _expected(curve.lines)).all():
             axes.plot(curve.at, expected, color=color, linewidth=1.4, zorder=1)
-    # A color for each label, a marker for each estimate.
+    # Each label has a color, and each kind of estimate a marker.
     for number, label in enumerate(labels if len(labels) > 1 else ()):
         color = COLORS[number % len(COLORS)]
         axes.plot([], [], "s", color=color, markersize=8, label=label)
@@ -216,7 +216,7 @@ def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[
 
 
 def _marker(number: int) -> dict[str, Any]:
-    """Return the marker of an estimate, hollow except for the first, to show both."""
+    """Return a marker; only the first is filled, so that overlapping markers stay visible."""
     return {
         "marker": _MARKERS[number % len(_MARKERS)],
         "fillstyle": "none" if number else "full",

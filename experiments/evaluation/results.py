@@ -37,9 +37,9 @@ CSV_COLUMNS = (
 
 
 def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None:
-    """Write `CSV_COLUMNS`, a row for each trial and kind of estimate; empty where unknown.
+    """Write `CSV_COLUMNS` with a row for each trial and kind of estimate; unknown cells are empty.
 
-    Equal trials give equal bytes, and a file is replaced as a whole.
+    Identical trials give identical bytes. The file is replaced atomically.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
@@ -75,21 +75,21 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
 class Line:
     """One kind of estimate of one case, over all seeds.
 
-    Other fields of `Trial` and `Accuracy` are means over the trials.
+    Other fields are means over the trials of the fields of `Trial` and `Accuracy`.
 
     Attributes:
-        estimate: Name of its column.
-        trials: Number of seeds.
-        rmse: Over all epochs of all trials, in users.
-        standard_error: Of `rmse`; None for a single trial.
+        estimate: Name of the estimate's column.
+        trials: Number of trials, one per seed.
+        rmse: RMSE over all epochs of all trials, in users.
+        standard_error: Standard error of `rmse`; None for a single trial.
         mean_rmse: Mean of the RMSEs of single trials, in users. It is lower than `rmse`, the more
             so the more errors correlate within a trial.
-        predicted_rmse: Predicted in advance.
-        max_error: Largest of all trials.
-        selected: Share of trials that identified the most frequent item, or None.
-        predicted_selected: Expected probability of that.
-        through_topics: Whether reports passed through codec and stages; False if there were too
-            many, and devices reported directly to the aggregator.
+        predicted_rmse: RMSE predicted before the trials.
+        max_error: Largest error of all trials.
+        selected: Fraction of trials that identified the most frequent item, or None.
+        predicted_selected: Expected value of `selected`.
+        through_topics: True if reports passed through codec and stages; False if there were too
+            many, so that devices reported directly to the aggregator.
     """
 
     case: Case
@@ -213,15 +213,15 @@ def _chance(case: Case, predicted: float | None) -> float | None:
 
 
 def loss_differs_from_request(line: Line) -> bool:
-    """Return whether the exact loss of a whole stream differs from the requested epsilon."""
+    """Return whether the exact loss for a whole stream differs from the requested epsilon."""
     requested, spent = line.case.epsilon, line.epsilon_stream
     return requested is not None and (spent is None or not 0.999 < spent / requested < 1.001)
 
 
 def variables(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Return, for each line, the varying values that distinguish it, by name.
+    """Return, for each line, the parameters that vary between lines, by name.
 
-    The numbers epsilon, k, n and d have these names, other parameters their own.
+    Epsilon and the numbers k, n and d have these names; other parameters keep their own.
     """
     every = [_identity(line) for line in lines]
     names = dict.fromkeys(name for each in every for name in each)
@@ -241,7 +241,7 @@ def _values(name: str, every: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _told_by_label(name: str, every: Sequence[dict[str, Any]]) -> bool:
-    """Return whether each label always has the same value."""
+    """Return whether a line's label determines this value."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in every:
         groups.setdefault(each["label"], []).append(each)

@@ -1,4 +1,4 @@
-"""Sections of an experiment file, as written."""
+"""Sections of an experiment file, before grids are expanded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from experiments.evaluation.drawn_items import (
 MOST_SEEDS = 1_000_000
 
 ALL_USERS = "users"
-"""Value of ``minimum`` for the number of users in the data."""
+"""Value of ``minimum`` that stands for the number of users in the data."""
 
 
 def _checked_name(name: str) -> str:
@@ -48,33 +48,33 @@ class Synthetic(Section):
     """Users with values of 0 or 1 that change at random epochs."""
 
     users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
+        description="an integer from 1 to 100000000, or a list of such integers"
     )
     epochs: Grid[Count] = Field(
-        description=f"a whole number from 1 to {LONGEST_HORIZON}, or a list of such numbers"
+        description=f"an integer from 1 to {LONGEST_HORIZON}, or a list of such integers"
     )
     changes: Grid[Count] | None = Field(
         default=None,
-        description="the maximum number of changes of a user, a whole number from 1 on, or a "
+        description="the maximum number of changes of a user, an integer of at least 1, or a "
         "list of such numbers; default: as many as the job follows",
     )
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+    seed: int = Field(default=1, ge=0, description="an integer of at least 0")
 
 
 class Zipf(Section):
-    """Users with items of any job's domain, drawn by Zipf's law for every seed."""
+    """Users with items of the job's domain, drawn by Zipf's law for every seed."""
 
     users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
+        description="an integer from 1 to 100000000, or a list of such integers"
     )
     exponent: float = Field(default=1.1, ge=0, le=10, description="a number from 0 to 10")
-    held: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
+    held: int = Field(default=1, ge=1, le=1024, description="an integer from 1 to 1024")
     answers: bool = Field(
         default=False,
         description="whether items are queries with answers from 0 to 1, each of which a user "
         "rounds at random to 0 or 1: true or false",
     )
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+    seed: int = Field(default=1, ge=0, description="an integer of at least 0")
 
     def sources(self) -> Iterator[DrawnItems]:
         for users in self.users:
@@ -83,12 +83,12 @@ class Zipf(Section):
 
 
 class Selection(Section):
-    """Users who all have one item of any job's domain; half of them have each other one."""
+    """Users who all have one item of the job's domain; half of them have each other item."""
 
     users: Grid[Users] = Field(
-        description="a whole number from 1 to 100000000, or a list of such numbers"
+        description="an integer from 1 to 100000000, or a list of such integers"
     )
-    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+    seed: int = Field(default=1, ge=0, description="an integer of at least 0")
 
     def sources(self) -> Iterator[DrawnItems]:
         for users in self.users:
@@ -96,7 +96,7 @@ class Selection(Section):
 
 
 class Data(Section):
-    """One input, or a grid of synthetic ones."""
+    """One input, or a grid of synthetic inputs."""
 
     name: str | None = Field(default=None, min_length=1, description="its name in results")
     change_log: str | None = Field(
@@ -105,17 +105,17 @@ class Data(Section):
     epochs: Epochs | None = None
     input: InputFormat | None = None
     prepare: str | None = Field(
-        default=None, description="a command that makes the file; the file name is appended"
+        default=None, description="a command that makes the file when the file name is appended"
     )
     axes: tuple[str, ...] = Field(
         default=(),
-        description="the meaning of the values, a text for each coordinate, for pictures",
+        description="names of the values' coordinates in pictures, a text for each",
     )
     top_items: int | None = Field(
         default=None,
         ge=1,
         description="the maximum number of users that can have an item at an epoch, if that is "
-        "public: estimates are also compared clipped to this range; a whole number from 1 on",
+        "public: estimates are also compared clipped to this range; an integer of at least 1",
     )
     synthetic: Synthetic | None = None
     zipf: Zipf | None = None
@@ -129,15 +129,15 @@ class Data(Section):
     def _one_input(self) -> Self:
         given = (self.change_log, self.synthetic, self.zipf, self.selection)
         if sum(each is not None for each in given) != 1:
-            raise ValueError("give one of change_log, synthetic, zipf and selection")
+            raise ValueError("expected one of 'change_log', 'synthetic', 'zipf', 'selection'")
         if self.change_log is None and self.top_items is not None:
-            raise ValueError("top_items applies only to items of a change_log: remove it")
+            raise ValueError("'top_items' applies only to items of a 'change_log'. Remove it")
         if (self.change_log is None) != (self.epochs is None):
-            raise ValueError("epochs require a change_log: give both, or neither")
+            raise ValueError("'epochs' and 'change_log' must be set together, or neither")
         if self.change_log is None and self.input is not None:
-            raise ValueError("input applies only to rows of a change_log: remove it")
+            raise ValueError("'input' applies only to rows of a 'change_log'. Remove it")
         if self.epochs is not None and self.epochs.renew:
-            raise ValueError("epochs must be one horizon: remove renew")
+            raise ValueError("'epochs' must be a single horizon. Remove 'renew'")
         return self
 
 
@@ -147,7 +147,7 @@ class JobGrid(Section):
     label: str | None = Field(default=None, min_length=1, description="its name in results")
     shuffle: dict[str, Any] = Field(
         default={},
-        description=f"as in a job file; for drawn data, minimum may be {ALL_USERS}",
+        description=f"as in a job file; for drawn data, 'minimum' can be '{ALL_USERS}'",
     )
     drawn: bool = Field(
         default=True,
@@ -165,7 +165,7 @@ class JobGrid(Section):
     def _something_to_try(self) -> Self:
         for key, value in self.parameters.items():
             if value == []:
-                raise ValueError(f"{key} is an empty list: give values to try")
+                raise ValueError(f"'{key}' is an empty list; expected at least one value to try")
         return self
 
 
@@ -179,21 +179,21 @@ class ExperimentFile(Section):
     data: tuple[Data, ...] = Field(description="a list of inputs")
     jobs: tuple[JobGrid, ...] = Field(description="a list of protocols to try")
     seeds: int = Field(
-        ge=1, le=MOST_SEEDS, description=f"how many, a whole number from 1 to {MOST_SEEDS}"
+        ge=1, le=MOST_SEEDS, description=f"the number of seeds, an integer from 1 to {MOST_SEEDS}"
     )
     references: dict[str, str] = Field(
         default={},
-        description="other results for comparison: a sentence of explanation, by name",
+        description="other results for comparison: a sentence that explains them, by name",
     )
 
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:
         for key in ("data", "jobs"):
             if not getattr(self, key):
-                raise ValueError(f"{key} is empty: give at least one entry")
+                raise ValueError(f"'{key}' is empty; expected at least one entry")
         named = {name for job in self.jobs for name in job.references}
         if named and len(self.data) > 1:
-            raise ValueError("`references` requires a single input: give one entry of data")
+            raise ValueError(f"'references' requires one input; 'data' has {len(self.data)}")
         if unknown := sorted(named - set(self.references)):
-            raise ValueError(f"`references` must explain {unknown[0]}, which a job names")
+            raise ValueError(f"'references' must explain {unknown[0]!r}, which a job refers to")
         return self

@@ -35,13 +35,13 @@ from experiments.evaluation.experiment import Case
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Errors in users of one kind of estimate (or answer), over all epochs (and items) of a trial.
+    """Errors (in users) of one kind of estimate or answer, over all epochs and items of a trial.
 
     Attributes:
-        predicted_rmse: Predicted in advance, or None.
+        predicted_rmse: RMSE predicted before the trial, or None.
         max_error: Largest absolute error.
-        bias: Mean error, noise included: that of the estimator only on average over many seeds.
-        coverage: Share of the 95 % intervals that contain the ground truth; None without intervals.
+        bias: Mean error. It includes noise, so only its mean over many seeds estimates the bias.
+        coverage: Fraction of 95 % intervals that contain the ground truth; None without intervals.
     """
 
     rmse: float
@@ -57,14 +57,14 @@ class Trial:
     """Result of a trial.
 
     Attributes:
-        exhausted: Share of users that had to drop a change.
+        exhausted: Fraction of users who had to drop a change.
         suppressed: Number of epochs whose window was suppressed.
-        epsilon_stream: Exact loss of a user's whole stream; None if only single values have a
-            guarantee.
-        delta: Of that guarantee.
-        accuracies: By name of the column or query; empty if no estimate was published.
-        messages: Mean per user and epoch, dummies included; None if not counted.
-        selected: For `SelectionSets`, whether the item of all users has the largest estimate.
+        epsilon_stream: Exact loss for a user's whole stream; None if the guarantee covers only
+            single values.
+        delta: Delta for the whole stream.
+        accuracies: Accuracy by name of the column or query; empty without published estimates.
+        messages: Mean number of messages per user and epoch, with dummies; None if not counted.
+        selected: For `SelectionSets`, True if the item of all users has the largest estimate.
     """
 
     users: int
@@ -81,7 +81,7 @@ class Trial:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`, or raise `AttributeError`, `KeyError` or `TypeError`."""
+        """Read the result of `to_json`, or raise `AttributeError`, `KeyError` or `TypeError`."""
         accuracies = {name: Accuracy(**one) for name, one in body["accuracies"].items()}
         return cls(**{**body, "accuracies": accuracies})
 
@@ -89,7 +89,7 @@ class Trial:
 def case_key(case: Case) -> str:
     """Return a digest of everything that a result depends on, except the seed and the software.
 
-    The fingerprint includes constants: a recalibrated mechanism is tried again.
+    It includes the constants, so a recalibrated mechanism is tried again.
     """
     job = case.job
     meaning = {
@@ -106,7 +106,7 @@ def case_key(case: Case) -> str:
 
 
 def run_trial(job: bytes, source: Source, seed: int) -> Trial:
-    """Run a case, given as `DeployedJob.to_bytes`, with one seed.
+    """Run a case with one seed; `job` is the result of `DeployedJob.to_bytes`.
 
     `dpstream simulate --seed` gives the same estimates for the same job and input.
     """
@@ -135,7 +135,7 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
             record.window_status is not WindowStatus.RELEASED for record in simulation.records
         )
         if isinstance(source, DrawnItems):
-            # A single epoch of items, with a single query to other protocols.
+            # Other protocols count a single epoch of items, which one query answers.
             accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
             messages = sum(record.summary.reports for record in simulation.records) / users
     guarantee = inputs.job.guarantee
@@ -174,7 +174,7 @@ def _of_epochs(
 def _of_drawn(
     job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
 ) -> tuple[list[CountedEpoch], float | None]:
-    """Compare with the ground truth of the data, and add the variance of the draw to the plan."""
+    """Use the ground truth of drawn items, and add the variance of the draw to the prediction."""
     ground_truth, variance = source.ground_truth(job), source.drawn_variance(job)
     if ground_truth is not None:
         epochs = [replace(epoch, ground_truth=ground_truth) for epoch in epochs]
@@ -198,7 +198,7 @@ def _of_sets(
 
 
 def _curator(job: DeployedJob) -> Mapping[str, float]:
-    """Return the noise of a curator that counts single items, with the job's epsilon and delta."""
+    """Return a curator's standard deviations for single items, at the job's epsilon and delta."""
     requested = job.parameters
     epsilon, delta = (getattr(requested, name, 0.0) for name in ("epsilon", "delta"))
     if not epsilon or not delta or getattr(requested, "items", 1) != 1:
@@ -208,7 +208,7 @@ def _curator(job: DeployedJob) -> Mapping[str, float]:
             CURATOR: exact_deviation(epsilon, delta),
             CURATOR_PUBLISHED: published_deviation(epsilon, delta),
         }
-    # A user who has another item changes two counts by one each.
+    # A user who changes items changes two counts by one each.
     return {CURATOR: exact_deviation(epsilon, delta, math.sqrt(2))}
 
 

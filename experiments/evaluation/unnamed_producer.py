@@ -1,7 +1,7 @@
 """Producers of a simulation whose users have no names.
 
-Devices draw and send as those of a `Producer`. Only the list of users is left out: for many
-millions of users it takes minutes and gigabytes.
+Devices draw and send as in a `Producer`. Only the list of users is omitted, which would take
+minutes and gigabytes for many millions of users.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dpstream.topics.fixed_sizes import Slots, fixed_size
 from dpstream.topics.frames import U4_MAX, CodecError
 
 MOST_TOPIC_BYTES: Final = 1 << 30
-"""Maximum bytes of an epoch's reports that a simulation buffers in memory."""
+"""Maximum size of an epoch's reports (bytes) that a simulation buffers in memory."""
 
 
 class _Unnamed(dict[str, int]):
-    """A user index with a length but without entries."""
+    """Empty user index with the length of a full one."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class UnnamedProducer(Producer):
 
 
 def producers_needed(job: DeployedJob, users: int) -> int:
-    """Return among how many producers to split users: each sends up to 2^32 - 1 messages."""
+    """Return the number of producers to use, each of which sends up to 2^32 - 1 messages."""
     shuffling, law = job.protocol_entry.shuffling, job.law
     if shuffling is None:
         return 1
@@ -52,7 +52,7 @@ def producers_needed(job: DeployedJob, users: int) -> int:
 
 
 def topic_bytes(job: DeployedJob, users: int) -> int | None:
-    """Return the bytes of all reports at an epoch, or None if their number is not fixed."""
+    """Return the size of an epoch's reports in bytes, or None if their number is not fixed."""
     shuffling, law = job.protocol_entry.shuffling, job.law
     if shuffling is None:
         return None
@@ -72,5 +72,5 @@ def topic_bytes(job: DeployedJob, users: int) -> int | None:
 def generators_of(
     generators: Callable[[str, int], np.random.Generator], producer: int
 ) -> Callable[[str, int], np.random.Generator]:
-    """Return the randomness of one producer: that of a run, by purpose, producer and number."""
+    """Return one producer's generators, derived from the run's by purpose, producer and number."""
     return lambda purpose, number: generators(purpose, number + (producer << 32))

@@ -1,4 +1,4 @@
-"""Compare jobs that count the same: a table of their errors, and a chart."""
+"""Compare jobs that count the same values: a table of errors, and a chart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.randomizers.guarantee import rounded_up
 
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "trusted party")
-"""Columns of `compared`; messages are those predicted for one user over all epochs."""
+"""Columns of `compared`; messages are predicted for one user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
 def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
-    """Yield a row for every run that counts the same: errors against the ground truth, in users."""
+    """Yield a row for each run: errors in users, against the ground truth."""
 
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.0f}"
@@ -38,10 +38,10 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
 
 
 def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Plot runs that count a single value of the same users into a PNG file.
+    """Plot runs that count one value of the same users to a PNG file.
 
-    The upper plot shows estimates, their 95 % confidence intervals and the ground truth, the lower
-    one their errors. Raises PlotError without matplotlib.
+    The upper plot shows estimates with 95 % confidence intervals and the ground truth, the lower
+    plot shows errors. Raises `PlotError` without matplotlib.
     """
     figure = new_figure(10, 7.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

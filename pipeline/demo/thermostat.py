@@ -1,11 +1,11 @@
-"""A single device, which draws its randomness once and then reports one bit at a time.
+"""A single device, which draws random values once and then reports one bit at a time.
 
-Deploy a job, then run this any number of times; it continues where it stopped:
+Deploy a job, then run this program any number of times; it continues where it stopped:
 
     dpstream deploy pipeline/demo/enrollment.yaml
     python -m dpstream.pipeline.demo.thermostat oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
 
-The device reports one value for every epoch that it has not closed yet. A reader of its reports
+The device reports one value for each of the next epochs it has not closed. A reader of its reports
 learns no more about its whole stream of values than the job's epsilon allows.
 """
 
@@ -19,7 +19,7 @@ from dpstream.pipeline.connect import connect_producer
 
 
 def report_values(job: str, device: str, folder: Path, values: Sequence[int]) -> int:
-    """Report a value for each of the next epochs, and return the last epoch closed."""
+    """Report the values of the next epochs, one each, and return the last closed epoch."""
     with connect_producer(job, name=device, state_directory=folder) as producer:
         producer.enroll([device])
         for value in values:

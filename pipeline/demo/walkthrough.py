@@ -31,14 +31,14 @@ PEOPLE = 28_785
 
 SCREENS = 4
 WIDTH = 96
-"""Maximum columns of a line."""
+"""Maximum width of a line in columns."""
 _WEEKS = 60
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
 class WalkthroughScreen:
-    """One of the four screens, with a number from 1 on; lines of a list start with spaces."""
+    """One of the four screens, numbered from 1; list items start with spaces."""
 
     number: int
     title: str
@@ -54,7 +54,7 @@ class WalkthroughScreen:
         return f"{self.number} of {SCREENS}: {self.title}"
 
     def folded(self, width: int) -> list[str]:
-        """Return its lines wrapped to `width` columns with a hanging indent; addresses stay whole.
+        """Return the lines wrapped to `width` columns with a hanging indent; URLs are not broken.
 
         >>> WalkthroughScreen(1, "The question", ("  how many, of all",)).folded(12)
         ['  how many,', '    of all']
@@ -84,8 +84,8 @@ def explain_statistic(jobs: Sequence[DeployedJob], people: int) -> WalkthroughSc
 def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScreen:
     """Return the screen with a student's weekly values and the reports of their device.
 
-    The reports are drawn for this screen by the job's own mechanism, and sent nowhere. The job has
-    a report of one byte per week. `values` are 0 or 1, one for each epoch.
+    The reports are drawn for this screen by the job's own mechanism, and never sent. The job has
+    one report of one byte per week. `values` are 0 or 1, one for each epoch.
     """
     rng = cryptographic_generator()
     device = job.protocol_entry.randomizer(job.law)

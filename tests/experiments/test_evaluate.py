@@ -169,7 +169,8 @@ def test_invalid_experiment_is_rejected_in_one_line(
     said = experiments("learn-mnist")
     assert (said.code, said.errors) == (
         2,
-        "error: learn-mnist is a separate program: python -m experiments.learn_mnist FOLDER\n",
+        "error: learn-mnist is a separate program. Run it: python -m experiments.learn_mnist "
+        "FOLDER\n",
     )
     said = experiments("small.yaml", "--seed", "1")
     assert said.code == 2

@@ -192,7 +192,7 @@ def test_results_have_a_row_per_trial_and_query_and_a_plot(
     assert said.errors == "2 of 2 trials are already in sets-results\n"
     head = next(line for line in said.output.splitlines() if line.startswith("estimate"))
     assert head.split() == ["estimate", "error", "largest", "rmse", "predicted", "covered"]
-    assert "messages of a user" in said.output
+    assert "messages per user" in said.output
     assert Path("sets-results/picture.png").read_bytes().startswith(b"\x89PNG")
     with Path("sets-results/results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

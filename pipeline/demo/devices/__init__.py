@@ -1,6 +1,6 @@
-"""``dpstream demo devices``: ten thousand devices that report for themselves, plus the visitor's.
+"""``dpstream demo devices``: ten thousand devices that report over HTTP, plus the visitor's.
 
 `run_demo` starts everything: the local broker, a worker for each stage, two collectors, the fleet
-(`fleet`), the operators' page and the visitors' page (`visitor_page`, in `static`). On the latter,
-the visitor's browser is a device. Start with `fleet`, which defines the job.
+(`fleet`), the operators' page and the visitors' page (`visitor_page`, with files in `static`). On
+the visitors' page, the browser is a device. Start with `fleet`, which defines the job.
 """

@@ -1,12 +1,12 @@
-"""A part of the fleet: devices that report over HTTP, each for itself, in one process.
+"""A part of the fleet: one process of many devices that report over HTTP.
 
 ``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
-It states how many devices truly have the value 1, known only to this process, and the outcomes of
-their reports. Without arguments, it prints the job file.
+It states how many devices truly have the value 1, which only this process knows, and how many
+reports had each outcome. Without arguments, the command prints the job file.
 
-Every device sends a request of its own. It keeps its report until it is acknowledged, and resends
-it unchanged, to any of the collectors. The devices' randomness is drawn together: a population
-equals the same number of single devices.
+Every device sends its own request. It stores its report until a collector acknowledges it, and
+resends it unchanged to any collector. Random values are drawn for all devices at once, with the
+same distribution as for single devices.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from dpstream.topics.envelopes import CONTENT_TYPE, ContentFormat, encode_body, 
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
 EPOCHS: Final = 240
-"""Number of epochs, which take one hour."""
+"""Number of epochs in the job, one hour in total."""
 CHANGES: Final = 17
-"""Maximum changes of a device of the fleet in that time, as tests count them."""
+"""Maximum number of changes of a device of the fleet in that time, as counted by a test."""
 DEVICES: Final = 10_000
 COLLECTORS: Final = 2
 
@@ -65,7 +65,7 @@ devices: {{late: PT4S}}
 
 
 def have_it_on(record: EstimateRecord) -> str | None:
-    """Return how many have it on, no more precisely than is known; None without an estimate."""
+    """Format the estimated user count, rounded to its accuracy; None without an estimate."""
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None
@@ -82,13 +82,13 @@ if __name__ == "__main__":
 
 
 CONNECTIONS: Final = 16
-"""Number of connections that one part of the fleet keeps open."""
+"""Number of open connections of one fleet process."""
 _TRIES: Final = 8
 _PAUSE: Final = 0.5
 _LATEST: Final = 0.6
-"""Share of an epoch, from its start, in which each device reports at a time of its own."""
+"""Fraction of an epoch, from its start, in which devices report at random times."""
 _DAY: Final = 480.0
-"""Seconds until usage repeats: users turn dark mode on in their evening."""
+"""Period of usage in seconds: users turn dark mode on in their evening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class JobStatement:
 
     @classmethod
     def read(cls, description: dict[str, str]) -> JobStatement:
-        """Parse a description's statement; only the visitor's own device verifies the signature."""
+        """Parse a description's statement; only the visitor's device verifies the signature."""
         body = json.loads(base64.b64decode(description["statement"]))
         epochs = body["epochs"]
         parameters = PROTOCOLS[body["protocol"]].parameters
@@ -130,9 +130,10 @@ class JobStatement:
 
 
 class Fleet:
-    """Devices whose users occasionally turn something on and off.
+    """Devices whose users occasionally turn dark mode on and off.
 
-    `seed` determines the users' behavior, no secret here; the devices' randomness is cryptographic.
+    `seed` determines the users' behavior, which is no secret here. The devices' randomness
+    is cryptographic.
     """
 
     def __init__(self, statement: JobStatement, count: int, seed: int) -> None:
@@ -148,13 +149,13 @@ class Fleet:
         self._never = people.random(count) < 0.2
 
     def values(self, moment: float) -> NDArray[np.int8]:
-        """Return which devices have it on, `moment` seconds after the start."""
+        """Return which devices have dark mode on, `moment` seconds after the start."""
         since = (moment - self._turns_on) % _DAY
         on = (since < self._stays_on) & (moment > self._turns_on * 0.3) & ~self._never
         return on.astype(np.int8)
 
     def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
-        """Return the number of each device and the body of its request, drawn once."""
+        """Draw the reports once; return each device's number and request body."""
         statement = self._statement
         words = written_out(self._devices.report(epoch, values, None, self._rng))
         assert len(words) == len(self._ids)
@@ -220,7 +221,7 @@ async def _send(
     epoch: int,
     bodies: Sequence[tuple[int, bytes]],
 ) -> dict[str, int]:
-    """Let every device send its report at a random time; return the number of each outcome."""
+    """Send every device's report at a random time; return the number of reports per outcome."""
     begins, length = statement.begins(epoch), statement.length / 1000
     moments = sorted(random.uniform(0, _LATEST) * length for _ in bodies)
     order = iter(list(zip(moments, random.sample(bodies, len(bodies)), strict=True)))

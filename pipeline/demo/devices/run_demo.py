@@ -46,10 +46,10 @@ _WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """Settings of the demonstration, with a number of devices in addition to the visitor's.
+    """Settings of the demonstration; `devices` does not include the visitor's.
 
-    It ends after `epochs` published epochs; None runs until stopped. Without `servers` and
-    `kafka_config`, the local broker is used.
+    It ends after `epochs` published epochs, or when stopped if None. Without `servers` and
+    `kafka_config`, it uses the local broker.
     """
 
     devices: int = DEVICES
@@ -68,10 +68,10 @@ class _GroundTruth:
 
 
 def run_demo(settings: DemoSettings, print_message: Callable[[str], None]) -> None:
-    """Run it until a signal arrives; no process is left when this returns or raises.
+    """Run the demonstration until a signal arrives; end all its processes before returning.
 
-    Raises FolderInUse if another run uses the state folder. Others are LocalKafkaError,
-    ClusterError, and ProcessError for a process that fails repeatedly.
+    Raises `FolderInUse` if another run uses the state folder, `ProcessError` if a process fails
+    repeatedly, and `LocalKafkaError` or `ClusterError`.
     """
     purpose = "dpstream demo devices"
     with FolderLock(state_home() / "up", purpose), Signals() as signals, ExitStack() as stack:

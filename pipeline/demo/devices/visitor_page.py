@@ -1,4 +1,4 @@
-"""The visitors' page: each browser that opens it is one more device, whose value no server sees.
+"""The visitors' page: each browser that opens it is another device, whose value no server sees.
 
 ``python -m dpstream.pipeline.demo.devices.visitor_page PORT SETTINGS [--bootstrap-servers ...]``.
 The page reports to the collectors directly. This server provides its files, the client for
@@ -45,7 +45,7 @@ class PublishedReader:
         threading.Thread(target=self._follow, name="published", daemon=True).start()
 
     def epochs(self, ground_truth: Path) -> list[dict[str, Any]]:
-        """Return every epoch in order: its estimate, and the ground truth, known here."""
+        """Return all epochs in order: estimates, and the ground truth, known only here."""
         known = {}
         for line in ground_truth.read_text().splitlines():
             reply = json.loads(line)
