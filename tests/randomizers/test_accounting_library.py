@@ -1,4 +1,4 @@
-"""Test accounting as a library: its names, its import cost, and that devices do not import it."""
+"""Test accounting as a library: public names, import cost, and examples of its page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PAGE = PAGES["randomizers/accounting/README.md"]
 
 
 @pytest.mark.parametrize("name", accounting.PUBLIC)
-def test_public_names_are_those_of_their_modules(name: str) -> None:
+def test_package_exports_the_objects_of_its_modules(name: str) -> None:
     module = import_module(f"dpstream.randomizers.accounting.{accounting.PUBLIC[name]}")
     assert getattr(accounting, name) is getattr(module, name)
     assert getattr(module, name).__doc__
 
 
-def test_other_names_are_invalid() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'epsilon'"):
         _ = accounting.epsilon
 
 
-def test_importing_it_loads_nothing() -> None:
+def test_import_does_not_load_numpy_scipy_or_dp_accounting() -> None:
     program = (
         "import sys; import dpstream.randomizers.accounting; assert not {'numpy', 'scipy', "
         "'dp_accounting'} & set(sys.modules); from dpstream.randomizers.accounting import "
@@ -38,12 +38,12 @@ def test_importing_it_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("block", thinned(list(PAGE.blocks)), ids=["numbers", "events"])
-def test_the_examples_of_its_page_hold(block: Block) -> None:
+def test_examples_of_the_accounting_page_run(block: Block) -> None:
     assert block.language == "python"
     subprocess.run([sys.executable, "-c", block.text], check=True)
 
 
-def test_the_figures_of_its_page_are_those_that_are_computed() -> None:
+def test_table_of_the_accounting_page_matches_computed_losses() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.text.splitlines() if line.startswith("| 1")]
     assert len(rows) == 3
     for users, *figures in rows:

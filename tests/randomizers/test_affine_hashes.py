@@ -1,4 +1,4 @@
-"""Test hashes over a prime field: their number, and how often two items share a bucket."""
+"""Test hashes over a prime field: their directions, and how often two items share a bucket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def all_buckets(hashes: AffineHashes) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("hashes", SMALL, ids=repr)
-def test_every_direction_is_there_once_and_its_buckets_are_inner_products(
+def test_directions_are_distinct_and_buckets_are_inner_products(
     hashes: AffineHashes,
 ) -> None:
     vectors = [vector[::-1] for vector in product(range(hashes.buckets), repeat=hashes.digits)]
@@ -40,7 +40,7 @@ def test_every_direction_is_there_once_and_its_buckets_are_inner_products(
 
 
 @pytest.mark.parametrize("hashes", SMALL, ids=repr)
-def test_any_two_items_share_the_same_part_of_their_words(hashes: AffineHashes) -> None:
+def test_any_two_items_share_the_stated_fraction_of_messages(hashes: AffineHashes) -> None:
     by_item = list(zip(*all_buckets(hashes), strict=True))
     shared = {
         sum(a == b for a, b in zip(one, other, strict=True))
@@ -53,7 +53,7 @@ def test_any_two_items_share_the_same_part_of_their_words(hashes: AffineHashes) 
 @pytest.mark.parametrize(
     ("buckets", "items"), [(11, 100), (3, 20), (3, 8), (2, 50), (5, 5), (5, 6)]
 )
-def test_items_are_spread_over_many_lines_and_share_as_much(buckets: int, items: int) -> None:
+def test_spreading_items_over_lines_preserves_the_overlap(buckets: int, items: int) -> None:
     hashes = AffineHashes.for_items(buckets, items)
     rows = min(ROWS, buckets ** (hashes.digits - 1))
     assert -(-items // hashes.row) <= rows
@@ -69,7 +69,7 @@ def test_items_are_spread_over_many_lines_and_share_as_much(buckets: int, items:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("items", "buckets"), [(20, 5), (20, 3), (3, 2), (8, 11)])
-def test_draw_is_uniform_over_the_words_of_an_item(items: int, buckets: int) -> None:
+def test_draw_is_uniform_over_the_messages_of_an_item(items: int, buckets: int) -> None:
     hashes, item = AffineHashes.for_items(buckets, items), items - 1
     words = hashes.draw(np.full(60_000, item), seeded_generator(1))
     directions = np.arange(hashes.directions)
@@ -78,12 +78,12 @@ def test_draw_is_uniform_over_the_words_of_an_item(items: int, buckets: int) -> 
     counts = np.bincount(words, minlength=hashes.words)
     if len(expected) > 1:
         assert stats.chisquare(counts[expected]).pvalue > FALSE_ALARM
-        # A hash twice as likely as the others would be detected.
+        # The test would detect a direction that is twice as likely as the others.
         counts[expected[0]] *= 2
         assert stats.chisquare(counts[expected]).pvalue < FALSE_ALARM
 
 
-def test_large_fields_do_not_overflow() -> None:
+def test_buckets_do_not_overflow_in_large_fields() -> None:
     prime = 536_870_909
     hashes = AffineHashes(prime, 2)
     directions, items = np.array([prime, prime - 5]), np.array([prime**2 - 1, prime**2 - 2])
@@ -92,12 +92,12 @@ def test_large_fields_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("buckets", "digits"), [(1, 1), (4, 2), (9, 1), (2**31 - 1, 1), (0, 1)])
-def test_buckets_that_are_no_prime_are_rejected(buckets: int, digits: int) -> None:
+def test_non_prime_bucket_count_is_rejected(buckets: int, digits: int) -> None:
     with pytest.raises(ValueError, match="expected a prime up to"):
         AffineHashes(buckets, digits)
 
 
 @pytest.mark.parametrize(("buckets", "digits"), [(3, 0), (3, 40), (2, 62)])
-def test_words_must_fit(buckets: int, digits: int) -> None:
+def test_too_many_digits_are_rejected(buckets: int, digits: int) -> None:
     with pytest.raises(ValueError, match="expected at least 1, for up to"):
         AffineHashes(buckets, digits)

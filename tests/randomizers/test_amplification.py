@@ -37,15 +37,17 @@ COINS = (
 
 
 @pytest.mark.parametrize("contributors", GOLDEN)
-def test_the_theorem_of_clones_is_evaluated_exactly(contributors: int) -> None:
+def test_amplified_epsilon_matches_golden_values(contributors: int) -> None:
     found = [amplified_epsilon(of_any_randomizer(loss), contributors, 1e-6) for loss in LOSSES]
     for epsilon, golden in zip(found, GOLDEN[contributors], strict=True):
-        # Half a unit of the last printed digit.
+        # The absolute tolerance is half a unit of the last printed digit.
         assert epsilon == pytest.approx(golden, rel=1e-3, abs=5.1e-6)
 
 
 @pytest.mark.parametrize(("epochs", "golden"), [(10, 0.0530), (100, 0.182), (365, 0.363)])
-def test_epochs_compose_as_privacy_loss_distributions(epochs: int, golden: float) -> None:
+def test_amplified_epsilon_of_several_epochs_matches_golden_values(
+    epochs: int, golden: float
+) -> None:
     coin = of_any_randomizer(1.0)
     assert amplified_epsilon(coin, 10**5, 1e-6, epochs) == pytest.approx(golden, rel=2e-3)
 
@@ -53,16 +55,18 @@ def test_epochs_compose_as_privacy_loss_distributions(epochs: int, golden: float
 @pytest.mark.parametrize("coin", COINS, ids=str)
 @pytest.mark.parametrize("contributors", [1, 2, 7, 40])
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
-def test_delta_is_that_of_all_outcomes(coin: HiddenCoin, contributors: int, share: float) -> None:
+def test_amplified_delta_matches_enumeration_of_outcomes(
+    coin: HiddenCoin, contributors: int, share: float
+) -> None:
     epsilon = share * coin.loss
     exact = divergence(*worlds(coin, contributors), epsilon)
     found = amplified_delta(coin, contributors, epsilon)
-    # The sum itself is rounded.
+    # The tolerance covers rounding errors of the sum.
     assert exact - 1e-15 <= found <= exact * (1 + 1e-9) + 1e-15
 
 
 @pytest.mark.parametrize("coin", COINS, ids=str)
-def test_two_epochs_are_two_independent_outcomes(coin: HiddenCoin) -> None:
+def test_epsilon_of_two_epochs_matches_enumeration_of_outcomes(coin: HiddenCoin) -> None:
     contributors, delta = 12, 1e-3
     one, other = worlds(coin, contributors)
     once_again, otherwise = (
@@ -76,7 +80,7 @@ def test_two_epochs_are_two_independent_outcomes(coin: HiddenCoin) -> None:
 
 @pytest.mark.parametrize("loss", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("symbols", [2, 3, 4])
-def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: int) -> None:
+def test_shuffled_randomized_response_never_exceeds_its_bound(loss: float, symbols: int) -> None:
     largest = largest_divergence(partial(randomized_response, loss, symbols), symbols, others=3)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
@@ -88,7 +92,7 @@ def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: i
 
 
 @pytest.mark.parametrize("loss", [1.0, 4.0])
-def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
+def test_shuffled_rappor_never_exceeds_its_bound(loss: float) -> None:
     largest = largest_divergence(partial(rappor, loss), 4, others=2)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
@@ -97,14 +101,14 @@ def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
-def test_a_coin_is_thrown_whenever_neighbors_messages_differ(loss: float) -> None:
+def test_neighboring_messages_differ_by_a_hidden_coin(loss: float) -> None:
     response, values = partial(randomized_response, loss, 5), 5
     assert_is_coin_of(of_randomized_response(loss, 5), response, values)
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)
 
 
-def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
-    """A million contributors allow more numbers of clones than the computation distinguishes."""
+def test_grouping_clone_counts_never_understates_delta() -> None:
+    """With a million contributors, the computation groups the possible numbers of clones."""
     coin, contributors = of_any_randomizer(0.01), 10**6
     clones = np.arange(985_000, 995_001)
     masses = stats.binom.pmf(clones, contributors - 1, coin.clone)
@@ -121,14 +125,14 @@ def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("contributors", [1, 2, 1_000, 10**6])
-def test_few_clones_have_at_most_the_stated_probability(contributors: int) -> None:
+def test_omitted_clone_counts_have_at_most_the_stated_probability(contributors: int) -> None:
     clones, masses, fewer = _clones(HiddenCoin(1.0, 0.3), contributors, 20)
     assert fewer >= stats.binom.cdf(clones[0] - 1, contributors - 1, 0.3)
     assert fewer < 1e-20
     assert masses.sum() == pytest.approx(1, rel=1e-12)
 
 
-def test_the_local_loss_is_the_largest_that_is_brought_down() -> None:
+def test_most_local_loss_is_the_largest_that_amplifies_to_epsilon() -> None:
     def coins(loss: float) -> list[HiddenCoin]:
         return [of_any_randomizer(loss), of_randomized_response(loss, 5)]
 
@@ -137,7 +141,7 @@ def test_the_local_loss_is_the_largest_that_is_brought_down() -> None:
     assert min(amplified_delta(coin, 10**4, 1.0) for coin in coins(loss * 1.0001)) > 1e-6
 
 
-def test_few_contributors_get_the_local_loss() -> None:
+def test_most_local_loss_is_epsilon_with_few_contributors() -> None:
     loss = most_local_loss(1.0, 1e-6, 3, lambda loss: [of_any_randomizer(loss)])
     assert loss == pytest.approx(1.0, rel=1e-4)
     assert loss >= 1.0

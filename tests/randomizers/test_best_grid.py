@@ -20,7 +20,7 @@ def noise_mean(messages: int, shared: int) -> float:
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 65, 1000, 1025])
-def test_every_shape_holds_all_values_and_no_node_is_without_any_but_few(size: int) -> None:
+def test_best_shapes_cover_all_values_with_few_empty_leaves(size: int) -> None:
     shapes = best_shapes(size)
     assert [levels.messages for levels, _ in shapes] == list(
         range(shapes[0][0].messages, shapes[0][0].messages + len(shapes))
@@ -31,7 +31,7 @@ def test_every_shape_holds_all_values_and_no_node_is_without_any_but_few(size: i
 
 
 @pytest.mark.verify
-def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
+def test_best_grid_has_the_least_error_among_affordable_grids() -> None:
     def affordable(grid: Grid, mean: float) -> bool:
         return grid.messages + grid.cells * mean / 100_000 <= 10
 
@@ -49,11 +49,11 @@ def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
     assert better
 
 
-def test_nothing_affordable_is_rejected() -> None:
+def test_best_grid_is_rejected_when_no_grid_is_affordable() -> None:
     with pytest.raises(ValueError, match="no tree over 4 x 4 values fits the message limit"):
         best_grid([4, 4], lambda messages, shared: 1.0, lambda grid, mean: False)
 
 
-def test_a_single_value_has_no_tree() -> None:
+def test_best_levels_reject_a_single_value() -> None:
     with pytest.raises(ValueError, match="1 values; expected at least 2"):
         best_levels(1, noise_mean)

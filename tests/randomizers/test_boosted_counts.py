@@ -37,7 +37,7 @@ def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("changes", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("boost", [0, 1, 3])
-def test_all_pairs_of_streams_are_majorised_by_the_worst_vector(
+def test_worst_shift_vector_majorizes_all_pairs_of_streams(
     last_epoch: int, changes: int, boost: int
 ) -> None:
     shifts = BoostedReports(last_epoch, changes, boost).shifts
@@ -62,7 +62,7 @@ def test_all_pairs_of_streams_are_majorised_by_the_worst_vector(
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_divergences_are_convex_in_the_shift_at_the_alpha_that_is_used(
+def test_divergences_are_convex_in_the_shift_at_the_chosen_order(
     last_epoch: int, changes: int, boost: int, epsilon: float
 ) -> None:
     reports = BoostedReports(last_epoch, changes, boost)
@@ -75,8 +75,8 @@ def test_divergences_are_convex_in_the_shift_at_the_alpha_that_is_used(
     assert convex_divergences(noise, largest, alpha) == pytest.approx(divergences, rel=1e-12)
 
 
-def test_where_divergences_are_not_convex_what_is_convex_and_not_below_them_is_used() -> None:
-    """With weak noise, much mass is excluded because large shifts reveal it with certainty."""
+def test_convex_divergences_are_a_convex_upper_bound() -> None:
+    """With weak noise, the divergences exclude much mass, which large shifts reveal for certain."""
     noise, largest, alpha = PoissonNoise(12.0), 9, 3.0
     divergences = [shift_divergence(noise, shift, alpha) for shift in range(largest + 1)]
     assert (np.diff(divergences, 2) < 0).any()
@@ -87,13 +87,13 @@ def test_where_divergences_are_not_convex_what_is_convex_and_not_below_them_is_u
 
 @pytest.mark.parametrize("shift", [1, 2, 5])
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 22.0])
-def test_divergences_are_nearly_those_of_normal_noise(shift: int, alpha: float) -> None:
+def test_divergences_approach_those_of_gaussian_noise(shift: int, alpha: float) -> None:
     divergence = shift_divergence(PoissonNoise(1e6), shift, alpha)
     assert divergence == pytest.approx(alpha * shift**2 / 2e6, rel=0.03 * alpha)
     assert divergence > alpha * shift**2 / 2e6
 
 
-def test_divergences_are_sums_over_counts_and_the_larger_direction_counts() -> None:
+def test_divergence_is_the_larger_of_both_directions() -> None:
     """Order 2 is the logarithm of the expected likelihood ratio, lambda / Z or (Z + 1) / lambda."""
     mean = 50.0
     counts = np.arange(1, 200)
@@ -104,24 +104,22 @@ def test_divergences_are_sums_over_counts_and_the_larger_direction_counts() -> N
 
 @pytest.mark.parametrize("reports", [BoostedReports(64, 4, 2), BoostedReports(170, 2, 5)])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-def test_noise_is_private_for_the_worst_shifts_by_their_losses_too(
-    reports: BoostedReports, epsilon: float
-) -> None:
+def test_noise_meets_delta_for_the_worst_shifts(reports: BoostedReports, epsilon: float) -> None:
     noise = poisson_for_boosted(epsilon, 1e-6, reports)
     cells = [ShiftedCells(noise, shift, count) for shift, count in reports.shifts.items()]
     assert delta_spent(cells, epsilon) <= 1e-6
     assert renyi_epsilon(PoissonNoise(noise.mean * 0.999), reports.shifts, 1e-6)[0] > epsilon
 
 
-def test_without_a_boost_these_are_every_epoch_counts() -> None:
+def test_zero_boost_equals_counts_of_every_epoch() -> None:
     reports = BoostedReports(64, 4, 0)
     noise = poisson_for_boosted(1.0, 1e-6, reports)
     assert noise == poisson_for_epochs(1.0, 1e-6, 64)
     assert reports.error(noise.variance) == pytest.approx(math.sqrt(noise.mean))
 
 
-def test_errors_are_those_of_the_filter() -> None:
-    """x^_t = (r x^_{t-1} + Y_t) / (r + 1), with noise of variance 1 at every epoch."""
+def test_error_matches_the_recursive_filter() -> None:
+    """The filter is x^_t = (r x^_{t-1} + Y_t) / (r + 1), with noise of variance 1 per epoch."""
     reports = BoostedReports(40, 2, 3)
     weights = np.zeros(40)
     variances = []
@@ -139,7 +137,7 @@ def test_errors_are_those_of_the_filter() -> None:
 
 
 @pytest.mark.verify
-def test_no_other_boost_has_a_smaller_error() -> None:
+def test_best_boost_minimizes_the_error() -> None:
     for last_epoch, changes in ((64, 4), (256, 2), (12, 3)):
         best, noise = best_boost(1.0, 1e-6, last_epoch, changes)
         for boost in range(2 * best.boost + 3):
@@ -148,18 +146,18 @@ def test_no_other_boost_has_a_smaller_error() -> None:
             assert other.error(variance) >= best.error(noise.variance)
 
 
-def test_streams_of_very_few_epochs_do_not_ask_for_ever_larger_boosts() -> None:
+def test_best_boost_stays_small_for_very_few_epochs() -> None:
     assert best_boost(1.0, 1e-6, 1, 1)[0].boost <= 2
     assert best_boost(1.0, 1e-6, 4, 2)[0].boost == 0
 
 
 @pytest.mark.parametrize("corrupted", [(0, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1.0, 1)])
-def test_reports_out_of_range_are_rejected(corrupted: tuple[int, int, int]) -> None:
+def test_invalid_boosted_reports_are_rejected(corrupted: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="expected an integer of at least"):
         BoostedReports(*corrupted)
     with pytest.raises(ValueError, match="epsilon is -1"):
         poisson_for_boosted(-1.0, 1e-6, BoostedReports(4, 1, 1))
 
 
-def test_more_left_out_than_delta_is_no_privacy() -> None:
+def test_epsilon_is_infinite_when_omitted_mass_exceeds_delta() -> None:
     assert renyi_epsilon(PoissonNoise(2.0), {3: 1}, 1e-6) == (math.inf, math.inf)

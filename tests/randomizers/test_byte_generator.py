@@ -27,7 +27,7 @@ def of(data: bytes) -> tuple[ByteGenerator, Callable[[], int]]:
     return ByteGenerator(read), lambda: taken
 
 
-def test_all_integers_are_equally_likely() -> None:
+def test_integers_are_equally_likely_in_all_one_byte_ranges() -> None:
     for values in range(1, 257):
         drawn: Counter[int] = Counter()
         rejected = 0
@@ -43,14 +43,14 @@ def test_all_integers_are_equally_likely() -> None:
 
 
 @pytest.mark.parametrize("values", [257, 1000, 40_000, 65_535, 65_536])
-def test_all_integers_of_two_bytes_are_equally_likely(values: int) -> None:
-    # All pairs of bytes, and enough zeros for the rejected ones.
+def test_integers_are_equally_likely_in_two_byte_ranges(values: int) -> None:
+    # All pairs of bytes, then zeros to replace the rejected pairs.
     pairs = np.arange(1 << 16, dtype="<u2")
     kept = (1 << 16) // values * values
     generator, taken = of(pairs.tobytes() + bytes(2 * (1 << 16)))
     drawn = generator.integers(0, values, kept, dtype=np.uint32)
     assert (np.bincount(drawn) == kept // values).all()
-    assert taken() == 2 * kept  # the pairs to be rejected come last
+    assert taken() == 2 * kept  # rejected pairs come last and are not read
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_all_integers_of_two_bytes_are_equally_likely(values: int) -> None:
         *((1 << 16 | 1, 4), (1 << 32, 4), ((1 << 32) + 1, 8), (1 << 62, 8), (1 << 64, 8)),
     ],
 )
-def test_a_draw_takes_the_least_of_1_2_4_and_8_bytes_that_suffice(values: int, width: int) -> None:
+def test_draw_consumes_the_fewest_of_1_2_4_or_8_bytes(values: int, width: int) -> None:
     generator, taken = of(b"\x01" + bytes(63))
     assert int(generator.integers(0, values, dtype=np.uint64)) == (width > 0)
     assert taken() == width
 
 
-def test_bytes_are_little_endian_and_elements_are_drawn_one_after_the_other() -> None:
-    # Of 5 values a byte of 255 is rejected, and the element drawn again before the next one.
+def test_elements_are_drawn_in_order_from_little_endian_bytes() -> None:
+    # For 5 values, byte 255 is rejected, and the element is redrawn before the next one.
     data = bytes([255, 0, 1, 255, 255, 2, 3, 4, 0, 0])
     generator, taken = of(data)
     assert generator.integers(0, 5, (2, 3)).tolist() == [[0, 1, 2], [3, 4, 0]]
@@ -77,14 +77,14 @@ def test_bytes_are_little_endian_and_elements_are_drawn_one_after_the_other() ->
     assert int(of(b"\x01\x02\x03\x04")[0].integers(0, 1 << 32)) == 0x04030201
 
 
-def test_all_rejections_lie_at_the_top() -> None:
+def test_only_values_above_the_largest_multiple_are_redrawn() -> None:
     generator, taken = of(b"".join(v.to_bytes(8, "little") for v in (3 << 62, (3 << 62) - 1)))
     assert int(generator.integers(0, 3 << 62, dtype=np.uint64)) == (3 << 62) - 1
     assert taken() == 16
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
-def test_ranges_reach_from_the_least_to_the_largest_of_a_dtype(dtype: type[np.integer]) -> None:
+def test_full_range_of_a_dtype_can_be_drawn(dtype: type[np.integer]) -> None:
     limits = np.iinfo(dtype)
     generator, _ = of(bytes(8) + b"\xff" * 8)
     least = generator.integers(limits.min, limits.max, dtype=dtype, endpoint=True)
@@ -94,7 +94,7 @@ def test_ranges_reach_from_the_least_to_the_largest_of_a_dtype(dtype: type[np.in
     assert of_largest.integers(limits.min, int(limits.max) + 1, dtype=dtype) == limits.max
 
 
-def test_wrong_input_is_rejected() -> None:
+def test_invalid_ranges_and_short_reads_are_rejected() -> None:
     generator, taken = of(bytes(16))
     with pytest.raises(ValueError, match=r"range \[5, 5\) is empty"):
         generator.integers(5, 5)
@@ -108,20 +108,20 @@ def test_wrong_input_is_rejected() -> None:
     assert taken() == 0
 
 
-def test_one_argument_is_the_end_of_a_range_from_0_on() -> None:
+def test_single_argument_is_the_upper_bound() -> None:
     assert of(b"\x06")[0].integers(7) == 6
     assert of(b"\x07")[0].integers(7, endpoint=True) == 7
 
 
-def test_other_draws_take_their_words_from_it() -> None:
+def test_bits_and_categories_are_drawn_from_the_same_bytes() -> None:
     generator, taken = of(b"\xa0" + bytes(7) + ((1 << 63) + 1).to_bytes(8, "little"))
     assert random_bits(generator, 4).tolist() == [1, 0, 1, 0]  # type: ignore[arg-type]
     assert draw_categories([1, 1], 1, generator).tolist() == [1]  # type: ignore[arg-type]
     assert taken() == 16
 
 
-def test_it_is_as_random_as_what_it_reads() -> None:
+def test_all_pairs_of_consecutive_draws_occur() -> None:
     drawn = ByteGenerator(os.urandom).integers(0, 3, 3_000)
     pairs = Counter(itertools.pairwise(drawn.tolist()))
     assert len(pairs) == 9
-    assert min(pairs.values()) > 150  # of 333, with a deviation of 18
+    assert min(pairs.values()) > 150  # expected: 333, standard deviation: 18

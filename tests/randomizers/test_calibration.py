@@ -13,7 +13,7 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 
-# epsilon 1: k, c_gap and exact loss of the published rule, c_gap of the optimal law; as printed.
+# For epsilon 1, as printed: k, published c_gap and exact loss, optimal c_gap.
 GOLDEN = [
     (1, ".099668", ".200000", ".462117"),
     (2, ".048723", ".186376", ".300489"),
@@ -27,8 +27,8 @@ GOLDEN = [
 EPSILONS = (1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 64.0)
 
 
-def test_a_law_that_spends_more_than_its_epsilon_is_rejected() -> None:
-    """Devices read laws from a record: only orders that are drawn spend anything."""
+def test_mechanism_that_spends_more_than_epsilon_is_rejected() -> None:
+    """Devices read mechanisms from a record. Orders that are never drawn do not count."""
     law = calibrate(FutureRandParameters(1.0, 2), 2)
     loose, strict = optimal(1, 1.5), law.composed[0]
     with pytest.raises(ValueError, match=r"loss is 1\.5; expected at most epsilon, 1\.0"):
@@ -41,21 +41,21 @@ def test_a_law_that_spends_more_than_its_epsilon_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(("k", "c_gap", "loss", "best"), GOLDEN)
-def test_golden_table(k: int, c_gap: str, loss: str, best: str) -> None:
+def test_calibrations_match_golden_table(k: int, c_gap: str, loss: str, best: str) -> None:
     law = published(k, 1.0)
     assert _printed(law.c_gap, c_gap) == c_gap
     assert _printed(law.loss, loss) == loss
     assert _printed(optimal(k, 1.0).c_gap, best) == best
 
 
-def test_golden_values_of_odd_k_and_limits() -> None:
+def test_optimal_c_gap_matches_golden_values_and_limits() -> None:
     assert _printed(optimal(3, 1.0).c_gap, ".231059") == ".231059"
     assert _printed(optimal(5, 1.0).c_gap, ".173294") == ".173294"
     for epsilon, limit in ((1, 0.3975), (2, 0.787), (4, 1.516), (8, 2.743)):
         assert 32 * optimal(1024, epsilon).c_gap == pytest.approx(limit, rel=2e-3)
 
 
-def test_one_sign_is_randomized_response() -> None:
+def test_single_sign_is_randomized_response() -> None:
     for epsilon in (0.25, 1.0, 4.0):
         assert optimal(1, epsilon).c_gap == pytest.approx(math.tanh(epsilon / 2), rel=1e-15)
         assert published(1, epsilon).c_gap == pytest.approx(math.tanh(epsilon / 10), rel=1e-15)
@@ -63,7 +63,7 @@ def test_one_sign_is_randomized_response() -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 32])
-def test_optimal_never_exceeds_epsilon_and_wastes_nothing(
+def test_optimal_spends_exactly_epsilon(
     k: int, epsilon: float, exponential_below: Callable[[float], Fraction]
 ) -> None:
     law = optimal(k, epsilon)
@@ -73,7 +73,7 @@ def test_optimal_never_exceeds_epsilon_and_wastes_nothing(
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
-def test_optimal_is_optimal_among_two_valued_laws(k: int) -> None:
+def test_optimal_maximizes_c_gap_among_two_valued_weights(k: int) -> None:
     best = optimal(k, 1.0)
     low, high = min(best.weights), max(best.weights)
     others = [ComposedLaw(weights) for weights in product((low, high), repeat=k + 1)]
@@ -82,7 +82,7 @@ def test_optimal_is_optimal_among_two_valued_laws(k: int) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 32, 200])
-def test_published_spends_less_than_it_is_given(k: int, epsilon: float) -> None:
+def test_published_spends_less_than_epsilon(k: int, epsilon: float) -> None:
     law = published(k, epsilon)
     assert law.c_gap > 0
     assert law.loss < epsilon
@@ -91,7 +91,7 @@ def test_published_spends_less_than_it_is_given(k: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 16])
 def test_published_is_randomized_response_within_the_annulus(k: int) -> None:
-    """Inside, neighboring weights differ by e^(eps / 5 sqrt k); outside, all are equal."""
+    """Inside, consecutive weights differ by e^(eps / 5 sqrt k); outside, all are equal."""
     epsilon = 2.0
     weights = published(k, epsilon).weights
     single = epsilon / (5 * math.sqrt(k))
@@ -120,7 +120,7 @@ def test_each_order_has_as_many_signs_as_it_can_use(
     assert not any(law.order_weights[last_epoch.bit_length() :])
 
 
-def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
+def test_published_calibration_uses_all_signs_at_every_order() -> None:
     law = calibrate(FutureRandParameters(1.0, 4, "published"), 8)
     assert law.composed == (published(4, 1.0),) * 4
     assert law.epsilon == 1.0
@@ -142,20 +142,20 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
         {"epsilon": None},
     ],
 )
-def test_corrupt_law_is_rejected(corrupt: dict[str, object]) -> None:
+def test_corrupt_json_is_rejected(corrupt: dict[str, object]) -> None:
     body = calibrate(FutureRandParameters(1.0, 2), 8).to_json()
     with pytest.raises(ValueError, match="invalid constants of future_rand"):
         FutureRandLaw.from_json(body | corrupt)
 
 
 @pytest.mark.parametrize("last_epoch", [0, -1, 2**63 + 1])
-def test_a_horizon_must_have_epochs(last_epoch: int) -> None:
+def test_epoch_count_out_of_range_is_rejected(last_epoch: int) -> None:
     with pytest.raises(ValueError, match="expected 1 to"):
         calibrate(FutureRandParameters(1.0, 2), last_epoch)
 
 
 @pytest.mark.verify
-def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
+def test_horizon_of_2_to_the_63_epochs_is_allowed() -> None:
     assert len(calibrate(FutureRandParameters(1.0, 2), 2**63).composed) == 64
 
 

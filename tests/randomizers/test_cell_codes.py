@@ -43,7 +43,7 @@ def test_buckets_of_different_rows_are_independent() -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_a_cell_is_raised_by_neighboring_values_as_many_as_its_level_joins(tree: Levels) -> None:
+def test_tree_cell_covers_consecutive_values(tree: Levels) -> None:
     matrix = code_matrix(tree)
     assert matrix.shape == (tree.cells, tree.size)
     found = [tuple(np.flatnonzero(row).tolist()) for row in matrix]
@@ -82,7 +82,7 @@ def test_item_raises_a_bounded_number_of_kept_nodes(size: int) -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_the_matrix_of_a_grid_is_the_tensor_product_of_those_of_its_axes(grid: Grid) -> None:
+def test_grid_code_is_the_tensor_product_of_its_axes(grid: Grid) -> None:
     product: NDArray[np.float64] = np.ones((1, 1))
     for axis in grid.axes:
         product = np.kron(product, code_matrix(axis)).astype(np.float64)
@@ -92,7 +92,7 @@ def test_the_matrix_of_a_grid_is_the_tensor_product_of_those_of_its_axes(grid: G
     assert grid.items(np.argwhere(np.ones(grid.sizes))).tolist() == [*range(1, grid.size + 1)]
 
 
-def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
+def test_item_raises_one_cell_on_each_prefix_level() -> None:
     code = PrefixCells(levels((4, 16), (9, 30), (12, 50)), seed="a")
     items = np.arange(1, (1 << 12) + 1)
     cells = code.encode(items)
@@ -123,14 +123,14 @@ def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
         ),
     ],
 )
-def test_items_outside_are_rejected(code: Any, item: int, message: str) -> None:
+def test_items_outside_the_domain_are_rejected(code: Any, item: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         code.encode(np.array([1, item]))
     assert code.encode(np.array([], np.int64)).shape == (0, code.messages)
 
 
 @pytest.mark.parametrize("point", [(4, 0, 0), (0, 0, -1)])
-def test_points_outside_are_rejected(point: tuple[int, ...]) -> None:
+def test_points_outside_the_grid_are_rejected(point: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="invalid entry"):
         GRIDS[2].items(np.array([point]))
 
@@ -148,7 +148,7 @@ def test_points_outside_are_rejected(point: tuple[int, ...]) -> None:
         ({"kind": "other"}, "kind is 'other'"),
     ],
 )
-def test_rows_that_there_are_not_are_rejected(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_rows_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         HashedRows.from_json({**ROWS.to_json(), **changes})
 
@@ -162,9 +162,7 @@ def test_rows_that_there_are_not_are_rejected(changes: dict[str, Any], complaint
         (5, (2, 2), "has 4 leaves; expected at least"),
     ],
 )
-def test_trees_that_there_are_not_are_rejected(
-    size: int, branching: tuple[int, ...], message: str
-) -> None:
+def test_invalid_trees_are_rejected(size: int, branching: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Levels(size, branching)
 
@@ -180,7 +178,9 @@ def test_trees_that_there_are_not_are_rejected(
         (((62, 9),), "length is 62"),
     ],
 )
-def test_impossible_levels_are_rejected(pairs: tuple[tuple[int, int], ...], message: str) -> None:
+def test_invalid_prefix_levels_are_rejected(
+    pairs: tuple[tuple[int, int], ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         PrefixCells(levels(*pairs), seed="a")
 
@@ -200,6 +200,6 @@ def test_impossible_levels_are_rejected(pairs: tuple[tuple[int, int], ...], mess
         (Grid, {"kind": "grid", "axes": [{"kind": "grid", "axes": []}]}),
     ],
 )
-def test_other_json_is_rejected(code: Any, body: dict[str, object]) -> None:
+def test_malformed_json_is_rejected(code: Any, body: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         code.from_json(body)

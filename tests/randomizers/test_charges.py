@@ -1,4 +1,4 @@
-"""Test figures for several charges: exact where known, and never below the true loss."""
+"""Test the composed loss of several charges: exact where known, never below the true loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpstream.randomizers.accounting.charges import (
 
 
 class Exact:
-    """Randomized responses that each reveal the value with probability delta: all of their sums."""
+    """Sums of randomized responses that each reveal the value with probability delta."""
 
     def __init__(self, charges: list[MechanismCost]) -> None:
         self.added = sum(each.epsilon * each.times for each in charges)
@@ -67,7 +67,7 @@ class Exact:
         (20, 2.0, 1e-5, 39.999873),
     ],
 )
-def test_identical_charges_are_composed_to_what_their_binomial_says(
+def test_epsilon_of_identical_charges_matches_the_binomial(
     times: int, epsilon: float, delta: float, golden: float
 ) -> None:
     charges = [MechanismCost(epsilon, 0.0, times)]
@@ -77,7 +77,7 @@ def test_identical_charges_are_composed_to_what_their_binomial_says(
     assert figure <= exact.epsilon(delta) + 1e-9
     assert figure == pytest.approx(golden, rel=1e-4)
     apart = composed_epsilon([MechanismCost(epsilon, 0.0)] * times, delta)
-    assert apart == figure, "in whatever pieces"
+    assert apart == figure, "independent of the grouping"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_identical_charges_are_composed_to_what_their_binomial_says(
         ([MechanismCost(0.11, 0.0, 20), MechanismCost(0.07, 1e-9, 20)], 1e-5),
     ],
 )
-def test_different_charges_are_composed_no_lower_than_the_ground_truth_and_close_to_it(
+def test_epsilon_of_different_charges_is_barely_above_the_exact_one(
     charges: list[MechanismCost], delta: float
 ) -> None:
     exact, figure = Exact(charges), composed_epsilon(charges, delta)
@@ -96,7 +96,7 @@ def test_different_charges_are_composed_no_lower_than_the_ground_truth_and_close
     assert figure <= exact.epsilon(delta) * (1 + 1e-4)
 
 
-def test_more_charges_are_composed_than_a_grid_has_points() -> None:
+def test_epsilon_is_accurate_for_thousands_of_charges() -> None:
     times, epsilon, delta = 5_000, 0.01, 1e-6
     ups, kept = np.arange(times + 1), 1 / (1 + math.exp(-epsilon))
     one, other = stats.binom.pmf(ups, times, kept), stats.binom.pmf(ups, times, 1 - kept)
@@ -106,7 +106,7 @@ def test_more_charges_are_composed_than_a_grid_has_points() -> None:
     assert spent <= delta < more
 
 
-def test_own_deltas_count() -> None:
+def test_composition_includes_the_deltas_of_charges() -> None:
     assert composed_epsilon([MechanismCost(1.0, 1e-6)], 1e-7) == math.inf
     assert composed_epsilon([MechanismCost(0.0, 1e-6)], 1e-7) == math.inf
     assert composed_epsilon([MechanismCost(0.0, 1e-7, 9)], 1e-6) == 0
@@ -117,7 +117,7 @@ def test_own_deltas_count() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.01, 0.5, 1.0, 4.0, 30.0])
 @pytest.mark.parametrize("order", [1 + 1 / 64, 1.5, 2.0, 7.25, 64.0, 4096.0])
-def test_the_divergence_of_randomized_response_is_its_own_rounded_up(
+def test_divergence_of_randomized_response_is_exact_and_rounded_up(
     epsilon: float, order: float
 ) -> None:
     slack = divergence(epsilon, order) - true_divergence(epsilon, order)
@@ -126,7 +126,7 @@ def test_the_divergence_of_randomized_response_is_its_own_rounded_up(
     assert divergence(epsilon, order) <= epsilon
 
 
-def test_no_divergence_is_rounded_down_whatever_its_digits_are() -> None:
+def test_divergence_is_never_rounded_down() -> None:
     coin = random.Random(1)
     for _ in range(300):
         epsilon, order = coin.uniform(0, 40), 1 + math.exp(coin.uniform(-4, 8))
@@ -141,21 +141,21 @@ def true_divergence(epsilon: float, order: float) -> mpmath.mpf:
         return mpmath.log(p**a * q ** (1 - a) + q**a * p ** (1 - a)) / (a - 1)
 
 
-def test_the_step_to_epsilon_is_the_exact_one_rounded_up() -> None:
+def test_step_to_epsilon_is_exact_and_rounded_up() -> None:
     for order, delta in itertools.product((1 + 1 / 64, 2.0, 9.35, 4096.0), (0.4, 1e-6, 1e-30)):
         with mpmath.workdps(60):
             a, d = mpmath.mpf(order), mpmath.mpf(delta)
             true = mpmath.log((a - 1) / a) - (mpmath.log(d) + mpmath.log(a)) / (a - 1)
             slack = step_to_epsilon(order, delta) - true
         assert 0 <= slack <= 1e-10 * (1 + abs(true))
-        # At that epsilon a divergence of 0 leaves at most delta to the worst possible loss.
+        # At that epsilon, with a divergence of 0, the worst loss has a tail of at most delta.
         epsilon = step_to_epsilon(order, delta)
         worst = order / (order - 1)
         tail = (1 - 1 / worst) * math.exp(-(order - 1) * (epsilon + math.log(worst)))
         assert tail <= delta * (1 + 1e-9)
 
 
-def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
+def test_filter_order_depends_only_on_the_budget() -> None:
     one, same = Filter(8.0, 1e-6), Filter(8.0, 1e-6)
     assert one.epsilon_of([MechanismCost(0.1, 0.0)] * 3) < one.epsilon_of(
         [MechanismCost(0.1, 0.0)] * 4
@@ -185,11 +185,11 @@ def test_filter_admits_only_within_the_budget(charges: list[MechanismCost], delt
     assert Exact(charges).delta(figure) <= delta
 
 
-def test_adaptive_charges_that_either_accounting_admits_stay_within_the_budget() -> None:
-    """The worst of all adaptive choices between two epsilons, found by enumeration.
+def test_adaptively_chosen_charges_stay_within_the_budget() -> None:
+    """Enumerate all adaptive choices between two epsilons, to find the worst.
 
-    After each answer the next charge may be either one, as long as the sum or the filter admits it;
-    the adversary maximizes the weight of the loss above the budget's epsilon.
+    After each answer, the adversary chooses the next of the two, if the sum or the filter admits
+    it. It maximizes the probability mass of the loss above the budget's epsilon.
     """
     epsilon, delta = 2.0, 0.2
     budget = Filter(epsilon, delta)
@@ -204,7 +204,7 @@ def test_adaptive_charges_that_either_accounting_admits_stay_within_the_budget()
     longest = 0
 
     def worst(spent: tuple[float, ...], loss: float, known: dict[object, float]) -> float:
-        """Return the largest mean of (1 - e^(epsilon - loss))+ from here on, in world one."""
+        """Return the maximum mean of (1 - e^(epsilon - loss))+ over all continuations."""
         nonlocal longest
         key = tuple(sorted(spent)), round(loss * 4)
         if key not in known:

@@ -1,4 +1,4 @@
-"""Test the laws of signs compared with FutureRand: as published, and with their exact losses."""
+"""Test the baselines of FutureRand: published sign distributions, and their exact losses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dpstream.randomizers.baselines.calibration import (
 )
 from dpstream.randomizers.composed import ComposedLaw
 
-# epsilon 1: k, and of each rule the c_gap as printed and the exact loss. Independent, Erlingsson et
-# al. as published and with all of epsilon, Bun et al.
+# For epsilon 1: k, then the printed c_gap and the exact loss of independent response, of Erlingsson
+# et al. as published and with all of epsilon, and of Bun et al.
 GOLDEN = [
     (1, (".4621", 1.0), (".2449", 0.5), (".4621", 1.0), (".0536", 0.107310)),
     (2, (".2449", 1.0), (".1225", 0.5), (".2311", 1.0), (".0357", 0.142839)),
@@ -38,7 +38,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("k", "one_each", "half", "full", "annulus"), GOLDEN)
-def test_golden_table(
+def test_baselines_match_golden_table(
     k: int,
     one_each: tuple[str, float],
     half: tuple[str, float],
@@ -54,7 +54,7 @@ def test_golden_table(
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 1.0, 8.0, 64.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 32, 1024])
-def test_c_gaps_have_closed_forms_and_epsilon_is_spent_but_never_exceeded(
+def test_baselines_have_closed_form_c_gaps_and_spend_exactly_epsilon(
     k: int, epsilon: float, exponential_below: Callable[[float], Fraction]
 ) -> None:
     one_each, one_drawn = independent(k, epsilon), erlingsson(k, epsilon)
@@ -87,7 +87,7 @@ def test_erlingsson_is_randomized_response_of_one_sign_among_fair_coins(k: int) 
 def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     k: int, epsilon: float
 ) -> None:
-    """The parameter is searched independently, on a grid, and its equation is checked."""
+    """The parameter is found independently, by bisection of its equation."""
     root = math.sqrt(k)
 
     def log_inverse_beta(single: float) -> float:
@@ -128,7 +128,7 @@ def test_bun_loss_is_below_epsilon_up_to_a_maximum() -> None:
         bun(1, 9.0)
 
 
-def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -> None:
+def test_baselines_use_uniform_orders_and_all_signs_at_every_order() -> None:
     laws = {
         calibrate(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
         calibrate(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),
@@ -142,7 +142,7 @@ def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -
         calibrate(BunParameters(1, 4), 0)
 
 
-def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
+def test_baselines_use_the_prefix_estimator_by_default() -> None:
     for kind in (IndependentResponseParameters, ErlingssonParameters, BunParameters):
         assert kind(1, 1).estimator == "prefix"
         assert kind(1, 1, "tree").estimator == "tree"
@@ -151,7 +151,7 @@ def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize(
     "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
 )
-def test_bad_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
+def test_invalid_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
     with pytest.raises(ValueError, match="epsilon is 0; expected "):
         kind(0, 1)
     with pytest.raises(ValueError, match="max_changes is 0; expected an integer from 1 to 1024"):

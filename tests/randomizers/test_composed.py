@@ -56,7 +56,7 @@ def test_every_subset_of_differing_signs_is_equally_likely(
         assert ((vectors == -1).sum(axis=1) == distance).all()
 
 
-def test_samples_follow_the_law_and_no_other() -> None:
+def test_samples_follow_the_distribution() -> None:
     law = ComposedLaw((9, 4, 2, 3))
     signs = law.sample(200_000, seeded_generator(1))
     assert signs.dtype == np.int8
@@ -75,7 +75,7 @@ def test_every_sign_keeps_its_advantage(law: ComposedLaw) -> None:
     count = 2_000_000 // law.k
     kept = (law.sample(count, seeded_generator(2, law.k)) > 0).sum(axis=0)
     for scale, fits in ((1.0, True), (0.7, False), (1.3, False)):
-        # The sum over positions tests the power; each by itself: all positions are treated alike.
+        # The sum over positions has the power to detect wrong advantages. Below, each is tested.
         probability = (1 + scale * law.c_gap) / 2
         pooled = stats.norm.sf(
             abs(kept.sum() - count * law.k * probability) / math.sqrt(count * _variance(law))
@@ -85,7 +85,7 @@ def test_every_sign_keeps_its_advantage(law: ComposedLaw) -> None:
     assert min(each) > FALSE_ALARM / law.k
 
 
-def test_masses_far_below_a_machine_word_can_be_drawn_from() -> None:
+def test_tiny_probabilities_can_be_sampled() -> None:
     law = optimal(1024, 1.0)
     assert law.probability(0) < Fraction(1, 2**1000)
     assert law.sample(3, seeded_generator(3)).shape == (3, 1024)
@@ -102,7 +102,7 @@ def test_masses_far_below_a_machine_word_can_be_drawn_from() -> None:
         Fraction(math.floor(math.e * 2**80), 2**80),
     ],
 )
-def test_a_loss_is_rounded_up_and_tight(
+def test_loss_is_rounded_up_to_the_next_float(
     ratio: Fraction, exponential_below: Callable[[float], Fraction]
 ) -> None:
     loss = log_rounded_up(ratio)
@@ -110,7 +110,7 @@ def test_a_loss_is_rounded_up_and_tight(
     assert loss == 0 or exponential_below(math.nextafter(loss, 0)) < ratio
 
 
-def test_as_many_signs_are_read_as_there_may_be_and_no_more() -> None:
+def test_json_with_too_many_signs_is_rejected() -> None:
     most = ComposedLaw((3,) * MAX_SIGNS + (1,))
     assert ComposedLaw.from_json(most.to_json()) == most
     with pytest.raises(ValueError, match=rf"at most {MAX_SIGNS + 1} in total"):
@@ -134,7 +134,7 @@ def test_weights_must_be_positive_integers(weights: tuple[int, ...]) -> None:
         {"weights": [[10**12, "1"]]},
     ],
 )
-def test_other_json_is_rejected(body: dict[str, object]) -> None:
+def test_malformed_json_is_rejected(body: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="invalid distribution of signs"):
         ComposedLaw.from_json(body)
 

@@ -1,8 +1,8 @@
-"""Test continual counts on four epochs: every pair of streams, and the whole law of the view.
+"""Test continual counts over four epochs, for every pair of streams and all observations.
 
-Only the noise is taken from accounting. Messages are made from streams by their definition, and the
-divergence is the sum over all outcomes of all cells (split in two halves, one of them sorted, which
-leaves it exact).
+Only the noise is taken from accounting. Messages are made from streams by their definition. The
+divergence is the sum over all outcomes of all cells, computed exactly from two halves of the cells,
+one of them sorted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_messages_match_their_definitions() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.25, 1e-3), (4.0, 1e-6)])
-def test_every_epoch_counts(epsilon: float, delta: float) -> None:
+def test_noise_for_counts_of_every_epoch_is_tight(epsilon: float, delta: float) -> None:
     mean = poisson_for_epochs(epsilon, delta, EPOCHS).mean
     views = [every_epoch(stream) for stream in STREAMS]
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.99)
@@ -83,7 +83,7 @@ def test_noise_of_boosted_reports_spends_at_most_delta(
     reports = BoostedReports(EPOCHS, most, boost)
     mean = poisson_for_boosted(epsilon, delta, reports).mean
     views = [boosted(boost, most)(stream) for stream in STREAMS]
-    # Four epochs are too few for the worst vector: values have to alternate.
+    # In four epochs, no pair of streams attains the worst vector.
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.0)
 
 
@@ -103,7 +103,7 @@ def assert_tight(
 def worst(views: Sequence[Messages], mean: Callable[[Cell], float], epsilon: float) -> float:
     known: dict[tuple[tuple[int, int, float], ...], float] = {}
     for first, second in product(views, repeat=2):
-        # Only the number of messages of either stream to each kind of cell matters.
+        # Only the numbers of messages to each kind of cell matter.
         kinds = tuple(
             sorted(
                 (first[cell], second[cell], mean(cell))
@@ -140,7 +140,7 @@ def joint(cells: Iterable[Pair]) -> Pair:
     return p, q
 
 
-def test_the_divergence_is_that_of_a_sum_over_all_outcomes() -> None:
+def test_divergence_matches_enumeration_of_outcomes() -> None:
     cells = [laws(0, 1, 0.7), laws(2, 0, 0.4), laws(1, 0, 0.2)]
     p, q = joint(cells)
     for epsilon in (0.0, 0.5, 2.0):

@@ -36,15 +36,15 @@ from dpstream.randomizers.randomness import seeded_generator
 ITEMS = 600
 LABELS = tuple(map(str, range(ITEMS)))
 HORSE, HORSE_SQUARES = 459_254, 7.5e7
-"""Users of the image of a horse, and the sum of the squares of its counts."""
+"""Users of the paper's image of a horse, and the sum of its squared counts."""
 
 
 def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
     return replace(law, bits=replace(law.bits, odds=optimal(1, loss)))
 
 
-def test_errors_of_the_horse_are_those_of_the_formula() -> None:
-    """2.85 without noise, and 19.3 of bits with a loss of 7.12 in addition."""
+def test_errors_for_the_horse_image_match_the_formula() -> None:
+    """The error is 2.85 without noise; bits with a loss of 7.12 contribute 19.3."""
     requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
     law = with_loss(calibrate(requested, 1, HORSE), 7.120)
     shared = shared_variance(law, HORSE, HORSE_SQUARES)
@@ -52,7 +52,7 @@ def test_errors_of_the_horse_are_those_of_the_formula() -> None:
     reversed_ = 1 / (1 + math.exp(7.120))
     noise = HORSE * reversed_ * (1 - reversed_) / (1 - 2 * reversed_) ** 2
     assert bits_variance(law, HORSE) == pytest.approx(noise, rel=1e-4)
-    # Clipped at 0, as nearly all cells of the picture are: half of the square. 14.1 was measured.
+    # Nearly all counts of the image are 0: clipping halves the squared error. 14.1 was measured.
     assert math.sqrt((shared + noise) / 2) == pytest.approx(14.1, rel=0.03)
 
 
@@ -72,7 +72,7 @@ def test_count_errors_match_stated_errors(loss: float) -> None:
     assert found is not None
     squared = float(np.square(found.values - ground_truth).mean())
     assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / ITEMS))
-    # Hashes that the devices do not have find nothing.
+    # An aggregator with other hashes than the devices finds nothing.
     other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
     other.add(1, words, None)
     wrong = other.estimate(1, Participation.constant(1, users))
@@ -84,13 +84,13 @@ def test_count_errors_match_stated_errors(loss: float) -> None:
     )
 
 
-def test_messages_hide_among_those_of_their_row() -> None:
-    """The loss is that of a row's contributors; that of all of them would be far too large."""
+def test_loss_is_computed_for_the_contributors_of_a_row() -> None:
+    """A message is hidden only among the messages of its row, not among all contributors."""
     requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
     law = calibrate(requested, 1, 40_000)
     in_row = law.bits.minimum
     assert in_row == fewest_in_row(40_000, 16, 1e-8)
-    # At each of several epochs another row may be drawn by few.
+    # With several epochs, it is likelier that some row has few contributors at some epoch.
     assert (
         calibrate(requested, 4, 40_000).bits.minimum == fewest_in_row(40_000, 16, 2.5e-9) < in_row
     )
@@ -100,7 +100,7 @@ def test_messages_hide_among_those_of_their_row() -> None:
     assert 0.99 < amplified_epsilon(coin, in_row, 0.99e-6) <= 1.0
     assert epsilon_with(law, 40_000) == pytest.approx(1.0, rel=0.01)
     assert epsilon_with(law, 4_000) > 1.5
-    # If all contributors hid a message, the loss with this noise would be:
+    # Noise sized as if all contributors hid a message would lose far more:
     alone = calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 1, 512, "removal"), 1, 40_000)
     least = of_randomized_response(alone.bits.odds.loss, 2)
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0

@@ -36,7 +36,7 @@ def law_of(minimum: int = 1000, last_epoch: int = 1, **changes: Any) -> CountMin
 @pytest.mark.parametrize(
     ("rows", "items", "epsilon"), [(1, 1, 1.0), (2, 1, 0.5), (1, 2, 1.0), (2, 2, 4.0)]
 )
-def test_every_pair_of_sets_is_protected_and_the_worst_one_just_so(
+def test_noise_is_sufficient_and_tight_for_all_pairs_of_sets(
     rows: int, items: int, epsilon: float
 ) -> None:
     code = HashedRows(6, rows, 5, "of sets") if rows > 1 else HashedRows.histogram(6)
@@ -58,15 +58,15 @@ def delta_of(mean: float, epsilon: float, up: int, down: int) -> float:
     return delta_spent(parts, epsilon) if parts else 0.0
 
 
-def test_items_are_composed() -> None:
-    """k items in one row are as many cells as one item in k rows."""
+def test_several_items_need_the_noise_of_several_rows() -> None:
+    """k items in one row raise as many cells as one item in k rows."""
     code = HashedRows.histogram(8)
     for items in (1, 3, 8):
         noise = noise_for(replace(ASKED, items=items), code, 1000)
         assert noise.mean == pytest.approx(poisson_for_rows(1.0, 1e-6, items).mean, rel=1e-4)
 
 
-def test_what_is_stated_of_sets_is_of_all_their_items() -> None:
+def test_stated_epsilon_covers_all_items_of_a_set() -> None:
     law = law_of(items=3)
     parts = [ShiftedCells(PoissonNoise(law.noise.mean), shift, 3) for shift in (1, -1)]
     assert delta_spent(parts, law.epsilon * (1 + 1e-9)) <= 1e-6
@@ -74,8 +74,8 @@ def test_what_is_stated_of_sets_is_of_all_their_items() -> None:
     assert epsilon_with(law, 1000) == pytest.approx(epsilon_spent(parts, 1e-6))
 
 
-def test_epochs_are_composed() -> None:
-    """All epochs lose more than one and less than their sum; for so few the noise is the same."""
+def test_stream_epsilon_composes_epochs() -> None:
+    """All epochs lose more than one epoch and less than ten times that, with the same noise."""
     one, ten = law_of(), law_of(last_epoch=10)
     assert ten.noise == one.noise
     assert ten.epsilon == one.epsilon == 1.0
@@ -86,8 +86,8 @@ def test_epochs_are_composed() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dummies: str) -> None:
-    """Otherwise no epsilon would be possible with the same delta for twelve epochs."""
+def test_noise_covers_the_horizon_when_an_epoch_needs_all_of_delta(dummies: str) -> None:
+    """The noise for one epoch gives no finite epsilon for twelve epochs with the same delta."""
     one = law_of(epsilon=4.0, dummies=dummies)
     twelve = law_of(epsilon=4.0, dummies=dummies, last_epoch=12)
     code = HashedRows.histogram(len(LABELS))
@@ -102,11 +102,11 @@ def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dumm
         json.dumps(law.to_json(), allow_nan=False)
 
 
-def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() -> None:
+def test_published_calibration_matches_the_paper_or_is_rejected() -> None:
     law = law_of(calibration="published", minimum=100_000)
     assert law.noise.mean == pytest.approx(90 * math.log(2e6), rel=1e-9)
     assert CountMin(law).guarantee.basis == "bound"
-    with pytest.raises(ValueError, match="needs at least 1306 contributors"):
+    with pytest.raises(ValueError, match="expected at least 1306"):
         law_of(calibration="published", dummies="bernoulli", minimum=1000)
     with pytest.raises(ValueError, match="does not achieve epsilon 16"):
         law_of(calibration="published", epsilon=16.0)
@@ -115,7 +115,7 @@ def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() ->
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 
 
-def test_two_items_in_one_cell_are_sent_once_or_as_published_twice() -> None:
+def test_cell_shared_by_two_items_is_sent_twice_only_if_published() -> None:
     code = HashedRows(50, 2, 4, "collisions")
     cells = code.encode(np.arange(1, 51))
     pair = next(
@@ -130,7 +130,7 @@ def test_two_items_in_one_cell_are_sent_once_or_as_published_twice() -> None:
         assert real_messages(law, np.array(pair) + 1) == expected.tolist()
 
 
-def test_an_item_given_twice_is_one() -> None:
+def test_duplicate_item_is_sent_once() -> None:
     law = law_of(items=3)
     assert real_messages(law, np.array([5, 0, 5])) == [4]
     assert real_messages(law, np.array([2, 5, 2])) == [1, 4]
@@ -164,7 +164,7 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"more": 1}, "unknown constants"),
     ],
 )
-def test_invalid_law_is_rejected(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_constants_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     body = law_of().to_json()
     assert CountMinLaw.from_json(body) == law_of()
     with pytest.raises(ValueError, match=f"invalid constants of count_min: .*{complaint}"):
@@ -200,6 +200,6 @@ def test_invalid_parameters_are_rejected(changes: dict[str, Any], complaint: str
         replace(ASKED, **changes)
 
 
-def test_more_messages_than_allowed_are_rejected() -> None:
+def test_too_many_messages_per_user_are_rejected() -> None:
     with pytest.raises(ValueError, match="expected at most messages_per_user, 2"):
         law_of(minimum=100, messages_per_user=2, buckets=8)

@@ -34,10 +34,10 @@ Law = Mapping[int, Fraction]
 
 
 def law_of_left(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> Law:
-    """Return the law of a crowd's messages left, by enumeration of all draws from the table.
+    """Return the distribution of a crowd's remaining messages, by enumeration of the table.
 
     Args:
-        decay: Of the noise, if different from that of the job.
+        decay: Decay of the noise, if different from that of the job.
     """
     table = discrete_laplace_table(decay or counts.ratio)
     law: dict[int, Fraction] = {}
@@ -48,13 +48,13 @@ def law_of_left(counts: CrowdCounts, size: int, decay: Fraction | None = None) -
 
 
 def excess(one: Law, other: Law, factor: Fraction) -> Fraction:
-    """Return the least delta with which one law is within a factor of the other."""
+    """Return the least delta with which one distribution is within a factor of the other."""
     gaps = (mass - factor * other.get(left, Fraction()) for left, mass in one.items())
     return sum((gap for gap in gaps if gap > 0), Fraction())
 
 
 def is_private(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> bool:
-    """Return whether one user more or less in a crowd shows within half of epsilon and delta.
+    """Return whether adding or removing a user of a crowd costs at most half of epsilon and delta.
 
     A user who moves from one crowd to another then costs epsilon and delta.
     """
@@ -64,7 +64,7 @@ def is_private(counts: CrowdCounts, size: int, decay: Fraction | None = None) ->
     return sum(spent, Fraction()) <= Fraction(counts.delta)
 
 
-def test_the_shift_and_what_it_costs_are_those_of_the_paper() -> None:
+def test_shift_and_deleted_messages_match_the_paper() -> None:
     counts = calibrate(1.0, 1e-6, 1)
     assert (counts.shift, counts.epsilon) == (30, 1.0)
     decay = math.exp(-0.5)
@@ -82,17 +82,17 @@ def test_the_shift_and_what_it_costs_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(1.0, 1e-6), (0.5, 1e-7), (2.0, 0.05), (0.2, 1e-3), (5.0, 1e-9)]
 )
-def test_numbers_left_are_private_by_enumeration(epsilon: float, delta: float) -> None:
+def test_remaining_crowd_sizes_are_private_by_enumeration(epsilon: float, delta: float) -> None:
     counts = calibrate(epsilon, delta, 1)
     sizes = [*range(5), counts.shift - 1, counts.shift, counts.shift + 3, 4 * counts.shift, 1000]
     assert all(is_private(counts, size) for size in sizes)
-    assert not is_private(counts, 1000, decay=counts.ratio**2), "half of the noise"
+    assert not is_private(counts, 1000, decay=counts.ratio**2), "half of the noise is not enough"
     without_shift = CrowdCounts(counts.decay, 1, counts.delta)
     assert epsilon > 1 or not is_private(without_shift, 1000)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-4), (4.0, 1e-8)])
-def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None:
+def test_delta_of_crowd_sizes_is_exact(epsilon: float, delta: float) -> None:
     counts = calibrate(epsilon, delta, 1)
     size = 10_000
     less, more = law_of_left(counts, size), law_of_left(counts, size + 1)
@@ -102,7 +102,7 @@ def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None
 
 
 @pytest.mark.parametrize("shift", [0, 1, 30, 127, 128, 129, 200])
-def test_losses_of_messages_are_as_likely_as_the_noise_has_it(shift: int) -> None:
+def test_number_of_deleted_messages_follows_the_noise(shift: int) -> None:
     table, law = discrete_laplace_table(Fraction(1, 2)), law_of_lost(Fraction(1, 2), shift)
     expected = Counter[int]()
     for noise, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
@@ -111,7 +111,7 @@ def test_losses_of_messages_are_as_likely_as_the_noise_has_it(shift: int) -> Non
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.7])
-def test_the_noise_is_rounded_up(epsilon: float) -> None:
+def test_decay_is_rounded_up(epsilon: float) -> None:
     decay = decay_of(epsilon)
     counts = calibrate(epsilon, 1e-6, 1)
     assert counts.epsilon <= epsilon < counts.epsilon * (1 + 1e-14)
@@ -130,14 +130,14 @@ def test_the_noise_is_rounded_up(epsilon: float) -> None:
         ((1, 2), 3, 1.5),
     ],
 )
-def test_invalid_deletion_laws_are_rejected(
+def test_invalid_deletion_constants_are_rejected(
     decay: tuple[int, int], shift: int, delta: float
 ) -> None:
     with pytest.raises(ValueError, match="expected decay and delta above 0"):
         CrowdCounts(decay, shift, delta)
 
 
-def test_all_epochs_together_keep_to_delta() -> None:
+def test_all_epochs_together_spend_at_most_delta() -> None:
     alone, many = calibrate(1.0, 1e-6, 1), calibrate(1.0, 1e-6, 200)
     assert many.shift > alone.shift
     assert 200 * delta_of_counts(many.ratio, many.shift) <= Fraction(1e-6)
@@ -145,7 +145,7 @@ def test_all_epochs_together_keep_to_delta() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (math.inf, 1e-6), (1.0, 0.0)])
-def test_out_of_range_is_rejected(epsilon: float, delta: float) -> None:
+def test_epsilon_or_delta_out_of_range_is_rejected(epsilon: float, delta: float) -> None:
     with pytest.raises(ValueError, match=r"(epsilon|delta) is .*; expected"):
         calibrate(epsilon, delta, 1)
 
@@ -164,7 +164,7 @@ def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
 
 
 @pytest.mark.parametrize("crowds", [1, 255, 256, 4096])
-def test_crowds_stand_before_messages_in_order(crowds: int) -> None:
+def test_messages_start_with_their_crowd_in_sorting_order(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)
@@ -176,8 +176,8 @@ def test_crowds_stand_before_messages_in_order(crowds: int) -> None:
     np.testing.assert_array_equal(order, np.arange(len(numbers)))
 
 
-def test_a_device_sends_one_message_in_its_crowd() -> None:
-    """Values are numbered crowd by crowd: the crowd itself, then a, b and c in it."""
+def test_device_sends_one_message_in_its_crowd() -> None:
+    """Values are numbered by crowd: first the crowd without an item, then its items a, b and c."""
     law = law_of(2, items=2)
     devices = devices_of(law, 7)
     values = np.array([[0, 0, 0], [1, 0, 0], [0, 5, 7], [5, 6, 8], [3, 6, 7], [4, 2, 1], [8, 8, 8]])
@@ -190,7 +190,7 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
     np.testing.assert_array_equal(words[:, law.digits :], expected)
     present = np.array([True, False] * 3 + [True])
     absent = values.copy()
-    absent[~present] = 999  # Ignored.
+    absent[~present] = 999  # Values of absent devices are ignored.
     words = devices.report(2, absent, present, seeded_generator(3))
     assert law.crowds_of(words).tolist() == [0, 2, 1, 2]
     restored = CrowdDevices(
@@ -217,7 +217,7 @@ def test_invalid_values_are_rejected(values: NDArray[np.integer], problem: str) 
     assert devices.epoch == 0
 
 
-def test_the_guarantee_is_composed_and_stated() -> None:
+def test_guarantee_composes_messages_and_crowd_sizes() -> None:
     law = law_of(2)
     messages, counts = law.contents, law.counts
     assert isinstance(messages, SingleMessageLaw)

@@ -33,7 +33,7 @@ def tables(
 
 
 @pytest.mark.parametrize("instances", [1, 2, 3, 4])
-def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_sum_to_the_divided_reports(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.randomizers.division._BLOCK", 7)
     for seed in range(50):
         rng = seeded_generator(seed)
@@ -45,14 +45,14 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
             assert tables(parts, 9).sum(axis=0).tolist() == counts
             for part in parts:
                 words = written_out(part)[:, 0]
-                assert (words[1:] >= words[:-1]).all(), "in the order of the whole"
+                assert (words[1:] >= words[:-1]).all(), "order is preserved"
                 if isinstance(part, CountedMessages):
                     assert part.counts.all()
                     assert part.counts.dtype == np.uint32
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
-def test_every_message_is_drawn_independently(
+def test_every_message_gets_an_independent_label(
     reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000
@@ -73,8 +73,10 @@ def test_every_message_is_drawn_independently(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
-def test_parts_exceed_capacity_as_rarely_as_stated(most: int, instances: int) -> None:
-    """Exact in integers, over all shufflers together. Much less capacity would not suffice."""
+def test_parts_exceed_capacity_with_at_most_the_stated_probability(
+    most: int, instances: int
+) -> None:
+    """The probability, over all shufflers, is exact. Much less capacity would not suffice."""
     room = room_of_part(most, instances)
 
     def beyond(fits: int) -> Fraction:
@@ -94,7 +96,7 @@ def test_parts_exceed_capacity_as_rarely_as_stated(most: int, instances: int) ->
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
 def test_capacity_matches_the_proven_bound(most: int, instances: int) -> None:
-    """Capacity by Bernstein's inequality, whose slack of a fifth must not be removed."""
+    """The capacity satisfies Bernstein's inequality, including its slack of a fifth."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
     rarity = math.log(instances) - math.log(REDRAW_PROBABILITY)

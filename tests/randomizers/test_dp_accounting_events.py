@@ -57,7 +57,7 @@ def test_event_losses_match_dp_accounting(name: str, delta: float) -> None:
 
 @pytest.mark.parametrize(("noise", "symbols", "times"), [(0.5, 2, 1), (0.8, 4, 50), (0.9, 10, 7)])
 def test_response_losses_match_dp_accounting(noise: float, symbols: int, times: int) -> None:
-    """Composed by its distributions: its accountant counts a repeated response once."""
+    """Compose dp_accounting's distribution: its accountant counts a repeated response once."""
     event = OFTEN(dp_event.RandomizedResponseDpEvent(noise, symbols), times)
     single = pld.from_randomized_response(noise, symbols, value_discretization_interval=1e-4)
     for delta in (1e-3, 1e-6):
@@ -66,7 +66,7 @@ def test_response_losses_match_dp_accounting(noise: float, symbols: int, times: 
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_what_is_handed_over_is_what_is_held(name: str) -> None:
+def test_conversion_to_dp_accounting_preserves_delta(name: str) -> None:
     losses = losses_of(EVENTS[name])
     handed = to_dp_accounting(losses)
     for epsilon in (0.0, 0.3, 1.0, 2.5):
@@ -78,7 +78,7 @@ def test_what_is_handed_over_is_what_is_held(name: str) -> None:
     assert twice == pytest.approx(ours, rel=2e-3)
 
 
-def test_roundings_are_handed_over_as_losses() -> None:
+def test_conversion_to_dp_accounting_includes_rounding() -> None:
     rounded = LossDistribution(0.01, 3, np.array([0.5, 0.4]), 0.1, slack=0.015, rounding=0.01)
     handed = to_dp_accounting(rounded)
     plain = to_dp_accounting(LossDistribution(0.01, 3, np.array([0.5, 0.4]), 0.1))
@@ -87,21 +87,21 @@ def test_roundings_are_handed_over_as_losses() -> None:
         assert plain.get_delta_for_epsilon(epsilon) < rounded.delta(epsilon)
 
 
-def test_what_dp_accounting_leaves_out_of_compositions_is_counted_as_lost() -> None:
+def test_truncation_in_dp_accounting_never_lowers_delta() -> None:
     handed = to_dp_accounting(normal_losses(2.0, 1e-3))
     whole, cut = handed.compose(handed), handed.compose(handed, tail_mass_truncation=1e-2)
     for epsilon in (0.0, 1.0, 2.0, 4.0, 8.0):
         assert cut.get_delta_for_epsilon(epsilon) >= whole.get_delta_for_epsilon(epsilon)
 
 
-def test_directions_are_handed_over_both() -> None:
+def test_conversion_to_dp_accounting_includes_both_directions() -> None:
     one = LossDistribution(0.1, 0, np.array([1.0]), 0.0)
     other = LossDistribution(0.1, 10, np.array([1.0]), 0.0)
     assert to_dp_accounting(one, other).get_delta_for_epsilon(0.5) > 0.3
     assert to_dp_accounting(one).get_delta_for_epsilon(0.5) == 0
 
 
-def test_our_mechanisms_are_events() -> None:
+def test_events_of_dpstream_mechanisms_have_their_losses() -> None:
     for loss, symbols in ((1.0, 2), (3.0, 17)):
         assert losses_of(event_of_response(loss, symbols)).epsilon(1e-9) == pytest.approx(
             loss, rel=3e-3
@@ -112,7 +112,7 @@ def test_our_mechanisms_are_events() -> None:
     assert losses_of(dp_event.GaussianDpEvent(3.7304)).epsilon(1e-5) == pytest.approx(1, rel=1e-3)
 
 
-def test_nothing_loses_nothing() -> None:
+def test_trivial_events_lose_nothing() -> None:
     for event in (
         dp_event.NoOpDpEvent(),
         TOGETHER([]),
@@ -138,7 +138,7 @@ def test_nothing_loses_nothing() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_unknown_input_is_rejected(event: Any) -> None:
+def test_unknown_event_is_rejected(event: Any) -> None:
     with pytest.raises(
         ValueError,
         match=("is unknown; expected randomized response, Gaussian, Laplace or discrete Laplace"),
@@ -147,7 +147,7 @@ def test_unknown_input_is_rejected(event: Any) -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.7, 3.7304, 40.0])
-def test_normal_losses_are_never_below_the_ground_truth(deviation: float) -> None:
+def test_gaussian_losses_are_never_below_the_exact_delta(deviation: float) -> None:
     losses = normal_losses(deviation, 0.01 / deviation)
     for epsilon in (0.0, 0.5 / deviation, 2 / deviation, 5 / deviation):
         exact = normal_delta(epsilon, deviation)
@@ -155,8 +155,8 @@ def test_normal_losses_are_never_below_the_ground_truth(deviation: float) -> Non
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 30.0])
-def test_laplace_losses_are_never_below_the_ground_truth(scale: float) -> None:
-    """delta is 1 - e^((epsilon - 1 / scale) / 2)."""
+def test_laplace_losses_are_never_below_the_exact_delta(scale: float) -> None:
+    """The exact delta is 1 - e^((epsilon - 1 / scale) / 2)."""
     losses = laplace_losses(scale, 1e-3 / scale)
     for part in (0.0, 0.3, 0.9):
         exact = -math.expm1((part - 1) / scale / 2)
@@ -164,8 +164,8 @@ def test_laplace_losses_are_never_below_the_ground_truth(scale: float) -> None:
     assert losses.epsilon(0.0) == math.inf or losses.epsilon(0.0) < 1.01 / scale
 
 
-def test_shuffled_messages_lose_as_much_by_both() -> None:
-    """dp_accounting composes the losses of one shuffled message; dpstream composes by sums."""
+def test_composed_shuffled_losses_match_dp_accounting() -> None:
+    """dp_accounting composes distributions of one message; dpstream composes sums of losses."""
     coin = of_any_randomizer(1.0)
     once = _composed(coin, 10**5, 1)
     handed = to_dp_accounting(once)
@@ -179,18 +179,18 @@ OPENDP = {
     "make_randomized_response_bool(prob=0.75)": (1.0986122886681098, 0.0),
     "make_laplace(int, scale=2.0).map(3)": (1.5, 0.0),
 }
-"""Privacy map of each measurement as printed by OpenDP 0.16.0."""
+"""Output of the privacy map of each measurement, as printed by OpenDP 0.16.0."""
 
 
-def test_opendp_agrees_where_it_applies() -> None:
+def test_losses_match_opendp() -> None:
     response, _ = OPENDP["make_randomized_response_bool(prob=0.75)"]
     assert losses_of(event_of_response(math.log(3))).epsilon(1e-12) == pytest.approx(
         response, rel=3e-3
     )
     laplace, _ = OPENDP["make_laplace(int, scale=2.0).map(3)"]
     assert losses_of(STEPS(0.5, 3)).epsilon(1e-12) == pytest.approx(laplace, rel=3e-3)
-    # Its Gaussian is accounted by zero-concentrated privacy, which loses more: 1.0922 at delta 1e-5
-    # and deviation 3.7304, for which epsilon is 1.
+    # OpenDP accounts for the Gaussian by zero-concentrated privacy, which is looser: 1.0922 at
+    # delta 1e-5 and standard deviation 3.7304, where the exact epsilon is 1.
     assert losses_of(GAUSS(3.7304)).epsilon(1e-5) < 1.001 < 1.0922
 
 
@@ -208,13 +208,13 @@ after 14 iterations with steps of 20, and of 100 for 100,000 users and a local e
 
 
 @pytest.mark.parametrize("case", APPLE, ids=str)
-def test_shuffled_messages_lose_what_apple_s_bounds_enclose(case: tuple[int, float]) -> None:
+def test_amplified_epsilon_is_within_apple_s_bounds(case: tuple[int, float]) -> None:
     users, loss = case
     low, high = APPLE[case]
     assert low < amplified_epsilon(of_any_randomizer(loss), users, 1e-6) < high
 
 
-def test_binary_responses_are_hidden_better_than_any_randomizer() -> None:
+def test_binary_response_is_amplified_more_than_any_randomizer() -> None:
     for loss in (1.0, 4.0):
         any_, own = of_any_randomizer(loss), of_randomized_response(loss, 2)
         assert amplified_epsilon(own, 10**4, 1e-6) < amplified_epsilon(any_, 10**4, 1e-6)

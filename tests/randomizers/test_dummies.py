@@ -1,4 +1,4 @@
-"""Test dummies of any number of contributors against their exact laws, from 10^-6 to over 10^5."""
+"""Test dummies of any number of contributors against their exact distributions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ FALSE_ALARM = 1e-11
 @pytest.mark.slow
 @pytest.mark.parametrize("contributors", thinned([1, 2, 7, 1000, 123_457], 2))
 @pytest.mark.parametrize("rate", thinned([1e-6, 1e-3, 0.7, 12.5, 1e3, 1e5], 2))
-def test_the_total_is_poisson_whatever_the_number_of_contributors(
-    rate: float, contributors: int
-) -> None:
+def test_total_is_poisson_for_any_number_of_contributors(rate: float, contributors: int) -> None:
     dummies, rng = PoissonDummies(rate), seeded_generator(1, contributors)
     runs = 3_000 if rate * contributors < 1e6 else 300
     totals = np.array([dummies.total(contributors, rng) for _ in range(runs)])
@@ -90,7 +88,7 @@ def windows(
     ),
     ids=str,
 )
-def test_cells_are_independent_and_follow_the_law(
+def test_cells_are_independent_and_follow_the_distribution(
     noise: CellNoiseLaw, contributors: int, counted: bool
 ) -> None:
     cells, runs = 5, 6_000
@@ -114,7 +112,7 @@ def test_cells_are_independent_and_follow_the_law(
         assert fit(column // 2, law.cdf) < FALSE_ALARM
     correlation = np.corrcoef(counts, rowvar=False) - np.eye(cells)
     assert np.abs(correlation).max() < 7.5 / math.sqrt(runs)
-    # Adding the same dummies to neighboring cells would be detected.
+    # The test would detect identical dummies in neighboring cells.
     mixed = counts + np.roll(counts, 1, axis=1)
     assert np.abs(np.corrcoef(mixed, rowvar=False) - np.eye(cells)).max() > 7.5 / math.sqrt(runs)
 
@@ -135,12 +133,12 @@ def test_bernoulli_dummies_are_distinct_and_uniform() -> None:
     assert stats.chisquare(moved, expected).pvalue < FALSE_ALARM
 
 
-def test_bernoulli_dummies_reach_nearly_all_cells_where_they_must() -> None:
+def test_bernoulli_dummies_fill_nearly_all_cells_at_high_probability() -> None:
     counts = BernoulliDummies(64, 0.98).counts(200, 64, seeded_generator(6))
     assert 180 < counts.min() <= counts.max() <= 200
 
 
-def test_the_mean_of_a_window_is_never_rounded_down() -> None:
+def test_mean_of_a_window_is_never_rounded_down() -> None:
     for mean, minimum, cells in ((42.7, 1000, 40_960), (1e-3, 999_983, 7), (180.3, 3, 10)):
         for law in (
             CellNoiseLaw("poisson", mean, minimum),
@@ -154,14 +152,14 @@ def test_the_mean_of_a_window_is_never_rounded_down() -> None:
 
 
 @pytest.mark.verify
-def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
+def test_single_contributor_can_draw_clusters_for_many_cells() -> None:
     dummies = ClusteredDummies(1 << 20, 26.0, 93.0)
     drawn = dummies.counts(1, 1 << 20, seeded_generator(7))
     assert drawn.mean() == pytest.approx(93.0, rel=0.01)
 
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
-def test_dummies_made_for_other_cells_are_rejected(dummies: Dummies) -> None:
+def test_draw_rejects_another_number_of_cells(dummies: Dummies) -> None:
     with pytest.raises(ValueError, match="cells is 5; expected 4"):
         dummies.draw(1, 5, seeded_generator(8))
 
@@ -199,28 +197,28 @@ LAWS: list[tuple[Dummies, Callable[[int], Any]]] = [
 
 @pytest.mark.parametrize("contributors", [1, 3, 1000, 1_000_000])
 @pytest.mark.parametrize(("dummies", "law"), LAWS)
-def test_dummies_exceed_capacity_as_rarely_as_stated(
+def test_dummies_exceed_capacity_with_at_most_the_stated_probability(
     dummies: Dummies, law: Callable[[int], Any], contributors: int
 ) -> None:
     most = dummies.most(contributors)
     total = law(contributors)
     exceeded = total.logsf(most)
     assert exceeded <= math.log(REDRAW_PROBABILITY)
-    # Nor wasteful: Chernoff's bound is slightly above the truth.
+    # The capacity is not wasteful either: the Chernoff bound is only slightly above the truth.
     assert most <= total.mean() + 15 * total.std() + 3600
     if most > dummies.mean * contributors + 60:
         assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(REDRAW_PROBABILITY)
 
 
-def test_zero_devices_have_no_dummies_and_no_capacity() -> None:
+def test_capacity_is_zero_without_contributors() -> None:
     assert PoissonDummies(3.0).most(0) == 0
 
 
 @pytest.mark.parametrize("dummies", [law for law, _ in LAWS[1:]])
-def test_dummies_beyond_capacity_are_drawn_again(
+def test_dummies_beyond_capacity_are_redrawn(
     dummies: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a misfit probability of one half, no misfit is released; the law is that of fits."""
+    """With a redraw probability of 1/2, no released draw exceeds the capacity."""
     monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     cells = getattr(dummies, "cells", 10)
     contributors, rng = 40, seeded_generator(5)

@@ -12,7 +12,7 @@ from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
-# Low, high and number of buckets, and the edges as users write them.
+# Low, high, number of buckets, and edges as users write them.
 RANGES = {
     "temperatures": ("35.2", "41.6", 64),
     "cents": ("0", "40.96", 4096),
@@ -29,7 +29,7 @@ def _written(low: str, high: str, buckets: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
-def test_number_on_an_edge_is_in_the_bucket_that_begins_there(
+def test_number_on_an_edge_is_in_the_bucket_that_starts_there(
     low: str, high: str, buckets: int
 ) -> None:
     edges = _written(low, high, buckets)

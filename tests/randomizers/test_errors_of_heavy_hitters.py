@@ -1,7 +1,7 @@
 """Counterexamples to statements of "Distributed Private Heavy Hitters".
 
-Also to "Encode, Shuffle, Analyze Privacy Revisited", about the accuracy of counts and what an
-attack shows. The implementation follows the corrected statements.
+Also counterexamples to "Encode, Shuffle, Analyze Privacy Revisited", on the accuracy of counts and
+on what an attack shows. The implementation follows the corrected statements.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LABELS = tuple(map(str, range(1000)))
 
 
 def exact_delta(moved: int, step: int, decay: float, epsilon: float) -> float:
-    """Return delta of all measurements together, each moved by 1 or 2, discrete Laplace noise.
+    """Return delta of measurements with discrete Laplace noise, each moved by a step of 1 or 2.
 
-    Each loses step ln(1/q), minus that, or 0 in between: so the sum of all is a sum of numbers
-    drawn from three.
+    Each measurement loses step ln(1/q), minus that, or 0. So the total loss is a sum of draws from
+    three values.
     """
     q, unit = decay, -math.log(decay)
     if step == 1:
@@ -32,7 +32,7 @@ def exact_delta(moved: int, step: int, decay: float, epsilon: float) -> float:
     total = np.ones(1)
     for _ in range(moved):
         total = np.convolve(total, likely)
-    # In steps of 2 ln(1/q), equally many of both signs.
+    # Total losses, in steps of 2 ln(1/q), symmetric around 0.
     losses = unit * (2 * np.arange(len(total)) - (len(total) - 1))
     return float((total * np.maximum(0.0, -np.expm1(epsilon - losses))).sum())
 
@@ -41,18 +41,18 @@ def noise_of_theorem(measurements: int, epsilon: float, delta: float) -> float:
     return math.exp(-published_loss(measurements, epsilon, delta))
 
 
-def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
-    """Replacing an item moves entries of +-1 by 2: with the same noise delta is exceeded.
+def test_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
+    """Replacing an item moves entries of +-1 by 2, so that delta is exceeded with the same noise.
 
-    Theorem 2.5 is so loose that numbers show it only where epsilon is large; below 1 it is the
-    proof that fails, as each measurement loses twice what it may.
+    Theorem 2.5 is so loose that delta is exceeded only if epsilon is large. Below 1, the proof
+    fails: each measurement loses twice its allowance.
     """
     epsilon, delta, measurements = 7.0, math.exp(-2), 400
     q = noise_of_theorem(measurements, epsilon, delta)
     assert exact_delta(measurements, 1, q, epsilon) < delta
     assert exact_delta(measurements, 2, q, epsilon) > delta
     assert exact_delta(measurements, 2, math.sqrt(q), epsilon) < delta
-    # So published laws name their neighboring relation, and replacing an item has twice the noise.
+    # So mechanisms state their neighboring relation, and replacement has twice the noise.
     laws = [
         calibrate(JlHhParameters(0.9, LABELS, 1e-6, 256, calibration), 1)
         for calibration in ("published", "replacement")
@@ -62,8 +62,8 @@ def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
     assert decays[0] == pytest.approx(decays[1] ** 2, rel=1e-6)
 
 
-def test_the_noise_of_bucket_is_right_for_replacement() -> None:
-    """A bucket is 0 or 1, and moves by 1: half of the distance between -1 and 1."""
+def test_noise_of_bucket_is_sufficient_for_replacement() -> None:
+    """In the paper a bucket is 0 or 1 and moves by 1; here it is -1 or 1 and moves by 2."""
     law = calibrate(BucketParameters(0.9, LABELS, 1e-6), 1)
     assert isinstance(law, BucketLaw)
     assert law.noise is not None
@@ -73,8 +73,8 @@ def test_the_noise_of_bucket_is_right_for_replacement() -> None:
     assert exact_delta(hashes, 2, law.noise.decay, 0.9) < 1e-6
 
 
-def test_theorem_2_5_needs_a_small_epsilon() -> None:
-    """Without the condition it would promise a false bound."""
+def test_theorem_2_5_fails_for_a_large_epsilon() -> None:
+    """Without the condition that epsilon is below 1, the theorem states a false bound."""
     measurements, delta = 400, math.exp(-1)
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 0.9, delta), 0.9) < delta
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 16.0, delta), 16.0) > delta
@@ -82,8 +82,8 @@ def test_theorem_2_5_needs_a_small_epsilon() -> None:
         calibrate(JlHhParameters(16.0, LABELS, delta, 400, "published"), 1)
 
 
-def test_item_0_is_in_bucket_0_of_every_hash() -> None:
-    """It would be found although no user has it: items are numbered from 1."""
+def test_item_0_has_bucket_0_under_every_hash() -> None:
+    """An item 0 would be found although no user has it, so items are numbered from 1."""
     rows = nonzero_rows("any hashes", 1000, 500).rows
     parities = np.bitwise_count(rows[:, None] & np.arange(1001)) & 1
     assert not parities[:, 0].any()

@@ -1,4 +1,4 @@
-"""Test the exact law of flips of tracked Booleans against all rows and all ways to change."""
+"""Test the exact distribution of flips against enumeration of all rows and streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flips(stream: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize(("items", "values"), [(2, 1), (2, 5), (3, 4), (4, 4), (5, 3), (6, 4)])
-def test_flip_distribution_covers_all_rows_and_changes(items: int, values: int) -> None:
+def test_flip_distribution_matches_enumeration(items: int, values: int) -> None:
     streams = tracked(items, values)
     exact = [Fraction(0)] * (values + 1)
     for stream, times in streams.items():
@@ -44,14 +44,12 @@ def test_half_of_the_changes_are_flips_in_a_large_domain() -> None:
     assert flip_law(4, 12) != pytest.approx(binomial, abs=2e-2)
 
 
-def test_alternating_values_flip_always_or_never() -> None:
+def test_alternating_values_flip_almost_always_or_almost_never() -> None:
     assert flip_law(2, 9) == pytest.approx([0.25, 0.25, *[0] * 6, 0.25, 0.25])
 
 
 @pytest.mark.parametrize(("level", "levels", "values"), [(1, 1, 3), (1, 2, 4), (2, 3, 3)])
-def test_the_law_of_a_level_is_that_of_all_rows_and_streams(
-    level: int, levels: int, values: int
-) -> None:
+def test_level_flip_distribution_matches_enumeration(level: int, levels: int, values: int) -> None:
     rows, buckets = 2 << level, 1 << levels
     found = np.zeros(values + 1)
     for row, stream in product(range(rows), product(range(buckets), repeat=values)):

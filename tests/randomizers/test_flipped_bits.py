@@ -16,7 +16,7 @@ CELLS = 200_000
 
 
 @pytest.mark.parametrize(("ones", "bits"), [(0, 1), (1, 1), (0, 5), (3, 5), (7, 7), (1_000, 2_500)])
-def test_ones_are_a_sum_of_two_binomial_numbers(ones: int, bits: int) -> None:
+def test_ones_are_the_sum_of_two_binomial_draws(ones: int, bits: int) -> None:
     probability = Fraction(1, 5)
     drawn = FlippedBits(probability).ones(
         np.full(CELLS, ones), bits, seeded_generator(90, ones, bits)
@@ -26,7 +26,7 @@ def test_ones_are_a_sum_of_two_binomial_numbers(ones: int, bits: int) -> None:
     expected = CELLS * np.convolve(kept, raised)
     observed = np.bincount(drawn, minlength=bits + 1)
     assert fit(observed, expected) > FALSE_ALARM
-    # The test detects a probability that is a fiftieth too small.
+    # The test detects a probability that is 2 % too small.
     kept = stats.binom.pmf(np.arange(ones + 1), ones, 0.804)
     raised = stats.binom.pmf(np.arange(bits - ones + 1), bits - ones, 0.196)
     assert fit(observed, CELLS * np.convolve(kept, raised)) < 1e-3
@@ -41,7 +41,7 @@ def fit(observed: np.ndarray, expected: np.ndarray) -> float:
     return float(stats.chisquare(*counted, sum_check=False).pvalue)
 
 
-def test_cells_of_different_sizes_are_drawn_each_by_its_own() -> None:
+def test_reversals_depend_on_the_size_of_each_cell() -> None:
     bits = np.array([0, 1, 6, 1 << 20, (1 << 20) + 1])
     drawn = np.stack(
         [
@@ -55,7 +55,7 @@ def test_cells_of_different_sizes_are_drawn_each_by_its_own() -> None:
     assert (np.abs(standardized) < 7).all()
 
 
-def test_many_trials_are_made_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_trials_are_the_sum_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", 3)
     permanent_bits._table.cache_clear()
     drawn = FlippedBits(Fraction(1, 4)).reversed(np.full(CELLS, 37), seeded_generator(92))
@@ -64,12 +64,12 @@ def test_many_trials_are_made_of_several_draws(monkeypatch: pytest.MonkeyPatch) 
     assert fit(np.bincount(drawn, minlength=38), expected) > FALSE_ALARM
 
 
-def test_tables_are_far_closer_to_their_laws_than_any_delta() -> None:
+def test_table_error_is_far_below_any_delta() -> None:
     assert FlippedBits(Fraction(1, 1_000_003)).distance((1 << 20) - 1) < 1e-30
 
 
 @pytest.mark.parametrize(("digits", "draws"), [(24, [1, 1, 1, 1]), (2, [1, 1, 1, 2])])
-def test_what_all_draws_of_a_number_are_off_is_added_up(
+def test_distance_is_the_sum_over_all_draws(
     digits: int, draws: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", digits)

@@ -87,7 +87,7 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
         ]
     ),
 )
-def test_as_few_bits_are_reversed_as_privacy_allows(
+def test_calibration_reverses_the_fewest_bits_that_privacy_allows(
     contributors: int, epsilon: float, neighbors: Neighbors, reversed_bits: float
 ) -> None:
     law = calibrate(requested(epsilon, neighbors=neighbors), 1, contributors)
@@ -101,14 +101,14 @@ def test_as_few_bits_are_reversed_as_privacy_allows(
 
 
 @pytest.mark.parametrize(("loss", "blanket"), [(8.55, 0.337), (2.94, 0.0159)])
-def test_the_paper_s_horse_is_more_private_than_its_formula_says(
+def test_exact_epsilon_of_the_horse_image_is_below_the_paper_s_formula(
     loss: float, blanket: float
 ) -> None:
     exact = amplified_epsilon(of_randomized_response(loss, 2), HORSE, 5e-8)
     assert exact == pytest.approx(blanket, rel=3e-3)
 
 
-def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> None:
+def test_exact_calibration_allows_a_larger_loss_per_bit() -> None:
     few = {"delta": 5e-8, "neighbors": "removal"}
     losses = {
         calibration: calibrate(requested(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
@@ -119,7 +119,7 @@ def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> No
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
-def test_the_published_calibration_is_private(epsilon: float) -> None:
+def test_published_calibration_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
     law = calibrate(requested(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
@@ -128,10 +128,8 @@ def test_the_published_calibration_is_private(epsilon: float) -> None:
 
 @pytest.mark.parametrize("reports", [1, 2, 4])
 @pytest.mark.parametrize("instances", [2, 3, 4])
-def test_exposure_to_an_instance_is_the_largest_ratio_of_what_it_can_see(
-    reports: int, instances: int
-) -> None:
-    """Enumerated: the bit that stays, the bit of every report, and where each set one goes."""
+def test_exposure_to_one_shuffler_matches_enumeration(reports: int, instances: int) -> None:
+    """Enumerate the backstop, the bit of every report, and the shuffler of each set bit."""
     law = law_of(3.0, reports)
     backstop = law.backstop
     q = Fraction(law.odds.weights[0], sum(law.odds.weights))
@@ -143,7 +141,7 @@ def test_exposure_to_an_instance_is_the_largest_ratio_of_what_it_can_see(
         for report in bits:
             chance *= q if report == bit else 1 - q
         for goes in product((0, 1), repeat=reports):
-            # An unset message goes nowhere: it is counted with those that went elsewhere.
+            # An unset bit is not sent, which looks as if its message went elsewhere.
             if any(there and not report for there, report in zip(goes, bits, strict=True)):
                 continue
             way = chance
@@ -172,13 +170,13 @@ def test_exposure_grows_with_reports_up_to_the_backstop() -> None:
     ("backstop", "reports", "first"),
     [(8.547, 4, 6.94), (8.547, 16, 5.71), (8.547, 256, 3.00), (2.94, 256, 0.03), (7.28, 16, 4.45)],
 )
-def test_reports_are_as_private_as_in_the_paper_s_tables(
+def test_exposure_of_a_report_matches_the_paper_s_tables(
     backstop: float, reports: int, first: float
 ) -> None:
     assert law_of(backstop, reports).exposure(1) == pytest.approx(first, abs=0.02)
 
 
-def test_with_few_others_a_job_is_as_private_as_its_messages_alone() -> None:
+def test_epsilon_with_few_users_is_at_most_the_local_epsilon() -> None:
     law = calibrate(requested(1.0), 1, 2)
     assert law.local_epsilon == pytest.approx(1.0, abs=1e-4)
     assert epsilon_with(law, 1) <= law.local_epsilon
@@ -191,17 +189,17 @@ def test_several_epochs_lose_less_than_the_sum() -> None:
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
 
 
-def test_the_loss_is_stated_of_every_power_of_two_and_of_all_reports() -> None:
+def test_exposure_is_stated_for_powers_of_two_and_all_reports() -> None:
     assert law_of(1.0, reports=1).reports_seen == (1,)
     assert law_of(1.0, reports=6).reports_seen == (1, 2, 4, 6)
 
 
-def test_neighbors_differ_in_no_more_bits_than_there_are() -> None:
+def test_differing_bits_are_limited_by_the_domain_or_the_items() -> None:
     assert differing_bits(1, 1, "replacement") == 1
     assert differing_bits(40, 3, "removal") == 3
 
 
-def test_reports_are_made_from_the_same_reversed_bits() -> None:
+def test_reports_share_the_bits_reversed_by_the_backstop() -> None:
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
     for run in range(runs):
@@ -234,13 +232,13 @@ def test_capacity_fits_all_possible_messages(reports: int, contributors: int) ->
         raised = stats.binom.pmf(np.arange(2 * contributors + 1), 2 * contributors, reversed_)
         tail = float(np.convolve(kept, raised)[most + 1 :].sum())
         assert tail <= 2.0**-100
-        # No excess capacity, except for the bound's slack.
+        # The capacity is not excessive, except for the slack of the bound.
         assert most == bits or np.convolve(kept, raised)[int(0.8 * most) :].sum() > 2.0**-100
     assert law.messages_per_user * contributors < most <= bits
     assert law.capacity(1, 0) == 0
 
 
-def test_messages_beyond_capacity_are_all_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_beyond_capacity_are_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     law = law_of(1.0)
     monkeypatch.setattr(FragmentsLaw, "capacity", lambda law, epoch, contributors: 108)
     devices, rng = Fragments(law), seeded_generator(97)
@@ -251,7 +249,7 @@ def test_messages_beyond_capacity_are_all_drawn_again(monkeypatch: pytest.Monkey
 
 def test_format_depends_on_report_count_and_not_on_values() -> None:
     law = law_of(6.0, items=1_000)
-    # Of 350 users without items fewer messages than words arrive, of users with an item more.
+    # 350 users send fewer messages than there are distinct ones without items, and more with items.
     for users, counted in ((10, False), (350, True), (5_000, True)):
         for held in (0, 7):
             devices, rng = Fragments(law), seeded_generator(98)
@@ -273,7 +271,7 @@ def test_format_depends_on_report_count_and_not_on_values() -> None:
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
-def test_disallowed_parameters_are_rejected(parameters: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         requested(1.0, **parameters)
 
@@ -286,7 +284,7 @@ def test_disallowed_parameters_are_rejected(parameters: dict[str, Any], message:
         ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
-def test_unknown_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
+def test_invalid_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(law_of(2.0), **constants)
 
@@ -307,7 +305,7 @@ def test_table_tails_are_charged_for_every_report(
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
-def test_published_formula_is_rejected_where_invalid() -> None:
+def test_published_formula_is_rejected_outside_its_range() -> None:
     with pytest.raises(
         ValueError, match=r"calibration: published does not support epsilon 0\.001 "
     ):
@@ -321,7 +319,7 @@ def test_guarantee_states_the_loss_against_the_shuffler() -> None:
     assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
 
 
-def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:
+def test_response_loses_at_most_the_requested_loss() -> None:
     for requested in np.geomspace(0.01, 30.0, 60).tolist():
         assert (
             response_within(requested).loss

@@ -28,7 +28,7 @@ class NoCoins:
 NO_COINS = cast(np.random.Generator, NoCoins())
 
 
-def test_coins_take_the_place_of_zeros_only() -> None:
+def test_only_zero_partial_sums_are_replaced_by_coins() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     steady, changing = (FutureRand(law) for _ in range(2))
     for devices in (steady, changing):
@@ -41,7 +41,7 @@ def test_coins_take_the_place_of_zeros_only() -> None:
     assert (2 * (words[:, 0] & 1).astype(int) - 1).tolist() == [signs[0] for signs in leaves]
 
 
-def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
+def test_signs_are_used_in_order_until_exhausted() -> None:
     law = calibrate(FutureRandParameters(1.0, 12), HORIZON)
     law = FutureRandLaw(HORIZON, 1.0, (1, 0, 0, 0, 0), law.composed)
     devices = FutureRand(law)
@@ -68,7 +68,7 @@ def test_orders_and_signs_never_change() -> None:
     assert _drawn(devices)[:500] == before
 
 
-def test_an_order_without_weight_is_never_drawn() -> None:
+def test_order_with_zero_weight_is_never_drawn() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     law = FutureRandLaw(law.horizon, law.epsilon, (2, 1, 1, 0), law.composed)
     devices = FutureRand(law)
@@ -78,21 +78,21 @@ def test_an_order_without_weight_is_never_drawn() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, MIN_EPSILON / 2, MAX_EPSILON * 2, math.nan, True])
-def test_losses_that_are_not_calibrated_for_are_rejected(epsilon: float) -> None:
+def test_epsilon_out_of_range_is_rejected(epsilon: float) -> None:
     with pytest.raises(ValueError, match=r"epsilon is .*; expected"):
         FutureRandParameters(epsilon, 2)
     FutureRandParameters(MIN_EPSILON, 2)
     FutureRandParameters(MAX_EPSILON, 2)
 
 
-def test_the_guarantee_speaks_of_the_law_and_not_of_what_was_asked_for() -> None:
+def test_guarantee_states_the_spent_epsilon() -> None:
     published = FutureRand(calibrate(FutureRandParameters(1.0, 4, "published"), 16))
     assert published.law.epsilon == 1.0
     assert round(published.guarantee.epsilon, 6) == 0.252435
     assert FutureRand(calibrate(FutureRandParameters(1.0, 4), 16)).guarantee.epsilon == 1.0
 
 
-def test_pieces_make_up_a_prefix_in_distinct_orders() -> None:
+def test_dyadic_pieces_cover_a_prefix_in_distinct_orders() -> None:
     for epoch in range(1, 300):
         pieces = dyadic_pieces(epoch)
         covered = [
@@ -124,7 +124,7 @@ def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
         ("more", np.zeros(3), "state arrays .*'more'"),
     ],
 )
-def test_arrays_of_another_law_are_not_restored(
+def test_restore_rejects_arrays_of_another_mechanism(
     name: str, array: NDArray[np.generic], complaint: str
 ) -> None:
     devices = _population(3, at=3)

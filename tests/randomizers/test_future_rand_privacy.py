@@ -1,8 +1,8 @@
-"""Test a device's guarantee by enumeration of everything it can draw and all that can be seen.
+"""Test a device's guarantee by enumeration of all its draws and all its outputs.
 
-The enumerated code is the code of devices: a population in which each device holds one of the
-possible sign vectors and sees one of the possible sequences of coins goes through every stream. The
-probability of an output is then a sum of integers.
+The enumeration runs the code of devices on every stream, with a population in which each device has
+one of the possible sign vectors and one of the possible sequences of coins. The probability of an
+output is then a sum of integers.
 """
 
 from __future__ import annotations
@@ -110,16 +110,16 @@ def largest_ratio(distributions: Sequence[Distribution]) -> Fraction:
 
 
 @pytest.mark.parametrize(("horizon", "changes", "epsilon", "calibration"), CASES)
-def test_no_two_streams_exceed_the_promised_loss(
+def test_no_two_streams_exceed_the_guaranteed_loss(
     horizon: int,
     changes: int,
     epsilon: float,
     calibration: Calibration,
     exponential_below: Callable[[float], Fraction],
 ) -> None:
-    """All streams, also those with more changes than are followed: the device is then exhausted.
+    """Compare all streams, including those whose devices become exhausted.
 
-    The order is drawn from the same law whatever the stream, so each order can be tested alone.
+    The order is drawn independently of the stream, so each order can be tested separately.
     """
     law = calibrate(FutureRandParameters(epsilon, changes, calibration), horizon)
     guarantee = FutureRand(law).guarantee
@@ -141,7 +141,7 @@ def test_no_two_streams_exceed_the_promised_loss(
         assert guarantee.epsilon < 0.3 * epsilon
 
 
-def test_a_larger_loss_than_promised_would_be_noticed() -> None:
+def test_enumeration_detects_a_loss_above_the_guarantee() -> None:
     law = calibrate(FutureRandParameters(2.0, 2), 4)
     wasteful = calibrate(FutureRandParameters(2.001, 2), 4)
     ratio = largest_ratio([output_distribution(wasteful, 0, stream) for stream in all_streams(4)])
@@ -149,8 +149,8 @@ def test_a_larger_loss_than_promised_would_be_noticed() -> None:
 
 
 @pytest.mark.parametrize("changes", [1, 2])
-def test_silence_tells_nothing_about_values(changes: int) -> None:
-    """Any set of silent epochs: they are public, and the promise is the same."""
+def test_absences_do_not_increase_the_loss(changes: int) -> None:
+    """For every set of absent epochs, which is public, the guarantee is the same."""
     law = calibrate(FutureRandParameters(1.0, changes), 4)
     promised = Fraction(max(law.composed[0].weights), min(law.composed[0].weights))
     for pattern in product((False, True), repeat=4):
@@ -166,12 +166,12 @@ def test_silence_tells_nothing_about_values(changes: int) -> None:
     ("horizon", "changes"), [(4, 2), pytest.param(8, 3, marks=pytest.mark.verify)]
 )
 @pytest.mark.parametrize("calibration", ["optimal", "published"])
-def test_signs_are_kept_with_the_same_advantage_and_zeros_are_fair_coins(
+def test_signs_have_equal_advantages_and_zeros_are_fair_coins(
     horizon: int, changes: int, calibration: Calibration
 ) -> None:
-    """Properties II and III: for every stream and interval, the mean sign is c_gap * partial sum.
+    """Check properties II and III: the mean sign of an interval is c_gap * partial sum.
 
-    An exhausted device counts as one whose partial sums are 0 from then on.
+    Once a device is exhausted, its partial sums count as 0.
     """
     law = calibrate(FutureRandParameters(1.0, changes, calibration), horizon)
     for order, composed in enumerate(law.composed):

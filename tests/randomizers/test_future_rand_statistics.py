@@ -1,4 +1,4 @@
-"""Test statistics of draws and reports of devices: they fit the law and reject others."""
+"""Test draws and reports of devices statistically: they fit the mechanism, and only it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.randomizers.randomness import seeded_generator
 FALSE_ALARM = 1e-10
 
 
-def test_orders_and_signs_are_drawn_from_the_law() -> None:
+def test_orders_and_signs_follow_the_mechanism() -> None:
     law = _law(max_changes=2, horizon=4, order_weights=(4, 3, 1))
     devices = FutureRand(law)
     for batch in range(4):
@@ -42,8 +42,8 @@ def test_orders_and_signs_are_drawn_from_the_law() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["optimal", "published"])
-def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
-    """The value goes to 1 and stays: each order sees one partial sum of 1, its first."""
+def test_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
+    """The value becomes 1 and stays 1, so only the first partial sum of each order is 1."""
     epsilon = 1.0 if calibration == "optimal" else 8.0
     law = calibrate(FutureRandParameters(epsilon, 2, calibration), 8)  # type: ignore[arg-type]
     devices = FutureRand(law)
@@ -62,8 +62,8 @@ def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
     assert seen == {0, 1, 2, 3}
 
 
-def test_frozen_devices_send_fair_coins() -> None:
-    """Values that change at every epoch: leaf devices are exhausted from the third one on."""
+def test_exhausted_devices_send_fair_coins() -> None:
+    """Values change at every epoch, so devices of order 0 are exhausted at the third."""
     law = _law(max_changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
     devices = FutureRand(law)
     devices.enroll(100_000, seeded_generator(4))

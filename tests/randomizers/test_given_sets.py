@@ -1,4 +1,4 @@
-"""Test that values are checked before any draw: a set too large would lose too much."""
+"""Test that sets are checked before any draw: a set that is too large would lose too much."""
 
 from __future__ import annotations
 

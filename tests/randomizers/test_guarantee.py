@@ -15,7 +15,7 @@ from dpstream.randomizers.guarantee import (
 )
 
 
-def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
+def test_guarantee_formats_as_sentence_and_json() -> None:
     guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "none", "exact")
     assert str(guarantee) == (
         "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
@@ -31,7 +31,7 @@ def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
     }
 
 
-def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
+def test_pure_guarantee_omits_delta() -> None:
     assert "delta" not in str(Guarantee(0.5, 0.0, "epoch", "values", "the shuffler", "bound"))
 
 

@@ -40,14 +40,14 @@ def test_real_tuples_are_uniform_in_the_set_of_their_item() -> None:
     users = 40_000
     matrix = hadamard(law.columns)
     for held in range(law.items + 1):
-        values = np.full((users, 2), held)  # an item that is named twice counts once
+        values = np.full((users, 2), held)  # duplicate items count once
         messages = messages_of(law, values, held)
         real = messages[: 2 * users].reshape(users, 2, law.rows)
         first, second = (held or law.items + 1), law.items + 2
         for row, tuples in ((first, real[:, 0]), (second, real[:, 1])):
             assert (matrix[row, tuples] == 1).all()
             assert uniformity(tuples, law.columns, cells=4**law.rows) > FALSE_ALARM
-            # The power of the test: not uniform in the set of another row.
+            # The check would detect tuples from the set of another row.
             assert not (matrix[row % 7 + 1, tuples] == 1).all()
         assert uniformity(messages[2 * users :], law.columns, cells=8**law.rows) > FALSE_ALARM
 
@@ -61,16 +61,14 @@ def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
 
 
 @pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
-def test_there_is_room_for_rows_that_stand_for_no_item(
-    items: int, columns: int, dtype: str
-) -> None:
+def test_matrix_has_extra_rows_for_no_item(items: int, columns: int, dtype: str) -> None:
     law = law_of(items, slots=min(items, 2))
     assert law.columns == columns >= items + law.slots + 1
     assert law.message_format.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
-def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None:
+def test_columns_are_sent_in_the_narrowest_dtype(items: int, dtype: str) -> None:
     law = law_of(items, slots=2)
     messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
     assert messages.dtype == law.message_format.dtype == np.dtype(dtype)
@@ -94,7 +92,7 @@ def test_present_devices_send_real_tuples_and_a_blanket() -> None:
         Hadamard.restore(law, {}, 0)
 
 
-def test_a_poisson_blanket_has_the_mean_of_the_law() -> None:
+def test_poisson_blanket_has_the_stated_mean() -> None:
     law = law_of(blanket=0.7, dummies="poisson")
     users = 200_000
     blanket = len(messages_of(law, np.zeros((users, 2), np.int8), 2)) - 2 * users
@@ -109,8 +107,8 @@ def test_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
-def test_no_window_gives_more_away_than_was_asked_for(rows: int, dummies: Blanket) -> None:
-    """Computed from all window probabilities of a contributor; a third of the blanket fails."""
+def test_window_spends_at_most_the_requested_delta(rows: int, dummies: Blanket) -> None:
+    """Delta is computed from all possible windows; a third of the blanket is not enough."""
     epsilon, delta = 3.0, 0.05
     parameters = HadamardParameters(epsilon, delta, ("a", "b"), rows=rows, dummies=dummies)
     law = calibrate(parameters, last_epoch=1, minimum=1)
@@ -122,8 +120,8 @@ def test_no_window_gives_more_away_than_was_asked_for(rows: int, dummies: Blanke
 def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     """Return the larger delta of both directions, for items 1 and 2.
 
-    Within each of four kinds, given by the sets that contain them, tuples are uniform whatever the
-    item: the counts of the kinds are a sufficient statistic of a window.
+    Tuples are of four kinds, given by the sets that contain them, and uniform within each kind for
+    any item. So the counts of the kinds are a sufficient statistic of a window.
     """
     positive = hadamard(law.columns)[1:3] == 1
     tuples = list(product(range(law.columns), repeat=law.rows))
@@ -158,14 +156,14 @@ def test_infeasible_parameters_are_rejected() -> None:
     few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
     with pytest.raises(ValueError, match=r"2\.5; expected at least .* with 100 contributors"):
         calibrate(few, 1, 100)
-    with pytest.raises(ValueError, match="of each other cannot hide 2 items; expected at most 1 /"):
+    with pytest.raises(ValueError, match=r"overlap is 0\.5 with 2 items per user; expected"):
         calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
     with pytest.raises(ValueError, match="does not achieve epsilon 20"):
         calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
 
 
 @pytest.mark.parametrize("items", [1, 2, 8])
-def test_the_published_blanket_is_many_times_too_large(items: int) -> None:
+def test_published_blanket_is_many_times_the_exact_one(items: int) -> None:
     labels = tuple(map(str, range(10)))
     exact, published = (
         calibrate(
@@ -179,7 +177,7 @@ def test_the_published_blanket_is_many_times_too_large(items: int) -> None:
     assert published.blanket * 100_000 * published.overlap == pytest.approx(golden, rel=2e-3)
 
 
-def test_a_fixed_blanket_needs_hardly_more_than_a_poisson_one() -> None:
+def test_fixed_blanket_is_barely_larger_than_a_poisson_one() -> None:
     fixed, poisson = (
         calibrate(HadamardParameters(1.0, 1e-6, ("a",), dummies=dummies), 1, 10_000).blanket
         for dummies in ("bernoulli", "poisson")
@@ -192,7 +190,7 @@ def test_a_fixed_blanket_needs_hardly_more_than_a_poisson_one() -> None:
         assert spent == pytest.approx(less, rel=0.02)
 
 
-def test_all_epochs_together_spend_what_is_stated() -> None:
+def test_guarantee_states_the_loss_of_all_epochs() -> None:
     parameters = HadamardParameters(1.0, 1e-6, ("a", "b"))
     once, often = calibrate(parameters, 1, 1000), calibrate(parameters, 10, 1000)
     assert once.stream_epsilon == once.epsilon == often.epsilon == 1.0
@@ -218,15 +216,13 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
         ({"domain": ()}, "domain"),
     ],
 )
-def test_parameters_that_are_not_allowed_are_named(
-    changed: dict[str, object], message: str
-) -> None:
+def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HadamardParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": ("a", "b"), **changed})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("minimum", [7, 1000, 123_457])
-def test_devices_together_have_the_blanket_that_is_needed(minimum: int) -> None:
+def test_contributors_together_add_the_required_blanket(minimum: int) -> None:
     parameters = HadamardParameters(1.0, 1e-6, tuple("abcde"), dummies="poisson", rows=3)
     needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
     law = calibrate(parameters, 1, minimum)

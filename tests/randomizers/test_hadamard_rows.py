@@ -66,7 +66,7 @@ def test_devices_track_one_boolean_each(items: int) -> None:
     assert devices.exhausted == booleans.exhausted > 0
 
 
-def test_rows_are_drawn_uniformly_and_without_regard_to_noise() -> None:
+def test_rows_are_uniform_and_independent_of_noise() -> None:
     arrays = enrolled(law(5), 100_000).state_arrays()
     table = np.zeros((8, 2), np.int64)
     np.add.at(table, (arrays["row"].astype(np.intp), arrays["noise"].astype(np.intp)), 1)
@@ -77,7 +77,7 @@ def test_rows_are_drawn_uniformly_and_without_regard_to_noise() -> None:
     assert stats.chisquare(weighted, sum_check=False).pvalue < FALSE_ALARM
 
 
-def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
+def test_rows_of_the_largest_domain_fit_into_messages() -> None:
     devices = enrolled(law(MAX_ITEMS), 100_000)
     words = devices.report(8, np.full(100_000, MAX_ITEMS), None, seeded_generator(3))[:, 0]
     assert rows_for(MAX_ITEMS) == 8192
@@ -117,7 +117,7 @@ def test_invalid_labels_are_rejected_in_one_line(labels: tuple[str, ...], messag
         ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
     ],
 )
-def test_no_other_state_is_restored(changed: dict[str, Any], message: str) -> None:
+def test_restore_rejects_invalid_state(changed: dict[str, Any], message: str) -> None:
     of = law()
     arrays = {**enrolled(of, 10).state_arrays(), **changed}
     known = {name: array for name, array in arrays.items() if array is not None}

@@ -1,4 +1,4 @@
-"""Test items and numbers by symbols: parameters, and the number of boosted flips."""
+"""Test parameters of hadamard_values and range_values, and the number of boosted flips."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ ITEMS = ("a", "b", "c")
         ),
     ],
 )
-def test_wrong_parameters_are_rejected(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_item_parameters_are_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HadamardValuesParameters(**{"epsilon": 1, "max_changes": 2, "domain": ITEMS, **wrong})
 
 
-def test_laws_of_too_few_or_too_many_items_are_rejected() -> None:
+def test_item_count_out_of_range_is_rejected() -> None:
     law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
     for items in (0, MIN_ITEMS - 1, MAX_ITEMS + 1):
         with pytest.raises(ValueError, match=f"{items:,} items; expected {MIN_ITEMS} to 4,096"):
@@ -57,13 +57,13 @@ def test_laws_of_too_few_or_too_many_items_are_rejected() -> None:
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_wrong_numbers_are_rejected(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_number_parameters_are_rejected(wrong: dict[str, Any], message: str) -> None:
     numbers = {"epsilon": 1, "max_changes": 2, "low": 0, "high": 8, "buckets": 4}
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**numbers, **wrong})
 
 
-def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
+def test_about_half_of_the_possible_flips_are_boosted() -> None:
     found = [best_boosts(flip_law(20, values=changes + 1), 64) for changes in (1, 2, 4, 8, 16, 32)]
     assert found == [2, 2, 3, 5, 9, 18]
     # A user with one item flips at most once.
@@ -74,7 +74,7 @@ def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
     )
 
 
-def test_silent_devices_leave_their_rows_out() -> None:
+def test_absent_devices_send_no_rows() -> None:
     devices = HadamardValues(calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 4))
     rng = seeded_generator(4)
     devices.enroll(1_000, rng)
