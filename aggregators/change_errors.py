@@ -1,8 +1,8 @@
 """Standard errors of changes between two epochs whose estimates have correlated errors.
 
-An estimate that builds on the previous one contains most of its error. Their difference then has a
-smaller error than either of them. The correlation follows from the mechanism, participation and
-published estimates, without any report.
+An estimate that builds on the previous one contains most of its error. The difference between the
+two then has a smaller error than either. The correlation follows from the mechanism, participation
+and published estimates, without any report.
 
 If devices boost changes, every later estimate contains a fraction of an estimate's error and of the
 error of its boosts. The recursion of the estimates, without received noise, gives this fraction.
@@ -90,7 +90,7 @@ class RetainedErrors:
     """Standard errors of changes where each error is a fraction of the previous one plus noise.
 
     With a fraction of 0, errors of all epochs are independent. Errors due to absent devices are
-    treated like noise; if the same devices are always absent, they are correlated more strongly.
+    treated like noise; if the same devices are always absent, errors are correlated more strongly.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)

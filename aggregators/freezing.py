@@ -141,8 +141,8 @@ def _held_by_odd(
 ) -> NDArray[np.float64]:
     """Return the mean number of changes in `odd`, shape (m,), out of `intervals`, shape (n, 1).
 
-    Each odd interval has at least one change. Others are distributed in proportion to the mean
-    excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if it is even.
+    Each odd interval has at least one change. Further changes are distributed in proportion to the
+    mean excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if even.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)

@@ -41,7 +41,7 @@ class GridCounts(Counts):
 
     Attributes:
         axes: Code of each coordinate.
-        values: float64, of the shape of the grid; some may be negative.
+        values: float64, of the shape of the grid; some can be negative.
         noise_variance: Noise variance of a cell.
     """
 

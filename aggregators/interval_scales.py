@@ -4,7 +4,7 @@ Two groups of devices report with different probabilities, so each has its own s
 
 * Devices enrolled when the interval began report if present at both of its ends. Their scale is the
   number of them enrolled over the number of their reports.
-* Newcomers, enrolled within the interval, report if present at its end. There may be few, so their
+* Newcomers, enrolled within the interval, report if present at its end. There can be few, so their
   scale is the inverse of the probability that one reports.
 
 The first interval of an order has one group: all its devices are newcomers.
@@ -68,7 +68,7 @@ def interval_scales(
         ends: Last epoch of each interval, shape (intervals,).
         c_gaps: c_gap of each interval, or one value for all.
         probabilities: Probability that a device draws an interval's order, or one value for all.
-        participation: Participation.
+        participation: Head counts of all epochs.
         received: Number of reports of other devices and of newcomers, shape (intervals, 2).
     """
     population = participation.population[ends].astype(np.float64)

@@ -43,14 +43,14 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     """Number of users with each item of a domain, all with the same 95 % interval width.
 
     Attributes:
-        values: float64, shape (items,), in users and in the order of the domain; some may be
+        values: float64, shape (items,), in users and in the order of the domain; some can be
             negative.
         standard_error: Standard error of each value.
         half_width: Half-width of the 95 % interval around each value.
         reports: Number of reports.
         population: Number of users the estimates describe.
         flags: Warnings such as `GAP`.
-        lasting: Standard deviation of noise that may be the same at other epochs; not published.
+        lasting: Standard deviation of noise that can be the same at other epochs; not published.
     """
 
     values: NDArray[np.float64]

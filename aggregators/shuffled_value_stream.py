@@ -1,7 +1,7 @@
 """Track one noisy sum per epoch: the shuffled counterpart of value_stream.
 
-The sum of u = x - 1/2 + f over present devices, plus half their number, is their count plus what
-they add for the changes they track. `dpstream.aggregators.value_stream` describes how that is
+The sum of u = x - 1/2 + f over present devices, plus half their number, is the count of ones plus
+what they add for the changes they track. `dpstream.aggregators.value_stream` describes how that is
 removed. Here there is no gain, and the shuffler adds the noise once, for any number of users. In
 addition there is rounding noise, at most a quarter of a squared step per user.
 """

@@ -1,6 +1,6 @@
 """Check whether an existing topic can be used in place of one that a job would create.
 
-An administrator, a broker that creates topics on demand, or an earlier job may have created it.
+An administrator, a broker that creates topics on demand, or an earlier job can have created it.
 Settings that would lose or reject records are rejected; replicas and retention are up to operators.
 Deploying sets the clock of topics; for a running job, a wrong clock is only reported.
 """

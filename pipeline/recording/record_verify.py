@@ -134,13 +134,13 @@ def _epochs(recording: Recording) -> Iterator[str]:
     epochs = (row.epoch for row in recording.manifests())
     for epoch, other in zip_longest(recording.epochs, epochs):
         if epoch != other:
-            yield f"expected the manifest of epoch {epoch}, got that of {other}"
+            yield f"expected the manifest of epoch {epoch}; got epoch {other}"
             return
     released = (row.epoch for row in _released(recording))
     partials = (row.epoch for row in recording.partials())
     for epoch, other in zip_longest(released, partials):
         if epoch != other:
-            yield f"expected the partial of epoch {epoch}, got that of {other}"
+            yield f"expected the partial of epoch {epoch}; got epoch {other}"
             return
 
 
@@ -157,7 +157,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
     rows = recording.estimates()
     for row, manifest in zip_longest(rows, recording.manifests()):
         if row is None or manifest is None or row.epoch != manifest.epoch:
-            yield "the numbers of estimates and manifests differ"
+            yield "estimates and manifests are not of the same epochs"
             return
         published = published_estimate(row, job.deployment)
         # A released window can turn out to be corrupt during aggregation.
@@ -167,7 +167,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             else published.window_status
         )
         if published.reason is not None and published.window_status is not WindowStatus.CORRUPT:
-            yield f"the estimate of epoch {row.epoch} has a reason, but is not corrupt"
+            yield f"the estimate of epoch {row.epoch} explains a corrupt window, but is not corrupt"
         says = (window_status, published.contributors, published.population, published.closed_at)
         decided = (
             manifest.window_status,

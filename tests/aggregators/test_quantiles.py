@@ -35,7 +35,7 @@ def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
     counts = counts_of(code, held, None)
     for share in (np.arange(97) + 0.5) / 97:
         found = quantile(counts, share)
-        # The smallest value with at least this fraction of values up to it.
+        # The smallest value with at least this fraction of values at or below it.
         assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
         assert found.ci95_low <= found.value <= found.ci95_high
 

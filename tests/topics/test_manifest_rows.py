@@ -133,7 +133,7 @@ def test_contradictory_fields_are_rejected(changes: dict[str, int]) -> None:
         b"",
         b"dpst",
     ],
-    ids=["membership", "producers", "instances", "nothing", "beginning"],
+    ids=["membership", "producers", "parallel shufflers", "empty", "truncated"],
 )
 def test_differing_records_are_not_merged(other: bytes) -> None:
     records = written()
