@@ -49,7 +49,7 @@ class AffineHashes:
 
     def __post_init__(self) -> None:
         if not is_prime(self.buckets) or self.buckets > MOST_BUCKETS:
-            raise ValueError(f"buckets is {self.buckets!r}; expected a prime up to 2^29")
+            raise ValueError(f"'buckets' is {self.buckets!r}; expected a prime up to 2^29")
         if type(self.digits) is not int or self.digits < 1 or self.words > MOST_WORDS:
             raise ValueError(
                 f"digits is {self.digits!r}; expected at least 1, for up to 2^62 messages"

@@ -42,20 +42,20 @@ class CellNoiseLaw(Constants):
 
     def __post_init__(self) -> None:
         if self.dummies not in get_args(DummyLaw):
-            raise ValueError(f"dummies is {self.dummies!r}; expected one of {get_args(DummyLaw)}")
+            raise ValueError(f"'dummies' is {self.dummies!r}; expected one of {get_args(DummyLaw)}")
         if not 0 < self.mean < math.inf:
-            raise ValueError(f"mean is {self.mean!r}; expected a positive finite number")
+            raise ValueError(f"'mean' is {self.mean!r}; expected a positive finite number")
         if type(self.minimum) is not int or self.minimum < 1:
-            raise ValueError(f"minimum is {self.minimum!r}; expected an integer of at least 1")
+            raise ValueError(f"'minimum' is {self.minimum!r}; expected an integer of at least 1")
         if (self.shape is not None) != (self.dummies == "negative_binomial"):
             raise ValueError(
-                f"shape is {self.shape!r} with {self.dummies} dummies; shape is required with "
+                f"'shape' is {self.shape!r} with {self.dummies} dummies; it is required with "
                 "negative_binomial dummies and not allowed with others"
             )
         if self.dummies == "bernoulli" and not self.mean < self.minimum:
             raise ValueError(
-                f"mean is {self.mean}; expected less than minimum, {self.minimum}, with bernoulli "
-                "dummies"
+                f"'mean' is {self.mean}; expected less than 'minimum', {self.minimum}, with "
+                "bernoulli dummies"
             )
 
     @property

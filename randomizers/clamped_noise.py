@@ -42,8 +42,8 @@ class ClampedNoise(Constants):
     def __post_init__(self) -> None:
         if not 0 < self.decay < 1 or not 2 <= self.most <= MOST_BOUND:
             raise ValueError(
-                f"decay is {self.decay!r} and most is {self.most!r}; expected a decay above 0 and "
-                f"below 1, and most from 2 to {MOST_BOUND:,}"
+                f"'decay' is {self.decay!r} and 'most' is {self.most!r}; expected 'decay' above 0 "
+                f"and below 1, and 'most' from 2 to {MOST_BOUND:,}"
             )
 
     @property

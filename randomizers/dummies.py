@@ -182,7 +182,7 @@ class ClusteredDummies(Dummies):
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         if cells != self.cells:
-            raise ValueError(f"cells is {cells}; expected {self.cells}, as in the distribution")
+            raise ValueError(f"'cells' is {cells}; expected {self.cells}, as in the distribution")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)
@@ -216,7 +216,7 @@ class BernoulliDummies(Dummies):
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         if cells != self.cells:
-            raise ValueError(f"cells is {cells}; expected {self.cells}, as in the distribution")
+            raise ValueError(f"'cells' is {cells}; expected {self.cells}, as in the distribution")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:

@@ -38,7 +38,7 @@ class EqualBuckets:
     def __post_init__(self) -> None:
         low, high = float(self.low), float(self.high)
         if not (math.isfinite(high - low) and low < high):
-            raise ValueError(f"high is {high}; expected a number above low, {low}")
+            raise ValueError(f"'high' is {high}; expected a number above low, {low}")
         finest = max(4 * math.ulp(max(abs(low), abs(high))), _FINEST)
         if (high - low) / self.count < finest:
             raise ValueError(

@@ -26,13 +26,13 @@ def checked_sets(
     """
     if values.ndim != 2 or len(values) != population or values.dtype.kind not in "iu":
         raise ValueError(
-            f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+            f"'values' is {values.dtype} of shape {values.shape}; expected integers of shape "
             f"({population}, slots): the items of each device"
         )
     if present is not None:
         if present.shape != (population,) or present.dtype != np.bool_:
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
+                f"'present' is {present.dtype} of shape {present.shape}; expected bool of shape "
                 f"({population},)"
             )
         values = np.where(present[:, None], values, 0)

@@ -27,10 +27,10 @@ def checked_booleans(
     """
     if values.shape != (population,):
         raise ValueError(
-            f"values have shape {values.shape}; expected ({population},), one value per device"
+            f"'values' has shape {values.shape}; expected ({population},), one value per device"
         )
     if values.dtype.kind not in "biu":
-        raise ValueError(f"values have dtype {values.dtype}; expected integers or bool")
+        raise ValueError(f"'values' has dtype {values.dtype}; expected integers or bool")
     reject_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
     return values.astype(np.int8, copy=False)
 
@@ -49,7 +49,7 @@ def reject_wrong(
     if present is not None:
         if present.shape != values.shape or present.dtype != np.bool_:
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
+                f"'present' is {present.dtype} of shape {present.shape}; expected bool of shape "
                 f"{values.shape}"
             )
         wrong = wrong & present

@@ -76,9 +76,9 @@ def check_items(
     """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
     if values.shape != (population,):
         raise ValueError(
-            f"values have shape {values.shape}; expected ({population},), one value per device"
+            f"'values' has shape {values.shape}; expected ({population},), one value per device"
         )
     if values.dtype.kind not in "biu":
-        raise ValueError(f"values have dtype {values.dtype}; expected integers")
+        raise ValueError(f"'values' has dtype {values.dtype}; expected integers")
     wrong = (values < 0) | (values > items)
     reject_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")

@@ -23,7 +23,7 @@ class Bits:
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"bits is {self.bits!r}; expected 1 to {MOST_BITS}")
+            raise ValueError(f"'bits' is {self.bits!r}; expected 1 to {MOST_BITS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StringLength:
 
     def __post_init__(self) -> None:
         if type(self.bytes) is not int or not 1 <= self.bytes <= MOST_BYTES:
-            raise ValueError(f"bytes is {self.bytes!r}; expected 1 to {MOST_BYTES}")
+            raise ValueError(f"'bytes' is {self.bytes!r}; expected 1 to {MOST_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Numbers:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low is {self.low} and high is {self.high}; expected low < high")
+            raise ValueError(f"'low' is {self.low} and 'high' is {self.high}; expected low < high")
         if type(self.buckets) is not int or not 2 <= self.buckets <= 1 << 24:
-            raise ValueError(f"buckets is {self.buckets!r}; expected 2 to {1 << 24}")
+            raise ValueError(f"'buckets' is {self.buckets!r}; expected 2 to {1 << 24}")
         EqualBuckets(self.low, self.high, self.buckets)
 
 
@@ -64,7 +64,7 @@ class Points:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.grid) <= 6 or any(type(n) is not int or n < 2 for n in self.grid):
-            raise ValueError(f"grid is {list(self.grid)}; expected 1 to 6 integers of at least 2")
+            raise ValueError(f"'grid' is {list(self.grid)}; expected 1 to 6 integers of at least 2")
         if math.prod(self.grid) > 1 << 24:
             raise ValueError(f"grid has {math.prod(self.grid)} points; expected at most {1 << 24}")
 
@@ -126,7 +126,7 @@ class Attributes:
 
     def __post_init__(self) -> None:
         if not self.attributes:
-            raise ValueError("attributes is empty; expected at least one attribute with its values")
+            raise ValueError("'attributes' is empty; expected at least one with its values")
         for name, values in self.attributes.items():
             if not name or "=" in name:
                 raise ValueError(

@@ -275,4 +275,4 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
 
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value!r}; expected a positive finite number")
+        raise ValueError(f"'{name}' is {value!r}; expected a positive finite number")

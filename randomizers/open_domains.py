@@ -53,7 +53,7 @@ class WholeNumbers(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= MOST_BITS:
-            raise ValueError(f"width is {self.width!r}; expected 1 to {MOST_BITS} bits")
+            raise ValueError(f"'width' is {self.width!r}; expected 1 to {MOST_BITS} bits")
 
     @property
     def bits(self) -> int:

@@ -40,7 +40,7 @@ class PairwiseHash:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if type(value) is not int or not 0 <= value < PRIME:
-                raise ValueError(f"{name} is {value!r}; expected 0 to {PRIME - 1}")
+                raise ValueError(f"'{name}' is {value!r}; expected 0 to {PRIME - 1}")
 
     @classmethod
     def of(cls, text: str) -> Self:

@@ -44,7 +44,7 @@ def check_items_held(items: int, domain: ItemDomain) -> None:
     if isinstance(domain, tuple):
         _check_labels(domain)
     if type(items) is not int or not 1 <= items <= min(size, 1024):
-        raise ValueError(f"items is {items!r}; expected 1 to {min(size, 1024)}")
+        raise ValueError(f"'items' is {items!r}; expected 1 to {min(size, 1024)}")
 
 
 def check_messages(messages_per_user: float | None) -> None:
@@ -60,11 +60,11 @@ def check_shuffled_parameters(
     check_epsilon(epsilon)
     for name, value in (("delta", delta), ("messages_per_user", messages_per_user)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{name} is {value!r}; expected a number")
+            raise ValueError(f"'{name}' is {value!r}; expected a number")
     if not LEAST_DELTA <= delta < 1:
         raise ValueError(f"delta is {delta!r}; expected at least {LEAST_DELTA:g} and below 1")
     if dummies not in get_args(DummyKind):
-        raise ValueError(f"dummies is {dummies!r}; expected one of {get_args(DummyKind)}")
+        raise ValueError(f"'dummies' is {dummies!r}; expected one of {get_args(DummyKind)}")
     check_messages(messages_per_user)
 
 
@@ -83,7 +83,7 @@ def check_item_cells(
     from dpstream.randomizers.item_domains import Bits, Numbers
 
     if cells not in (None, *get_args(ItemCells)):
-        raise ValueError(f"cells is {cells!r}; expected one of {get_args(ItemCells)}")
+        raise ValueError(f"'cells' is {cells!r}; expected one of {get_args(ItemCells)}")
     if isinstance(domain, Numbers | Bits):
         _check_numbers(domain, cells)
     else:
@@ -94,7 +94,7 @@ def check_item_cells(
         isinstance(domain, Numbers | Bits) or cells == "count_min" or not is_prime(buckets)
     ):
         raise ValueError(
-            f"buckets is {buckets!r}; expected a prime number, only with cells: balls_into_bins"
+            f"'buckets' is {buckets!r}; expected a prime number, only with cells: balls_into_bins"
         )
     if dummies == "negative_binomial":
         raise ValueError(
@@ -114,7 +114,7 @@ def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
         )
     if cells not in (None, "count_min"):
         raise ValueError(
-            f"cells is {cells!r}; expected 'count_min' with a domain of numbers. Remove cells"
+            f"'cells' is {cells!r}; expected 'count_min' with a domain of numbers. Remove cells"
         )
 
 

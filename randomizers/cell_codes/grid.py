@@ -41,7 +41,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not self.axes:
-            raise ValueError("axes is empty; expected at least one axis")
+            raise ValueError("'axes' is empty; expected at least one axis")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -84,6 +84,6 @@ class Grid:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != KIND:
-            raise ValueError(f"kind is {body['kind']!r}; expected {KIND!r}")
+            raise ValueError(f"'kind' is {body['kind']!r}; expected {KIND!r}")
         kinds: dict[str, type[AxisCode]] = {levels.KIND: Levels, kept_nodes.KIND: KeptNodes}
         return cls(tuple(kinds[axis["kind"]].from_json(axis) for axis in body["axes"]))

@@ -47,11 +47,11 @@ class HashedRows:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
+            raise ValueError(f"'size' is {self.size!r}; expected an integer of at least 1")
         if type(self.rows) is not int or not 1 <= self.rows <= MOST_ROWS:
-            raise ValueError(f"rows is {self.rows!r}; expected 1 to {MOST_ROWS}")
+            raise ValueError(f"'rows' is {self.rows!r}; expected 1 to {MOST_ROWS}")
         if type(self.buckets) is not int or not 1 <= self.buckets <= MOST_BUCKETS:
-            raise ValueError(f"buckets is {self.buckets!r}; expected 1 to {MOST_BUCKETS}")
+            raise ValueError(f"'buckets' is {self.buckets!r}; expected 1 to {MOST_BUCKETS}")
         if not self.seed and (self.rows, self.buckets) != (1, self.size):
             raise ValueError(
                 f"{self.rows} rows of {self.buckets} buckets require a seed; without a seed, "
@@ -100,7 +100,7 @@ class HashedRows:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != KIND:
-            raise ValueError(f"kind is {body['kind']!r}; expected {KIND!r}")
+            raise ValueError(f"'kind' is {body['kind']!r}; expected {KIND!r}")
         return cls(body["size"], body["rows"], body["buckets"], body["seed"])
 
 

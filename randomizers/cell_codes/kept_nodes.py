@@ -40,7 +40,7 @@ class KeptNodes:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
+            raise ValueError(f"'size' is {self.size!r}; expected an integer of at least 1")
 
     @property
     def cells(self) -> int:
@@ -71,5 +71,5 @@ class KeptNodes:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != KIND:
-            raise ValueError(f"kind is {body['kind']!r}; expected {KIND!r}")
+            raise ValueError(f"'kind' is {body['kind']!r}; expected {KIND!r}")
         return cls(body["size"])

@@ -46,9 +46,9 @@ class Levels:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; expected an integer of at least 1")
+            raise ValueError(f"'size' is {self.size!r}; expected an integer of at least 1")
         if not self.branching or any(type(b) is not int or b < 2 for b in self.branching):
-            raise ValueError(f"branching is {self.branching}; expected integers of at least 2")
+            raise ValueError(f"'branching' is {self.branching}; expected integers of at least 2")
         if self.leaves < self.size:
             raise ValueError(
                 f"branching {self.branching} has {self.leaves} leaves; expected at least "
@@ -93,7 +93,7 @@ class Levels:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != KIND:
-            raise ValueError(f"kind is {body['kind']!r}; expected {KIND!r}")
+            raise ValueError(f"'kind' is {body['kind']!r}; expected {KIND!r}")
         return cls(body["size"], tuple(body["branching"]))
 
 

@@ -39,11 +39,11 @@ class PrefixLevel:
 
     def __post_init__(self) -> None:
         if type(self.length) is not int or not 1 <= self.length <= MOST_BITS:
-            raise ValueError(f"length is {self.length!r}; expected 1 to {MOST_BITS} bits")
+            raise ValueError(f"'length' is {self.length!r}; expected 1 to {MOST_BITS} bits")
         most = min(1 << self.length, MOST_BUCKETS)
         if type(self.buckets) is not int or not FEWEST_HASHED <= self.buckets <= most:
             raise ValueError(
-                f"buckets is {self.buckets!r} for prefixes of {self.length} bits; expected "
+                f"'buckets' is {self.buckets!r} for prefixes of {self.length} bits; expected "
                 f"{FEWEST_HASHED} to {most}"
             )
 
@@ -74,7 +74,7 @@ class PrefixCells:
 
     def __post_init__(self) -> None:
         if not self.levels:
-            raise ValueError("levels is empty; expected at least one level")
+            raise ValueError("'levels' is empty; expected at least one level")
         if any(one.length >= other.length for one, other in pairwise(self.levels)):
             lengths = [level.length for level in self.levels]
             raise ValueError(f"prefixes have {lengths} bits; expected increasing lengths")
@@ -135,7 +135,7 @@ class PrefixCells:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != cls.kind:
-            raise ValueError(f"kind is {body['kind']!r}; expected {cls.kind!r}")
+            raise ValueError(f"'kind' is {body['kind']!r}; expected {cls.kind!r}")
         return cls(
             levels=tuple(PrefixLevel(length, buckets) for length, buckets in body["levels"]),
             seed=str(body["seed"]),

@@ -66,7 +66,7 @@ class OneSided:
 
     def __post_init__(self) -> None:
         if not 1e-9 <= self.underestimated <= 0.1:
-            raise ValueError(f"underestimated is {self.underestimated!r}; expected 1e-9 to 0.1")
+            raise ValueError(f"'underestimated' is {self.underestimated!r}; expected 1e-9 to 0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ class CountMinParameters:
         for name, kind in (("calibration", Calibration), ("dummies", DummyLaw)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; expected one of {get_args(kind)}"
+                    f"'{name}' is {getattr(self, name)!r}; expected one of {get_args(kind)}"
                 )
         if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
             raise ValueError("calibration: published requires bernoulli or poisson dummies")
         for name in ("rows", "buckets"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} is {value!r}; expected an integer of at least 1")
+                raise ValueError(f"'{name}' is {value!r}; expected an integer of at least 1")
         check_messages(self.messages_per_user)
 
 
@@ -136,7 +136,7 @@ class CountMinLaw(Constants):
         check_approximate(self.epsilon, self.delta)
         for name, value in (("last_epoch", self.last_epoch), ("items", self.items)):
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is {value!r}; expected an integer of at least 1")
+                raise ValueError(f"'{name}' is {value!r}; expected an integer of at least 1")
         if self.calibration not in get_args(Calibration):
             raise ValueError(
                 f"calibration is {self.calibration!r}; expected 'exact' or 'published'"

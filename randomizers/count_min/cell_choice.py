@@ -52,11 +52,11 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(
-            f"queries is {queries}; expected items with rows or buckets. Remove rows and buckets, "
-            "or set queries: items"
+            f"'queries' is '{queries}'; expected 'items' with 'rows' or 'buckets'. Remove both, or "
+            "set queries: items"
         )
     if queries != "items" and isinstance(parameters.estimator, OneSided):
-        raise ValueError(f"queries is {queries}; expected items with a one-sided estimator")
+        raise ValueError(f"'queries' is '{queries}'; expected 'items' with a one-sided estimator")
     if queries == "items":
         return _rows(parameters, minimum)
     if queries == "top":
@@ -155,7 +155,7 @@ def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 def _tree(parameters: CountMinParameters, minimum: int, *, published: bool) -> CellCode:
     if parameters.items > 1:
-        raise ValueError(f"items is {parameters.items}; expected 1 with queries: ranges")
+        raise ValueError(f"'items' is {parameters.items}; expected 1 with queries: ranges")
     match parameters.domain:
         case Points():
             sizes = parameters.domain.grid

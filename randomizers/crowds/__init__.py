@@ -258,11 +258,11 @@ class CrowdDevices(Devices[CrowdsLaw]):
         """Return crowds (population,), 0 for none, and items (population, slots) within them."""
         if values.ndim != 2 or len(values) != self.population or values.shape[1] < 2:
             raise ValueError(
-                f"values have shape {values.shape}; expected ({self.population}, slots), with at "
+                f"'values' has shape {values.shape}; expected ({self.population}, slots), with at "
                 "least 2 slots"
             )
         if values.dtype.kind not in "iu":
-            raise ValueError(f"values have dtype {values.dtype}; expected integers")
+            raise ValueError(f"'values' has dtype {values.dtype}; expected integers")
         numbers = values.astype(np.int64)
         if present is not None:
             numbers[~present] = 0

@@ -96,7 +96,7 @@ class FragmentsParameters:
                 "calibration: exact"
             )
         if type(self.permanent) is not bool:
-            raise ValueError(f"permanent is {self.permanent!r}; expected true or false")
+            raise ValueError(f"'permanent' is {self.permanent!r}; expected true or false")
         if self.permanent and self.calibration == "published":
             raise ValueError(
                 "calibration: published does not support permanent: true. Use calibration: exact, "
@@ -107,11 +107,11 @@ class FragmentsParameters:
 
 def _check_choices(neighbors: str, calibration: str, reports: int) -> None:
     if neighbors not in get_args(Neighbors):
-        raise ValueError(f"neighbors is {neighbors!r}; expected 'replacement' or 'removal'")
+        raise ValueError(f"'neighbors' is {neighbors!r}; expected 'replacement' or 'removal'")
     if calibration not in get_args(Calibration):
         raise ValueError(f"calibration is {calibration!r}; expected 'exact' or 'published'")
     if type(reports) is not int or not 1 <= reports <= MAX_REPORTS:
-        raise ValueError(f"reports is {reports!r}; expected 1 to {MAX_REPORTS:,}")
+        raise ValueError(f"'reports' is {reports!r}; expected 1 to {MAX_REPORTS:,}")
 
 
 def differing_bits(items: int, slots: int, neighbors: Neighbors) -> int:
@@ -158,7 +158,7 @@ class FragmentsLaw(Constants):
         check_domain(self.items)
         _check_choices(self.neighbors, self.calibration, self.reports)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
+            raise ValueError(f"'slots' is {self.slots}; expected 1 to {self.items:,}")
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
                 raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")

@@ -71,13 +71,13 @@ class HadamardParameters:
         check_items_held(self.items, self.domain)
         check_domain(domain_size(self.domain))
         if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
-            raise ValueError(f"rows is {self.rows!r}; expected an integer from 1 to {MAX_ROWS}")
+            raise ValueError(f"'rows' is {self.rows!r}; expected an integer from 1 to {MAX_ROWS}")
         if self.calibration not in ("exact", "published"):
             raise ValueError(
                 f"calibration is {self.calibration!r}; expected 'exact' or 'published'"
             )
         if self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError(f"dummies is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
+            raise ValueError(f"'dummies' is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
         if self.messages_per_user is not None and not self.messages_per_user > self.items:
             raise ValueError(
                 f"messages_per_user is {self.messages_per_user!r}; expected a number above items, "
@@ -114,20 +114,20 @@ class HadamardLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
+            raise ValueError(f"'slots' is {self.slots}; expected 1 to {self.items:,}")
         if not 1 <= self.rows <= MAX_ROWS:
-            raise ValueError(f"rows is {self.rows}; expected 1 to {MAX_ROWS}")
+            raise ValueError(f"'rows' is {self.rows}; expected 1 to {MAX_ROWS}")
         if self.minimum < 1 or self.last_epoch < 1:
             raise ValueError(
                 f"got {self.minimum} contributors and {self.last_epoch} epochs; expected 1 or more"
             )
         if not self.blanket > 0 or self.dummies not in ("poisson", "bernoulli"):
             raise ValueError(
-                f"blanket is {self.blanket} with dummies {self.dummies!r}; expected more than 0 "
+                f"'blanket' is {self.blanket} with dummies {self.dummies!r}; expected more than 0 "
                 "poisson or bernoulli tuples"
             )
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
-            raise ValueError(f"blanket is {self.blanket}; expected an integer if it is fixed")
+            raise ValueError(f"'blanket' is {self.blanket}; expected an integer if it is fixed")
 
     def of_one_epoch(self) -> HadamardLaw:
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)

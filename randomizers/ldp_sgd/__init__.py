@@ -105,7 +105,7 @@ class LdpSgdParameters:
 
 def _check_whole(name: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}; expected an integer from {least} to {most:,}")
+        raise ValueError(f"'{name}' is {value!r}; expected an integer from {least} to {most:,}")
 
 
 def _check_shape(features: int, classes: int) -> None:
@@ -122,7 +122,7 @@ def _check_shape(features: int, classes: int) -> None:
 def _check_step(clip: float, rate: float, radius: float | None) -> None:
     for name, value in (("clip", clip), ("rate", rate), ("radius", radius)):
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} is {value!r}; expected a positive finite number")
+            raise ValueError(f"'{name}' is {value!r}; expected a positive finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +291,12 @@ class LdpSgd(Devices[LdpSgdLaw]):
         shape = (self.population, 1 + law.features)
         if values.shape != shape or values.dtype.kind not in "iu":
             raise ValueError(
-                f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+                f"'values' is {values.dtype} of shape {values.shape}; expected integers of shape "
                 f"{shape}: a class and its features for each device"
             )
         if present is not None and (present.shape != shape[:1] or present.dtype != np.bool_):
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
+                f"'present' is {present.dtype} of shape {present.shape}; expected bool of shape "
                 f"{shape[:1]}"
             )
         examples = (values if present is None else values[present]).astype(np.int64)

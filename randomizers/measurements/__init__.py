@@ -183,7 +183,7 @@ def _check_beta(beta: float) -> None:
 
 def _check_number(name: str, number: int | None) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= MOST_MEASUREMENTS):
-        raise ValueError(f"{name} is {number!r}; expected 1 to {MOST_MEASUREMENTS:,}")
+        raise ValueError(f"'{name}' is {number!r}; expected 1 to {MOST_MEASUREMENTS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class MeasurementsLaw(Constants):
                 f"calibration is {self.calibration!r}; expected one of {get_args(Calibration)}"
             )
         if self.neighbors not in ("removal", "replacement"):
-            raise ValueError(f"neighbors is {self.neighbors!r}; expected removal or replacement")
+            raise ValueError(f"'neighbors' is {self.neighbors!r}; expected removal or replacement")
         if (self.noise is None) == (self.odds is None):
             raise ValueError("noise and odds are both set or both missing; expected one of them")
         if self.last_epoch < 1:

@@ -116,7 +116,7 @@ def test_invalid_values_are_rejected_without_effect(case: Case) -> None:
                 devices.report(1, values, present, rng)
     masks: list[NDArray[Any]] = [np.ones(DEVICES + 1, np.bool_), np.ones(DEVICES, np.int64)]
     for mask in masks:
-        with pytest.raises(ValueError, match="present is"):
+        with pytest.raises(ValueError, match="'present' is"):
             devices.report(1, good, mask, rng)
     assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
     assert same_arrays(snapshot(devices), before)

@@ -138,14 +138,14 @@ def test_points_outside_the_grid_are_rejected(point: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"size": 0}, "size is 0"),
-        ({"size": "9"}, "size is '9'"),
-        ({"rows": 0}, "rows is 0; expected 1 to 64"),
-        ({"rows": 65}, "rows is 65"),
-        ({"buckets": 0}, "buckets is 0"),
-        ({"buckets": 1 << 25}, "buckets is 33554432"),
+        ({"size": 0}, "'size' is 0"),
+        ({"size": "9"}, "'size' is '9'"),
+        ({"rows": 0}, "'rows' is 0; expected 1 to 64"),
+        ({"rows": 65}, "'rows' is 65"),
+        ({"buckets": 0}, "'buckets' is 0"),
+        ({"buckets": 1 << 25}, "'buckets' is 33554432"),
         ({"seed": ""}, "buckets require a seed; without a seed, expected one row of 10000 buckets"),
-        ({"kind": "other"}, "kind is 'other'"),
+        ({"kind": "other"}, "'kind' is 'other'"),
     ],
 )
 def test_invalid_rows_are_rejected(changes: dict[str, Any], complaint: str) -> None:
@@ -156,9 +156,9 @@ def test_invalid_rows_are_rejected(changes: dict[str, Any], complaint: str) -> N
 @pytest.mark.parametrize(
     ("size", "branching", "message"),
     [
-        (0, (2,), "size is 0"),
-        (4, (), r"branching is \(\)"),
-        (4, (4, 1), r"branching is \(4, 1\)"),
+        (0, (2,), "'size' is 0"),
+        (4, (), r"'branching' is \(\)"),
+        (4, (4, 1), r"'branching' is \(4, 1\)"),
         (5, (2, 2), "has 4 leaves; expected at least"),
     ],
 )
@@ -170,12 +170,12 @@ def test_invalid_trees_are_rejected(size: int, branching: tuple[int, ...], messa
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ((), "levels is empty; expected at least one level"),
+        ((), "'levels' is empty; expected at least one level"),
         (((2, 4), (2, 3)), "expected increasing lengths"),
-        (((2, 5),), "buckets is 5"),
-        (((2, 1),), "buckets is 1"),
-        (((0, 1),), "length is 0"),
-        (((62, 9),), "length is 62"),
+        (((2, 5),), "'buckets' is 5"),
+        (((2, 1),), "'buckets' is 1"),
+        (((0, 1),), "'length' is 0"),
+        (((62, 9),), "'length' is 62"),
     ],
 )
 def test_invalid_prefix_levels_are_rejected(

@@ -160,22 +160,22 @@ def test_single_contributor_can_draw_clusters_for_many_cells() -> None:
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
 def test_draw_rejects_another_number_of_cells(dummies: Dummies) -> None:
-    with pytest.raises(ValueError, match="cells is 5; expected 4"):
+    with pytest.raises(ValueError, match="'cells' is 5; expected 4"):
         dummies.draw(1, 5, seeded_generator(8))
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("gauss", 1.0, 1), "dummies is 'gauss'; expected one of"),
-        (("poisson", 0.0, 1), "mean is 0.0; expected a positive finite number"),
-        (("poisson", math.nan, 1), "mean is nan; expected a positive finite number"),
-        (("poisson", 1.0, 0), "minimum is 0; expected an integer"),
-        (("poisson", 1.0, 2.0), "minimum is 2.0; expected an integer"),
-        (("poisson", 1.0, 1, 2.0), "shape is 2.0 with poisson dummies"),
-        (("negative_binomial", 1.0, 1), "shape is None with negative_binomial"),
-        (("bernoulli", 3.0, 3), "expected less than minimum, 3, with bernoulli"),
-        (("bernoulli", 6.0, 3), "expected less than minimum, 3, with bernoulli"),
+        (("gauss", 1.0, 1), "'dummies' is 'gauss'; expected one of"),
+        (("poisson", 0.0, 1), "'mean' is 0.0; expected a positive finite number"),
+        (("poisson", math.nan, 1), "'mean' is nan; expected a positive finite number"),
+        (("poisson", 1.0, 0), "'minimum' is 0; expected an integer"),
+        (("poisson", 1.0, 2.0), "'minimum' is 2.0; expected an integer"),
+        (("poisson", 1.0, 1, 2.0), "'shape' is 2.0 with poisson dummies"),
+        (("negative_binomial", 1.0, 1), "'shape' is None with negative_binomial"),
+        (("bernoulli", 3.0, 3), "expected less than 'minimum', 3, with"),
+        (("bernoulli", 6.0, 3), "expected less than 'minimum', 3, with"),
     ],
 )
 def test_invalid_noise_is_rejected(arguments: tuple[object, ...], complaint: str) -> None:

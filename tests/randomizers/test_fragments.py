@@ -34,6 +34,7 @@ from dpstream.randomizers.fragments.calibration import (
     loss_of_report,
     published_loss,
 )
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.permanent_bits import FlippedBits
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.thinned import thinned
@@ -261,13 +262,13 @@ def test_format_depends_on_report_count_and_not_on_values() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"neighbors": "any"}, "'neighbors' is 'any'; expected 'replacement' or 'removal'"),
         ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
         (
             {"calibration": "published"},
             ("calibration: published requires items: 1 and neighbors: removal. Set both, or use"),
         ),
-        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
+        ({"reports": 0}, "'reports' is 0; expected 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
@@ -279,9 +280,9 @@ def test_invalid_parameters_are_rejected(parameters: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("constants", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"neighbors": "any"}, "'neighbors' is 'any'; expected 'replacement' or 'removal'"),
         ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
-        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
+        ({"reports": 0}, "'reports' is 0; expected 1 to 1,024"),
     ],
 )
 def test_invalid_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
@@ -315,7 +316,7 @@ def test_published_formula_is_rejected_outside_its_range() -> None:
 def test_guarantee_states_the_loss_against_the_shuffler() -> None:
     law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
-    assert f"epsilon is {2 * law.odds.loss:.6g}" in guarantee.trust
+    assert f"epsilon is {rounded_up(2 * law.odds.loss)}" in guarantee.trust
     assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
 
 

@@ -207,8 +207,8 @@ def test_guarantee_states_the_loss_of_all_epochs() -> None:
     ("changed", "message"),
     [
         ({"delta": 0.0}, "delta is"),
-        ({"items": 3}, "items is 3"),
-        ({"rows": 0}, "rows is 0"),
+        ({"items": 3}, "'items' is 3"),
+        ({"rows": 0}, "'rows' is 0"),
         ({"rows": 2.0}, "an integer"),
         ({"calibration": "loose"}, "calibration is"),
         ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),

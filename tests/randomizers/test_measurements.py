@@ -179,10 +179,10 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"delta": 1.0}, "delta is 1.0"),
     ({"beta": 1}, "beta is 1; expected a number above 0 and below 1"),
     ({"beta": -0.5}, "beta is -0.5; expected a number above 0 and below 1"),
-    ({"measurements": 0}, "measurements is 0; expected 1 to"),
-    ({"sparsity": 0}, "sparsity is 0; expected 1 to"),
-    ({"hashes": 0}, "hashes is 0; expected 1 to"),
-    ({"trials": 0}, "trials is 0; expected 1 to"),
+    ({"measurements": 0}, "'measurements' is 0; expected 1 to"),
+    ({"sparsity": 0}, "'sparsity' is 0; expected 1 to"),
+    ({"hashes": 0}, "'hashes' is 0; expected 1 to"),
+    ({"trials": 0}, "'trials' is 0; expected 1 to"),
 ]
 
 

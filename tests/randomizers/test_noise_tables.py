@@ -215,8 +215,8 @@ def test_mean_number_of_clusters_is_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: poisson_table(0.0), "mean is 0.0; expected a positive finite number"),
-        (lambda: poisson_table(math.inf), "mean is inf"),
+        (lambda: poisson_table(0.0), "'mean' is 0.0; expected a positive finite number"),
+        (lambda: poisson_table(math.inf), "'mean' is inf"),
         (
             lambda: poisson_table(1e10),
             ("a noise table exceeds 1048576 counts. Sum several draws"),
@@ -228,7 +228,7 @@ def test_mean_number_of_clusters_is_rounded_up() -> None:
             lambda: logarithmic_table(1 - 1e-6),
             ("a noise table exceeds 1048576 counts. Sum several draws"),
         ),
-        (lambda: negative_binomial_tables(0.0, 1.0), "shape is 0.0"),
+        (lambda: negative_binomial_tables(0.0, 1.0), "'shape' is 0.0"),
         (lambda: NoiseTable(0, (), 0.0), r"that rise to 2\^128"),
         (lambda: NoiseTable(0, (5, 4, 1 << 128), 0.0), r"that rise to 2\^128"),
         (lambda: NoiseTable(0, (5,), 0.0), r"that rise to 2\^128"),

@@ -43,12 +43,12 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Bits(0), "bits is 0"),
-        (lambda: Bits(62), "bits is 62"),
-        (lambda: Bits(True), "bits is True"),
-        (lambda: StringLength(0), "bytes is 0"),
-        (lambda: StringLength(8), "bytes is 8"),
-        (lambda: StringLength(1.0), "bytes is 1.0"),  # type: ignore[arg-type]
+        (lambda: Bits(0), "'bits' is 0"),
+        (lambda: Bits(62), "'bits' is 62"),
+        (lambda: Bits(True), "'bits' is True"),
+        (lambda: StringLength(0), "'bytes' is 0"),
+        (lambda: StringLength(8), "'bytes' is 8"),
+        (lambda: StringLength(1.0), "'bytes' is 1.0"),  # type: ignore[arg-type]
         (lambda: Numbers(1.0, 1.0, 2), "expected low < high"),
         (lambda: Numbers(2.0, 1.0, 2), "expected low < high"),
         (lambda: Numbers(-np.inf, 1.0, 2), "expected low < high"),
@@ -74,7 +74,7 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         ),
         (
             lambda: Attributes({}),
-            ("attributes is empty; expected at least one attribute with its values"),
+            ("'attributes' is empty; expected at least one with its values"),
         ),
         (
             lambda: Attributes({"": ("x",)}),

@@ -239,7 +239,7 @@ def test_intervals_of_sums_include_the_persistent_backstop_error() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"permanent": 1}, "permanent is 1; expected true or false"),
+        ({"permanent": 1}, "'permanent' is 1; expected true or false"),
         (
             {"calibration": "published", "neighbors": "removal"},
             ("calibration: published does not support permanent: true. Use"),

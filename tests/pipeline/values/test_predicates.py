@@ -127,10 +127,10 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
         ("{predicates: {a: {from: 3, below: 3}}}", "expected from < below"),
         ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
         ("{predicates: {a: __import__('os')}}", "is not allowed; expected a list of values"),
-        ("{bits: 99}", "bits is 99; expected 1 to 61"),
+        ("{bits: 99}", "'bits' is 99; expected 1 to 61"),
         ("{bitz: 9}", "is not allowed; expected a list of labels, {file: NAME}, {bits: b}"),
-        ("{low: 3, high: 2, buckets: 4}", "low is 3 and high is 2; expected low < high"),
-        ("{grid: [1]}", "grid is [1]; expected 1 to 6 integers of at least 2"),
+        ("{low: 3, high: 2, buckets: 4}", "'low' is 3 and 'high' is 2; expected low < high"),
+        ("{grid: [1]}", "'grid' is [1]; expected 1 to 6 integers of at least 2"),
     ],
 )
 def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
