@@ -210,8 +210,10 @@ _UNITS = {
 
 def held_by_a_user(items: int) -> str:
     """Return the neighbor relation of users with at most `items` items, as text."""
-    held = "items" if items == 1 else f"sets of at most {items:,} items"
-    return f"any two {held} of a user at an epoch, or one and none; who is present is public"
+    one, held = "an item", "items"
+    if items > 1:
+        one, held = "a set", f"sets of at most {items:,} items"
+    return f"any two {held} of a user at an epoch, or {one} and none; who is present is public"
 
 
 def held_or_nothing(items: int) -> str:

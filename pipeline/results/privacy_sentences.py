@@ -57,8 +57,6 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     delta, whole = guarantee.delta, guarantee.stream_epsilon
     odds = posterior_odds(guarantee.epsilon, delta)
     yield f"{observed} shift the odds of {about} by at most {odds}. {_BASES[guarantee.basis]}"
-    if guarantee.only_removal:
-        yield "A guess between two sets of items may shift by the square of this factor."
     if whole is not None:
         stream, further = "a user's whole stream", ""
         if guarantee.horizons is not None:
@@ -69,6 +67,9 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
         # The epsilon of a value that never changes is a bound; the loss of its stream is exact.
         basis = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
         yield f"For {stream} it is {posterior_odds(whole, delta)}. {basis}{further}"
+    if guarantee.only_removal:
+        larger = ", with a larger delta" if delta else ""
+        yield f"A guess between two sets of items may shift by the square of a factor{larger}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (

@@ -74,7 +74,10 @@ def test_removal_states_what_a_guess_between_sets_costs() -> None:
     removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
     observed, between = guarantee_description(removal)[-2:]
     assert "the odds of a guess whether they have these items or none by at most" in observed
-    assert between == "A guess between two sets of items may shift by the square of this factor."
+    assert between == (
+        "A guess between two sets of items may shift by the square of a factor, with a larger "
+        "delta."
+    )
 
 
 def test_shuffled_streams_state_who_is_covered() -> None:
