@@ -138,9 +138,9 @@ export class PrivacyCard {
   }
 }
 
-function charged({ budget, loss: { each }, guarantee, period }) {
-  const unit = each ? `each ${each === "epoch" ? period : each}` : "the whole stream";
-  const rows = [[`Guarantee of this job, for ${unit}`, budget.declared, true], ["Charged to this population so far", budget.charged, true],
+function charged({ budget, loss: { each }, guarantee: { unit }, period }) {
+  const covered = each ? `each ${each === "epoch" ? period : each}` : unit === "value" ? "a value that never changes" : "the whole stream";
+  const rows = [[`Guarantee of this job, for ${covered}`, budget.declared, true], ["Charged to this population so far", budget.charged, true],
     ...(budget.filtered === null ? [] : [["With advanced composition (privacy filter)", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
