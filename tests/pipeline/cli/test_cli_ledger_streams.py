@@ -10,6 +10,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.budgeted_jobs import job_about
@@ -74,7 +75,7 @@ def test_devices_present_in_all_windows_get_the_smaller_charge(
     assert result.code == 0
     text = " ".join(result.output.split())
     name = f"first {job.deployment.hex()[:8]}"
-    assert f"{name} 3 390 2 {amplified:.6g} 1e-06 1 1 " in text
+    assert f"{name} 3 390 2 {rounded_up(amplified)} 1e-06 1 1 " in text
     assert "the shuffler shuffles" in text
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
 

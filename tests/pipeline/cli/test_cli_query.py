@@ -10,6 +10,7 @@ import pytest
 
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.guarantee import rounded_up
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text, within
@@ -136,7 +137,7 @@ class TestSeveralEpochs:
         assert composed["epsilon"] < body["guarantee"]["stream_epsilon"]
         output = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
         assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in output
-        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in output
+        assert f"{rounded_up(composed['epsilon'])} for these 3 epochs together" in output
 
     def test_sum_of_epochs_lists_omitted_suppressed_epochs(
         self, start: Start, dpstream: Commands
