@@ -49,7 +49,7 @@ class FollowingLaw(typing.Protocol):
 
 
 class FollowingDevices(Devices[LawT]):
-    """Devices that each track a Boolean; `booleans` are the constants of `law` for that."""
+    """Devices that each track a Boolean, with the constants `booleans`, a part of `law`."""
 
     def __init__(self, law: LawT, booleans: FollowingLaw) -> None:
         super().__init__(law)

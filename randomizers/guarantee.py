@@ -217,7 +217,7 @@ def held_by_a_user(items: int) -> str:
 
 
 def held_or_nothing(items: int) -> str:
-    """Return the neighbor relation of a user's at most `items` items and none, as text."""
+    """Return the neighbor relation between having items and having none, as text."""
     held = "an item" if items == 1 else f"a set of at most {items:,} items"
     return f"having {held} at an epoch{_NONE}; who is present is public"
 

@@ -53,7 +53,7 @@ def of_coins(
 ) -> float:
     """Return delta for a user among `coins` coins of other users, each 1 with `probability`.
 
-    The user adds `shift` with probability `own`, or in the neighboring input, `other`.
+    The user adds `shift` with probability `own`; under the neighboring input, with `other`.
     """
     odds = probability / max(1 - probability, 2.0**-53)
     return _hockey_stick(_counts(-odds, (coins + 1) * odds), shift, epsilon, own, other)

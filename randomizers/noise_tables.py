@@ -187,7 +187,7 @@ class ClusterTables:
         return drawn
 
     def distance(self, draws: int, most_clusters: int) -> float:
-        """Return the total variation distance of some draws, with at most `most_clusters`."""
+        """Return the total variation distance of draws with at most `most_clusters` clusters."""
         return draws * self.clusters.distance + most_clusters * self.sizes.distance
 
 
@@ -256,7 +256,7 @@ def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = N
 
 
 def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list[int], int]:
-    """Return weights of counts on one side of the mode, and a bound on the sum of the omitted."""
+    """Return weights of counts on one side of the mode, and a bound on the omitted weight."""
     weights: list[int] = []
     weight = 1 << _MODE_BITS
     while count != end:

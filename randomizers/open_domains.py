@@ -29,7 +29,7 @@ class OpenDomain(ABC):
 
     @abstractmethod
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """Return item numbers from 1, int64, shape (values,); `ValueError` if one is invalid."""
+        """Return each value's item number: int64, shape (values,); reject invalid values."""
 
     @abstractmethod
     def value(self, number: int) -> int | str | None:

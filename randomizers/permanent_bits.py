@@ -131,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count, from words for bits that are 0 in all cells, followed by words for `sets`."""
+        """Count answers of 1; `words` are for bits 0 of all cells, then for bits 1 in `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1

@@ -53,7 +53,7 @@ class PublicMatrix(ABC):
         return self.entries(items)[np.arange(len(items)), rows]
 
     def moved(self, *, removal: bool) -> tuple[tuple[int, int], ...]:
-        """Return bounds on how neighbors differ: pairs of a number of measurements, and changes.
+        """Return bounds on how neighbors differ: pairs (number of measurements, change of each).
 
         With `removal`, neighbors are an item and none, otherwise any two items.
         """

@@ -13,8 +13,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
     """Return the variance of a dyadic interval, by order, from its own reports and its halves.
 
     Combining by inverse variance sums the inverses; two halves have twice the variance of one.
-    `variances` are those of an interval's own estimate, by order from 0; infinite if without
-    reports.
+    `variances` are those of an interval's own estimate, by order from 0; infinite without reports.
 
     >>> combined_variances([1.0, 1.0, 1.0])  # V / (2 - 2^-h)
     [1.0, 0.6666666666666666, 0.5714285714285714]
@@ -27,7 +26,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
 
 
 def order_shares(last_epoch: int) -> list[float]:
-    """Return, for every order, the fraction of epochs whose prefix has an interval of it.
+    """Return, for every order, the fraction of epochs whose prefix has such an interval.
 
     >>> order_shares(4)  # 1 = 1, 2 = 2, 3 = 2 + 1, 4 = 4
     [0.5, 0.5, 0.25]

@@ -256,7 +256,7 @@ class CountMin(Devices[CountMinLaw]):
         sent = cells >= 0
         if self.law.items == 1 or self.law.calibration == "published":
             return cells[sent]
-        # Each cell once per user.
+        # Send each cell once per user.
         keys = (owners[:, None] * self.law.code.cells + cells)[sent]
         distinct: NDArray[np.int64] = np.unique(keys) % self.law.code.cells
         return distinct

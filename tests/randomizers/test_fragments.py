@@ -317,7 +317,7 @@ def test_guarantee_states_the_loss_against_the_shuffler() -> None:
     law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
     assert f"epsilon is {rounded_up(2 * law.odds.loss)}" in guarantee.trust
-    assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
+    assert guarantee.neighbors.startswith("having a set of at most 2 items at an epoch and having")
 
 
 def test_response_loses_at_most_the_requested_loss() -> None:
