@@ -120,7 +120,7 @@ def test_leaf_with_other_importers_is_not_deleted(importer: str) -> None:
         tree.going_with(["recording"])
 
 
-def test_conftests_stay_without_leaves(tree: Tree) -> None:
+def test_conftests_import_no_leaf(tree: Tree) -> None:
     gone = tree.going_with(tree.needs)
     # Of the live page.
     assert [name for name in gone if name.endswith("conftest.py")] == ["tests/browser/conftest.py"]
@@ -131,7 +131,7 @@ def test_command_modules_import_at_most_one_leaf(tree: Tree) -> None:
     assert {name: leaves for name, leaves in reached.items() if len(leaves) > 1} == {}
 
 
-def test_core_commands_need_no_leaf(tree: Tree) -> None:
+def test_core_commands_import_no_leaf(tree: Tree) -> None:
     of_leaves = {command for commands in commands_of(tree).values() for command in commands}
     assert COMMANDS.keys() - of_leaves == COMMANDS_OF_THE_CORE
 

@@ -81,7 +81,7 @@ def test_class_names_are_unique() -> None:
     assert several(classes) == {}
 
 
-def test_small_modules_have_a_reason() -> None:
+def test_small_modules_have_a_stated_reason() -> None:
     small = {
         path.as_posix()
         for path in modules()

@@ -62,7 +62,7 @@ def test_package_is_a_folder_of_links(folder: str) -> None:
     assert link.resolve() == ROOT / folder
 
 
-def test_texts_name_modules_with_the_package() -> None:
+def test_texts_use_full_module_names() -> None:
     """Ruff checks import statements, but not imports by a string."""
     known = modules()
     found = {}
@@ -125,7 +125,7 @@ def wheel_of_others(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["dpstream", pytest.param("others", marks=pytest.mark.verify)])
-def test_distributions_with_equal_names_do_not_conflict(tmp_path: Path, first: str) -> None:
+def test_packages_with_the_same_names_do_not_conflict(tmp_path: Path, first: str) -> None:
     wheels = {
         "dpstream": build(copy_sources(tmp_path / "sources"), tmp_path / "wheel"),
         "others": wheel_of_others(tmp_path),

@@ -147,7 +147,7 @@ def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
     return packages & modules.keys()
 
 
-def test_plain_report_passes_few_functions() -> None:
+def test_plain_report_calls_few_functions() -> None:
     functions, _ = functions_of_a_report()
     files = {file for file, _ in functions}
     assert ("pipeline/stages/chunk_stage.py", "ChunkStage.record") in functions

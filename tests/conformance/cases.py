@@ -1,4 +1,4 @@
-"""Cases of the suite: every protocol of the registry, with each of its examples.
+"""Cases of the suite: every example of every registered protocol.
 
 A new protocol needs no change here. It needs examples in its registry entry, an exact law in
 ``pipeline/conformance/laws/<protocol>.py`` (see `ExactLaw`) and golden bytes
@@ -21,7 +21,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 CASES = [case for name in PROTOCOLS for case in find_cases(name)]
 
-# All pairs of streams are checked, which takes a while if there are many.
+# All pairs of streams are checked, which is slow for many streams.
 MANY_STREAMS = 40
 
 EXHAUSTIVE = (
@@ -34,11 +34,11 @@ EXHAUSTIVE = (
     "bucket-1",
     "sparse_recovery-1",
 )
-"""Larger examples of behavior that smaller ones cover too, enumerated by ``make verify`` alone."""
+"""Larger examples whose behavior smaller ones cover too; only ``make verify`` enumerates them."""
 
 
 LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0", "shuffled_counts-5")
-"""Slowest to sample: ``make verify`` compares them with the exact distribution."""
+"""Examples that are slow to sample; only ``make verify`` compares them with the exact law."""
 
 
 def _one_of_each_law() -> frozenset[str]:
@@ -50,7 +50,7 @@ def _one_of_each_law() -> frozenset[str]:
 
 
 SAMPLED = _one_of_each_law()
-"""The first example of each law, which ``make test`` samples; ``make verify`` samples all."""
+"""First example of each mechanism, sampled by ``make test``; ``make verify`` samples all."""
 
 
 def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
@@ -60,10 +60,10 @@ def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
 
 
 SUMMED = [case for case in CASES if case.protocol.stage_sum(case.law) is not None]
-"""Cases whose shuffler releases noisy sums: their views are of windows, not devices."""
+"""Cases whose shuffler releases noisy sums, with views of windows instead of devices."""
 
 COUNTING = [case for case in CASES if case.protocol.learning is None]
-"""Cases that estimate counts. Learning has tests of its own."""
+"""Cases that estimate counts; learning has separate tests."""
 
 
 def _every(cases: list[Case], *, sampled: bool = False) -> pytest.MarkDecorator:

@@ -1,8 +1,8 @@
 """Write the golden bytes of a protocol.
 
-They pin everything that must stay readable: constants in job records, device state on disk, reports
-and batches on the wire, aggregator state in partials. A change here breaks running deployments, so
-nothing writes these files but::
+They pin formats that must stay readable: constants in job records, device state on disk, reports
+and batches on the wire, aggregator state in partials. Changed bytes break running deployments, so
+only this command writes the files::
 
     python -m tests.conformance.golden [PROTOCOL ...]
 """
@@ -34,7 +34,7 @@ def golden_file(protocol: str) -> Path:
 
 
 def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
-    """Return the bytes now written with a law: JSON values, bytes in hexadecimal."""
+    """Return the bytes that the current code writes with a law, in hexadecimal, and JSON values."""
     protocol, parameters = case.protocol, case.parameters
     devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, parameters)
     devices.enroll(DEVICES, seeded_generator(0))

@@ -20,7 +20,7 @@ def job_of(case: Case, *, dummies: str | None = None, minimum: int = 12) -> Depl
 def case_job_file(
     case: Case, name: str = "case", *, dummies: str | None = None, minimum: int = 12
 ) -> dict[str, Any]:
-    """Return the job file of a case, with `dummies` and `minimum` overriding the example's.
+    """Return the job file of a case; `dummies` and `minimum` override the example's values.
 
     Raises:
         ValueError: If `dummies` does not apply to these parameters.

@@ -1,10 +1,10 @@
-"""Promises of many jobs in numbers, and the command that writes them.
+"""Guarantees and constants of many jobs, and the command that writes them to a file.
 
-Each job is planned like `dpstream plan`. The file contains what must not change: the guarantee, the
-guarantees against each party and with fewer honest users, the constants of devices and stages, the
-error; for a rejected job, the location of the error in its file. All of it is a function of the
-parameters alone, so a calibration or accounting with a smaller loss shows. A change here is a
-change of a promise, and nothing writes the file but::
+Each job is planned as by `dpstream plan`. The file contains values that must not change: the
+guarantee, the guarantees against each party and with fewer honest users, the constants of devices
+and stages, and the RMSE; for a rejected job, the location of the problem in its job file. All
+values are functions of the parameters, so the file reveals a calibration or accounting with a
+smaller loss. Only this command writes the file::
 
     python -m tests.conformance.promises
 """
@@ -44,11 +44,11 @@ _SHUFFLED = ("epsilon: .5, delta: 1.0e-6", "epsilon: 2, delta: 1.0e-6")
 
 
 def _grid(*axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return all combinations of options, each as the inside of a YAML mapping."""
+    """Return all combinations of options, each as the contents of a YAML mapping."""
     return tuple(", ".join(filter(None, each)) for each in product(*axes))
 
 
-# Per protocol: its parameters, the epochs, and other job file keys.
+# By protocol: parameters, epochs, and other job file keys.
 _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("value_stream", _STREAMS, 24, ""),
     ("future_rand", _grid(_STREAMS, ("", "calibration: published")), 24, ""),
@@ -216,7 +216,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
 
 
 def parts() -> dict[str, dict[str, str]]:
-    """Return the job files by distinguishing text, in parts with a few of a protocol each."""
+    """Return groups of a few job files of the same protocol, by a text that identifies the job."""
     jobs: dict[str, dict[str, str]] = {}
     for protocol, many, epochs, more in _JOBS:
         for parameters in many:
@@ -239,7 +239,7 @@ def _batched(jobs: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str],
 
 
 def promises_of(text: str) -> dict[str, float | str]:
-    """Return a job's promises and constants by name, or the location of its error."""
+    """Return a job's guarantees and constants by name, or the location of its problem."""
     try:
         job = parse_job(text)
         law = job.calibrate()
@@ -266,7 +266,7 @@ _WORDS = {"party", "sees", "neighbors", "assumes", "trust"}
 
 
 def _plain(value: Any) -> float | str:
-    """Return a number. Integers of any size, written as text, are rounded to a float's digits."""
+    """Return a value as a number; integers of any size, stored as text, are rounded to floats."""
     if isinstance(value, str) and value.isdecimal():
         return float(value)
     return str(value) if isinstance(value, bool | str | None) else float(value)

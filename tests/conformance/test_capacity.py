@@ -1,7 +1,7 @@
 """Protocols that rely on the shuffler hide the number of messages of a producer.
 
-The number and sizes of its records are a function of presence, epoch and mechanism: they are equal
-for all values, and have space for all dummies drawn.
+The number and sizes of a producer's records depend only on presence, epoch and mechanism. Records
+have space for all dummies drawn.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TABLES = [
     for case in CASES
     if (table_cells(case.protocol.message_format(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
 ]
-"""Cases whose reports can be in shares."""
+"""Cases whose reports can be divided into shares."""
 
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
 
-def test_protocols_with_capacity_are_covered() -> None:
+def test_suite_covers_all_protocols_with_a_capacity() -> None:
     assert len({case.protocol.name for case in SHUFFLED}) >= 6
 
 
@@ -85,7 +85,7 @@ def test_record_sizes_and_counts_do_not_depend_on_values(case: Case, devices: in
         try:
             job = job_of(case, dummies=dummies)
         except ValueError:
-            assert dummies == "shuffle"  # Not applicable to all parameters.
+            assert dummies == "shuffle"  # Shuffler dummies do not apply to all parameters.
             continue
         shapes = {
             tuple(map(len, records_of(job, values, seed)))
@@ -93,13 +93,13 @@ def test_record_sizes_and_counts_do_not_depend_on_values(case: Case, devices: in
         }
         assert len(shapes) == 1
         (shape,) = shapes
-        # Each epoch has a batch and a punctuation, whatever the values.
+        # Each epoch has one batch and one punctuation, for all values.
         assert len(shape) >= 2 * LAST_EPOCH
 
 
 @shuffled_cases
 def test_messages_fit_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Overflows are made as likely as not instead of negligible."""
+    """Overflows, normally negligible, are given a probability of about 1/2."""
     assert case.protocol.shuffling is not None
     law = case.law
     monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
@@ -118,7 +118,7 @@ def test_messages_fit_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> N
 def test_equal_reports_stay_within_share_cells(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for a single device: a second equal report would be one too many."""
+    """For a single device, a second equal report would exceed the bound."""
     monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     law, cells = case.law, table_cells(case.protocol.message_format(case.law))
     assert cells is not None
@@ -131,7 +131,7 @@ def test_equal_reports_stay_within_share_cells(
             assert table.max() <= case.protocol.most_alike(law, epoch, devices)
 
 
-def test_most_alike_is_one_per_device_with_reversed_bits() -> None:
+def test_reversed_bits_bound_equal_reports_by_the_device_count() -> None:
     law = {case.protocol.name: case.law for case in SHUFFLED}
     for name in ("fragments", "count_mean_sketch"):
         assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000
@@ -141,7 +141,7 @@ def test_most_alike_is_one_per_device_with_reversed_bits() -> None:
 
 @shuffled_cases
 def test_batch_messages_are_in_canonical_order(case: Case) -> None:
-    """Real messages do not precede dummies. Rows of several words are permuted instead."""
+    """Real messages do not precede dummies. Rows of several messages are permuted instead."""
     job = job_of(case)
     if job.message_format.width > 1:
         return
@@ -157,7 +157,7 @@ def test_batch_messages_are_in_canonical_order(case: Case) -> None:
 
 
 def test_rows_of_several_messages_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The devices' first message, a real one, is equally likely at each position."""
+    """The first message, which is a real one, is equally likely at each position."""
     job = deploy_job(
         new_job(
             "tuples",
@@ -186,7 +186,7 @@ def test_rows_of_several_messages_are_permuted(monkeypatch: pytest.MonkeyPatch) 
 
 @shuffled_cases
 def test_overflows_are_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At that frequency of overflows, calibration fails."""
+    """With such frequent overflows, calibration fails."""
     parameters = case.parameters
     if getattr(parameters, "dummies", "none") in ("none", "shuffle"):
         return

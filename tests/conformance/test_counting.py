@@ -1,4 +1,4 @@
-"""Aggregators count a multiset: order, grouping and encoding make no difference."""
+"""Aggregators count multisets: order, grouping and encoding of messages do not matter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.cases import CASES, Case, MessageArray, every_case
 DEVICES = 12
 PARTS = 3
 
-# Epoch, words, and the count of each.
+# Epoch, messages, and the count of each message.
 Piece: TypeAlias = tuple[int, MessageArray, NDArray[np.uint32] | None]
 
 
@@ -50,8 +50,8 @@ def test_result_does_not_depend_on_splits_and_merges(case: Case, data: st.DataOb
 
 
 @every_case
-def test_every_report_counts(case: Case) -> None:
-    """Equal states are therefore not due to dropped reports."""
+def test_every_report_changes_the_aggregator_state(case: Case) -> None:
+    """So identical states in other tests are not due to ignored reports."""
     for epoch, words in enumerate(sent(case), start=1):
         states = set[bytes]()
         for used in range(len(words) + 1):
@@ -62,7 +62,7 @@ def test_every_report_counts(case: Case) -> None:
 
 
 @every_case
-def test_aggregator_state_survives_serialization(case: Case) -> None:
+def test_aggregator_state_round_trips_through_bytes(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         stored = aggregator.to_bytes()
@@ -88,7 +88,7 @@ def test_merge_changes_only_its_target(case: Case) -> None:
 
 
 @every_case
-def test_damaged_and_foreign_states_are_rejected(case: Case) -> None:
+def test_damaged_states_and_other_mechanisms_states_are_rejected(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
@@ -121,8 +121,8 @@ def test_messages_of_other_epoch_or_shape_are_ignored(case: Case) -> None:
 
 
 @every_case
-def test_resumed_aggregator_gives_equal_estimates(case: Case) -> None:
-    """Only the earlier head counts at the start of a later interval are known."""
+def test_resumed_aggregator_gives_identical_estimates(case: Case) -> None:
+    """Of earlier epochs, only head counts at the start of later intervals are known."""
     for absent in range(case.last_epoch + 1):
         reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES
@@ -149,9 +149,9 @@ def test_resumed_aggregator_gives_equal_estimates(case: Case) -> None:
 
 @every_case
 def test_estimates_do_not_depend_on_query_time(case: Case) -> None:
-    """The order of windows does not matter either: earlier estimates are recomputed."""
+    """The order of windows does not matter: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
-    # The same object: intermediate results for another one are not reused.
+    # The same participation object, since intermediate results are reused only for the same one.
     participation = Participation.constant(case.last_epoch, DEVICES)
     for epoch, words in _numbered(case):
         at_once.add(epoch, words, None)
@@ -161,13 +161,13 @@ def test_estimates_do_not_depend_on_query_time(case: Case) -> None:
     assert estimates(case, step_by_step, participation) == estimates(case, at_once, participation)
 
 
-def test_protocols_without_resumable_aggregator() -> None:
+def test_only_listed_protocols_lack_a_resumable_aggregator() -> None:
     without = {
         case.protocol.name
         for case in CASES
         if not isinstance(case.aggregator(), ResumableAggregator) and not case.protocol.per_epoch
     }
-    # Of these, the one that counts yes or no has states, unlike those of items.
+    # shuffled_counts has resumable aggregators for Booleans, but not for items.
     assert without == {"hadamard_values", "range_values", "ldp_sgd", "shuffled_counts"}
 
 

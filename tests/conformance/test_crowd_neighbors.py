@@ -1,7 +1,7 @@
 """Everything but the randomized view is independent of users' crowds.
 
-Like `test_neighbors`, for inputs that also differ in crowds. The randomized view is what remains
-of each crowd: number and selection of the deleted messages are those of the first run.
+Like `test_neighbors`, for inputs that also differ in crowds. The randomized view consists of the
+remaining messages of each crowd; their number and selection are copied from the first run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOB: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class SameLeft(SameRelease):
-    """Keep exactly the words of the first run in every window."""
+    """Keep the messages in every window that remained in the first run."""
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         left = StageNoise.left

@@ -1,8 +1,8 @@
-"""Everything but report contents is independent of devices' values, from HTTP on.
+"""Everything except report contents is independent of devices' values, from HTTP on.
 
-Real clients report to a real collector's intake, and the shuffler finalizes windows. In two runs
-all devices have different values. The views of the network, an access log, Kafka's operator and
-readers of manifests and heartbeats are compared, byte by byte apart from contents.
+Real clients report to a real collector's intake, and the shuffler finalizes windows. In two runs,
+all devices have different values. The views of the network, an access log, Kafka's operator, and
+readers of manifests and heartbeats are compared byte by byte, except for contents.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 @dataclass
 class Run:
-    """One run with its observations, and the contents of envelopes, which may differ."""
+    """One run with its observations, and the contents of envelopes, which can differ."""
 
     world: DeviceWorld
     intake: Intake
@@ -67,7 +67,7 @@ class Run:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """Record what an access log would contain, and more."""
+        """Record at least what an access log would contain."""
         job = self.world.job
         answer = self._answer(path, body)
         public = b""
@@ -116,7 +116,7 @@ class Run:
 
 
 def coins(number: int) -> Any:
-    """Return the bytes that a device draws, with a common prefix in both runs."""
+    """Return the random bytes of a device, which are the same in both runs at first."""
     return random.Random(number).randbytes
 
 
@@ -172,7 +172,7 @@ def test_observations_do_not_depend_on_device_values(protocol: str, sealed: bool
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]
     following = dict(zip(map(str, domain), [*domain[1:], domain[0]], strict=True))
     second = [[following[str(value)] for value in row] for row in first]
-    # Released windows, and some suppressed ones where the protocol allows it.
+    # Windows are released, and some are suppressed where the protocol allows it.
     one, other = (
         run(protocol, values, sealed=sealed, minimum=100 if domain[0] == [] else 2)
         for values in (first, second)
@@ -180,7 +180,7 @@ def test_observations_do_not_depend_on_device_values(protocol: str, sealed: bool
     assert len(one.seen) == len(other.seen)
     for left, right in zip(one.seen, other.seen, strict=True):
         assert left == right
-    # Randomized contents do depend on values.
+    # Randomized contents depend on values.
     assert one.contents != other.contents
     assert {len(content) for content in one.contents} == {
         len(content) for content in other.contents

@@ -1,4 +1,4 @@
-"""Devices keep their draws, send nothing when absent, and use only the given generator."""
+"""Devices keep their draws, send nothing while absent, and use only the given generator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEVICES = 300
 
 @every_case
 def test_restored_devices_continue_identically(case: Case, tmp_path: Path) -> None:
-    """Redrawing would spend the budget again. Some protocols draw nothing at enrollment."""
+    """Redrawing would spend the budget again; some protocols draw nothing at enrollment."""
     undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
     draws = not same_arrays(snapshot(undisturbed), snapshot(anew))
     law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
@@ -60,7 +60,7 @@ def test_epochs_start_at_one_and_never_repeat(case: Case) -> None:
 
 @every_case
 def test_reports_are_determined_by_generator(case: Case) -> None:
-    """Or the same sums, where the randomness is the shuffler's."""
+    """Where randomness is added by the shuffler, the sums are determined."""
     values = case.mixed_values(DEVICES)
     found = []
     for seed in (5, 5, 6):
@@ -81,7 +81,7 @@ def test_absent_devices_send_nothing(case: Case) -> None:
 
 @every_case
 def test_absent_device_values_never_leak(case: Case) -> None:
-    """Two populations differ in values at absences only, and their reports stay equal."""
+    """Two populations differ only in values during absences, and have the same reports."""
     one, other = enrolled(case, 9), enrolled(case, 9)
     everywhere = 0
     indices = np.arange(DEVICES) % len(case.values)

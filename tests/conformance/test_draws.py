@@ -1,8 +1,8 @@
-"""Devices draw at enrollment before any value arrives, and spending is permanent.
+"""Devices draw at enrollment before any value arrives, and budgets are spent permanently.
 
-Every longitudinal protocol runs for eight epochs, in every form of its parameters, with devices
-that change their values at nearly every epoch and exhaust any budget. Where every epoch stands
-alone, all epochs are drawn alike.
+Every longitudinal protocol runs for eight epochs, with every kind of parameters. Its devices change
+their values at nearly every epoch and exhaust any budget. If epochs are independent, all have the
+same distribution of draws.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DRAWN: dict[str, set[str]] = {
     "range_values": {"level", "noise", "row"},
     "fragments": {"key"},
 }
-"""State arrays drawn at enrollment, and only read from then on."""
+"""State arrays that are drawn at enrollment and only read afterwards."""
 
 MORE: dict[str, tuple[dict[str, Any], ...]] = {
     "hadamard_values": ({"domain": ("a", "b", "c"), "max_changes": 2},),
@@ -51,14 +51,14 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
         {"max_changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),
 }
-"""Parameters of forms that a protocol's examples lack."""
+"""Kinds of parameters that a protocol's examples lack."""
 
 
 STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
     "count_min": ({"dummies": "negative_binomial"},),
     "hadamard": ({"dummies": "poisson"},),
 }
-"""The same for protocols whose epochs stand alone."""
+"""Kinds of parameters missing from the examples of protocols with independent epochs."""
 
 
 def forms() -> Iterator[Case]:
@@ -81,7 +81,7 @@ def with_examples(protocol: Protocol, examples: list[Example]) -> list[Case]:
 
 
 def keeps_draws(protocol: Protocol, parameters: Any) -> bool:
-    """Return whether devices keep their draws of enrollment for all epochs."""
+    """Return whether devices keep their enrollment draws for all epochs."""
     return not protocol.per_epoch or getattr(parameters, "permanent", False)
 
 
@@ -107,7 +107,7 @@ every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 @every_form
 def test_enrollment_draws_do_not_depend_on_values(case: Case) -> None:
-    """Two populations have equal randomness and different values, and devices enroll later too."""
+    """Two populations have the same randomness and different values; some devices enroll later."""
     one, two = enrolled(case, 1), enrolled(case, 1)
     names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
     for epoch in range(1, EPOCHS + 1):
@@ -123,14 +123,14 @@ def test_enrollment_draws_do_not_depend_on_values(case: Case) -> None:
 
 @every_form
 def test_enrollment_draws_are_complete(case: Case) -> None:
-    """Two populations with different randomness differ from the start, in these arrays alone."""
+    """Two populations with different randomness initially differ only in the listed arrays."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
     expected = DRAWN.get(case.protocol.name, set())
     constant = {name for name in expected & one.keys() if len(np.unique(one[name], axis=0)) == 1}
     assert differing == expected & one.keys() - constant
     if case.protocol.name in DRAWN:
-        assert differing, "list in DRAWN what this protocol draws at enrollment"
+        assert differing, "list in DRAWN the arrays that this protocol draws at enrollment"
 
 
 @every_form
@@ -169,9 +169,9 @@ def test_exhausted_budget_survives_restore(case: Case, tmp_path: Path) -> None:
     ids=str,
 )
 def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
-    """Devices without a value send them, at the last epoch as at any other.
+    """Devices without a value send dummies at every epoch, including the last.
 
-    Cells of a tree vary by epoch: the number equals that added by the stage where it adds dummies.
+    In a tree the number varies by epoch, and is compared with the number of shuffler dummies.
     """
     trials = 150
     sent, added = np.zeros((2, EPOCHS))
@@ -191,14 +191,14 @@ def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
     # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
     if getattr(case.parameters, "dummies", "") != "negative_binomial":
         assert (np.abs(sent - added) < 7 * np.sqrt(sent + added)).all(), (sent, added)
-    assert (added > 6 * 7**2).all(), "half of the noise would be noticed"
+    assert (added > 6 * 7**2).all(), "a missing half of the noise would be detected"
     assert (sent > added / 4).all()
 
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 @pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
-def test_independent_epochs_draw_alike(case: Case, devices: int, trials: int) -> None:
-    """With equal randomness and values, the last epoch's dummies and noise equal the first's."""
+def test_independent_epochs_have_the_same_draws(case: Case, devices: int, trials: int) -> None:
+    """With the same randomness and values, the last epoch has the same draws as the first."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
         population.enroll(devices, case.generator(1))
@@ -211,8 +211,8 @@ def test_independent_epochs_draw_alike(case: Case, devices: int, trials: int) ->
 
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
-def test_law_of_one_epoch_draws_the_same_at_equal_cost(case: Case) -> None:
-    assert isinstance(case.law, PerEpochLaw), "give its law of_one_epoch"
+def test_one_epoch_mechanism_has_the_same_draws_and_loss(case: Case) -> None:
+    assert isinstance(case.law, PerEpochLaw), "the law needs 'of_one_epoch'"
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
     for devices in (several, single):

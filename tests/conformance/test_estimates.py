@@ -1,7 +1,7 @@
-"""Published estimates are unbiased, with the stated errors.
+"""Published estimates are unbiased and have the stated errors.
 
-Devices and aggregator run often enough that thresholds with a false alarm rate of 1e-12 also reject
-the same errors scaled by 0.7 and by 1.3, or shifted by half a standard deviation.
+Devices and aggregator run often enough that tests with a false-alarm rate of 1e-12 reject errors
+scaled by 0.7 or 1.3, or shifted by half a standard deviation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 
 RUNS = 800
 DEVICES = 600
-# A share of the users change, the others keep the initial value. Predictions made without knowing
-# the values are inexact, by up to this share of the variance.
+# Fraction of users who change; all others keep the initial value. Predictions are made without
+# knowing the values, so their variance is off by up to this fraction.
 CHANGING = 4
 TOLERANCE = 0.05
-# One row distinguishes two buckets, but the allowance for several rows is made anyway.
+# One row distinguishes two buckets, but the allowance for several rows applies anyway.
 CAUTIOUS = ("range_values-1",)
 NEWCOMERS = 10_000
 NEWCOMERS_RUNS = 8
@@ -43,7 +43,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
 @every_estimated_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
 def test_errors_match_predictions(case: Case, prediction: str) -> None:
-    """Covers the standard deviation published with each estimate, and the plan before any data."""
+    """Covers the published standard errors of estimates, and the errors planned before any data."""
     published, planned = errors(case)
     standardized = published if prediction == "published" else planned
     for scale in (1.0, 0.7) if str(case) in CAUTIOUS else (1.0, 0.7, 1.3):
@@ -52,7 +52,7 @@ def test_errors_match_predictions(case: Case, prediction: str) -> None:
 
 
 @every_estimated_case
-def test_estimates_with_newcomers_are_unbiased(case: Case) -> None:
+def test_estimates_with_late_enrollment_are_unbiased(case: Case) -> None:
     """Half of the devices enroll at the second epoch with another value, and 30 % are absent."""
     if case.last_epoch == 1:
         return
@@ -64,7 +64,7 @@ def test_estimates_with_newcomers_are_unbiased(case: Case) -> None:
 
 
 def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
-    """Return errors over published standard deviations, from the second epoch on."""
+    """Return errors divided by published standard errors, from the second epoch on."""
     devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
     participation, rng = Participation.empty(case.last_epoch), case.generator(31, run)
     indices = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial)
@@ -90,7 +90,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
 
 @cache
 def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return errors over the standard deviations published and planned, shape (runs, counts)."""
+    """Return errors divided by published and by planned standard errors, shape (runs, counts)."""
     values = followed_values(case)
     participation = Participation.constant(case.last_epoch, DEVICES)
     ground_truth = case.ground_truth(values)

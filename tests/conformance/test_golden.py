@@ -1,4 +1,4 @@
-"""Old bytes stay readable, and are written identically."""
+"""Bytes of earlier versions stay readable, and are still written identically."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEAR = 1e-3
 
 @every_case
 def test_golden_bytes_are_reproduced(case: Case) -> None:
-    """With the former constants: draws and reports of devices, batches, the aggregator's state."""
+    """Covers draws and reports of devices, batches and aggregator state, with stored constants."""
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     written = json.loads(json.dumps(golden_bytes(case, law)))
@@ -37,8 +37,8 @@ def test_golden_bytes_are_reproduced(case: Case) -> None:
 
 
 @every_case
-def test_constants_match_golden_within_search_accuracy(case: Case) -> None:
-    """Deployed jobs keep theirs. Integers that are not found by a search are equal."""
+def test_constants_match_golden_values_within_search_accuracy(case: Case) -> None:
+    """Deployed jobs keep their constants. Integers not found by a search must be identical."""
     expected, found = golden(case)["law"], json.loads(json.dumps(case.law.to_json()))
     then, now = (dict(flattened(law, "")) for law in (expected, found))
     assert now.keys() == then.keys()
@@ -46,7 +46,7 @@ def test_constants_match_golden_within_search_accuracy(case: Case) -> None:
         if isinstance(constant, float) or "_weights" in name:
             assert now[name] == pytest.approx(constant, rel=NEAR), name
         elif name.split("/")[-4:-2] in (["odds", "weights"], ["backstop", "weights"]):
-            # Constants of a searched loss; integers are written as text.
+            # Constants from a search for the loss; integers are written as text.
             assert int(now[name]) == pytest.approx(int(constant), rel=NEAR), name
         else:
             assert now[name] == constant, name

@@ -1,9 +1,10 @@
-"""Everything but the randomized view is independent of users' values and rows.
+"""Everything except the randomized view is independent of users' values and rows.
 
 Runs go from input rows to the page, through the user commands, with the same public randomness and
-different rows of some users. The randomized view is the words of reports, and the words that the
-shuffler releases. The latter are replaced by those of the first run, so that everything computed
-from them must be equal bit for bit. `tests.support.public_facts` lists all observables.
+different rows of some users. The randomized view consists of the messages in reports and the
+messages that the shuffler releases. The latter are replaced by the messages of the first run, so
+that everything computed from them must be identical. `tests.support.public_facts` lists all
+observables.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from tests.support.sealing import (
 )
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
-"""Protocols for comparison, with the same data flow as others."""
+"""Protocols included for comparison, whose data flow is the same as in others."""
 SUPPRESSED = ("future_rand", "fragments", "shuffled_counts")
 """Protocols whose suppressed windows are compared too."""
 
 
 DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
-"""Cases compared with parallel shufflers where there is time."""
+"""Cases that only ``make verify`` compares with parallel shufflers."""
 
 
 def send_rejected_values(cluster: RunCluster, job: DeployedJob) -> None:
-    """Send a repeated batch, a batch of an unregistered producer, and a malformed record."""
+    """Send a duplicate batch, a batch of an unregistered producer, and a malformed record."""
     topic, partition = job.topic(Role.REPORTS), job.topics.partition_of(1)
     first = next(cluster.read(topic, partition)).value
     stranger = first
@@ -87,7 +88,7 @@ def test_only_randomized_view_depends_on_values(
                     folder / f"input {variant}", case, variant, minimum=minimum, dummies=dummies
                 )
             except ValueError:
-                assert dummies == "shuffle"  # Not applicable to all parameters.
+                assert dummies == "shuffle"  # Shuffler dummies do not apply to all parameters.
                 break
             seen = run_in_memory(
                 folder / variant, inputs, release, Commands(capsys), send_rejected_values
@@ -122,7 +123,7 @@ def test_only_randomized_view_depends_on_values(
         ),
     ],
 )
-def test_sealed_reports_of_neighbors_look_alike(
+def test_observations_of_sealed_reports_do_not_depend_on_values(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     sealed: Mapping[str, Any],
@@ -130,7 +131,7 @@ def test_sealed_reports_of_neighbors_look_alike(
     keys: Sequence[int],
     cases: Sequence[str],
 ) -> None:
-    """Protocols with a secret number of messages, and one without."""
+    """Covers protocols with a secret number of messages, and one with a fixed number."""
     for case in (case for case in CASES if str(case) in cases):
         release = SameRelease(tmp_path / str(case) / "released")
         release.folder.mkdir(parents=True)
@@ -163,7 +164,7 @@ def test_sealed_reports_of_neighbors_look_alike(
         *(pytest.param(name, marks=pytest.mark.verify) for name in DIVIDED),
     ],
 )
-def test_neighbors_look_alike_to_parallel_shufflers(
+def test_parallel_shufflers_cannot_distinguish_neighbors(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in CASES if str(case) == name)

@@ -18,7 +18,7 @@ REPORTS = 200
 @pytest.mark.parametrize("enrollment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
 @pytest.mark.parametrize("word", [0, 1])
 def test_messages_are_divided_at_random_among_shufflers(enrollment: bytes, word: int) -> None:
-    """The draw is independent of the message's content, its sender and its position."""
+    """The draw is independent of a message's content, sender and position."""
     job = deploy_job(
         new_job("parallel", "split_budget", {"epsilon": 1}, count=4, minimum=4, instances=2),
         deployed_at=0,

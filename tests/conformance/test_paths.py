@@ -1,4 +1,4 @@
-"""A single device and many devices at once follow one distribution, the exact one."""
+"""Single devices and vectorized devices both follow the exact distribution."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 ALONE = 1_500
 TOGETHER = 20_000
-# Rarer outcomes are combined with the next: the chi-square distribution would not hold.
+# Rarer outcomes are merged, because the chi-square approximation would not hold.
 RARE = 20
 # Views.
 MANY = 10_000
@@ -40,7 +40,7 @@ Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
 
 @every_sampled_case
 def test_single_device_follows_exact_law(case: Case) -> None:
-    """Covers all its reports over all epochs, and differs from other streams' distributions."""
+    """Covers all reports over all epochs; distributions of other streams differ."""
     stream, other = max(
         permutations(case.streams, 2),
         key=lambda pair: variation(case.views[pair[0]], case.views[pair[1]]),
@@ -54,9 +54,9 @@ def test_single_device_follows_exact_law(case: Case) -> None:
 
 @every_sampled_case
 def test_vectorized_devices_follow_exact_law(case: Case) -> None:
-    """Covers every word at every epoch, and differs from other streams' distributions."""
+    """Covers every message at every epoch; distributions of other streams differ."""
     if case in SUMMED:
-        return  # A window with more devices is a different one.
+        return  # A window with more devices has a different distribution.
     moments = {stream: moments_of(views) for stream, views in case.views.items()}
     stream, other = max(
         permutations(case.streams, 2), key=lambda pair: distance(moments[pair[0]], moments[pair[1]])
@@ -72,7 +72,7 @@ def test_vectorized_devices_follow_exact_law(case: Case) -> None:
 
 
 def group(case: Case, stream: Stream) -> NDArray[np.int8]:
-    """Return values of devices observed together, shape (epochs, devices)."""
+    """Return the values of devices that are observed together, shape (epochs, devices)."""
     values = case.array_of(np.zeros((case.last_epoch, case.exact.devices), np.intp))
     values[:, 0] = stream
     return values
@@ -119,7 +119,7 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
 
 
 def distance(one: Moments, other: Moments) -> float:
-    """Return the largest difference of two means, in standard deviations."""
+    """Return the largest difference between two means, in standard deviations."""
     return max(
         abs(mean - other.get(word, (0.0, 0.0))[0]) / math.sqrt(variance)
         for word, (mean, variance) in one.items()
@@ -128,13 +128,13 @@ def distance(one: Moments, other: Moments) -> float:
 
 
 def least_likely(seen: Counter[tuple[int, Report]], moments: Moments) -> float:
-    """Return the smallest p-value over all words and epochs; 0 if impossible."""
+    """Return the smallest p-value over all messages and epochs; 0 if one is impossible."""
     if not seen.keys() <= moments.keys():
         return 0.0
     likelihoods = []
     for word, (mean, variance) in moments.items():
         if TOGETHER * mean < RARE and variance <= mean:
-            # One of many rarely sent words: the normal distribution does not apply.
+            # The normal approximation does not apply to rare messages.
             likelihoods.append(
                 min(1.0, 2 * float(stats.poisson.sf(seen[word] - 1, TOGETHER * mean)))
             )

@@ -1,4 +1,4 @@
-"""Exact check of guarantees, from the probabilities of all views."""
+"""Check guarantees exactly, from the probabilities of all views."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SEARCHED = 0.02
 
 
 @every_case
-def test_neighbors_are_as_indistinguishable_as_guaranteed(case: Case) -> None:
+def test_neighbors_satisfy_the_guarantee(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     spent = largest_divergence(case, guarantee, exponential(guarantee.epsilon, rounded_up=False))
     assert spent <= Fraction(guarantee.delta)
 
 
 @every_case
-def test_exact_guarantee_is_tight(case: Case) -> None:
-    """Two streams attain it, except that searches of noise end slightly above the minimum."""
+def test_exact_guarantee_is_attained(case: Case) -> None:
+    """Two streams attain the guarantee; searches for noise end slightly above the minimum."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     if guarantee.basis != "exact":
         return
@@ -36,7 +36,7 @@ def test_exact_guarantee_is_tight(case: Case) -> None:
 
 @every_case
 def test_stream_epsilon_is_exact(case: Case) -> None:
-    """If the unit is a value that never changes, changing streams lose more."""
+    """If the unit is a value that never changes, streams with changes lose more."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert (guarantee.stream_epsilon is not None) == (guarantee.unit != "stream")
     if guarantee.stream_epsilon is None:
@@ -55,7 +55,7 @@ def test_stream_epsilon_is_exact(case: Case) -> None:
 @every_case
 def test_messages_are_accepted_only_at_their_epochs(case: Case) -> None:
     if case in SUMMED:
-        return  # Any possible sum over devices is accepted.
+        return  # Every possible sum over devices is accepted.
     possible = [
         {report for views in case.views.values() for view in views for report in view[epoch]}
         for epoch in range(case.last_epoch)

@@ -1,4 +1,4 @@
-"""Promises of given parameters never change."""
+"""Guarantees and constants for given parameters never change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.promises import FILE, parts, promises_of
 
 NEAR = 1e-7
-"""Processors may differ in the last digits, and the result of a search varies slightly."""
+"""Tolerance: processors can differ in the last digits, and results of searches vary slightly."""
 
 PARTS = parts()
 
@@ -21,7 +21,7 @@ PARTS = parts()
         for part in PARTS
     ],
 )
-def test_promises_and_distributions_are_unchanged(part: str) -> None:
+def test_guarantees_and_constants_are_unchanged(part: str) -> None:
     known = json.loads(FILE.read_text())[part]
     assert known.keys() == PARTS[part].keys()
     for title, text in PARTS[part].items():

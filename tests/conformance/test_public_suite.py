@@ -1,4 +1,4 @@
-"""The suite for third-party protocols: correct ones pass, and failures are explained."""
+"""Conforming third-party protocols pass the suite, and failures are explained."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Changed(FreshResponse):
 
 
 class Twice(Changed):
-    """Randomize each value twice: both reports together reveal more."""
+    """Randomize each value twice, so that both reports together reveal more."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         return np.concatenate([honest, FreshResponse.report(self, epoch, values, present, rng)])
 
 
 class Leaking(Changed):
-    """Reveal the value 1 of one in ten devices."""
+    """Reveal the value 1 of every tenth device."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if present is None:
@@ -91,7 +91,7 @@ class Leaking(Changed):
 
 
 class Naming(Changed):
-    """Sometimes send a word unique to a device with value 1."""
+    """Sometimes send a message that is possible only with value 1."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if present is None:
@@ -100,7 +100,7 @@ class Naming(Changed):
 
 
 class Forgetting(Changed):
-    """Omit randomness of the reports from the state, and redraw it when restored."""
+    """Omit randomness of reports from the state, and redraw it after a restore."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if not hasattr(self, "memo"):
@@ -109,7 +109,7 @@ class Forgetting(Changed):
 
 
 class Remembering(Changed):
-    """Report the values held during absence once the device is back."""
+    """Report the values during an absence when the device returns."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         held = getattr(self, "held", values)
@@ -118,7 +118,7 @@ class Remembering(Changed):
 
 
 class Biased(EpochResponsesAggregator):
-    """Overestimate."""
+    """Overestimate every count."""
 
     def estimate(self, epoch: int, participation: Any) -> Any:
         estimate: Any = super().estimate(epoch, participation)
@@ -126,7 +126,7 @@ class Biased(EpochResponsesAggregator):
 
 
 class Boasting(EpochResponsesAggregator):
-    """Publish too small errors."""
+    """Publish standard errors that are too small."""
 
     def estimate(self, epoch: int, participation: Any) -> Any:
         estimate: Any = super().estimate(epoch, participation)
@@ -134,14 +134,14 @@ class Boasting(EpochResponsesAggregator):
 
 
 class Gullible(EpochResponsesAggregator):
-    """Accept any word."""
+    """Accept any message."""
 
     def check_messages(self, epoch: int, words: Any) -> None:
         pass
 
 
 class Doubling(EpochResponsesAggregator):
-    """Count its own reports again when merging."""
+    """Count its own reports twice when merging."""
 
     def merge(self, other: Any) -> None:
         super().merge(other)
@@ -297,12 +297,12 @@ def test_certain_identification_is_reported() -> None:
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
     ],
 )
-def test_missing_parts_are_reported(find: Callable[[], object], message: str) -> None:
+def test_missing_protocol_parts_are_reported(find: Callable[[], object], message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
         find()
 
 
-def test_built_in_protocols_use_installed_laws() -> None:
+def test_built_in_protocols_use_the_installed_exact_laws() -> None:
     (first, *_) = find_cases("future_rand")
     assert type(first.exact).__module__ == "dpstream.pipeline.conformance.laws.future_rand"
 

@@ -1,4 +1,4 @@
-"""Every registered protocol is complete, and offers what the suite needs."""
+"""Every registered protocol is complete and provides what the suite needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.conformance.cases import CASES, Case, every_case
 
 
-def test_protocols_are_discovered() -> None:
+def test_installed_protocols_are_discovered() -> None:
     assert {case.protocol.name for case in CASES} == set(PROTOCOLS) != set()
 
 
@@ -25,7 +25,7 @@ def test_protocol_offers_examples(name: str) -> None:
 
 
 @every_case
-def test_law_survives_json_round_trip(case: Case) -> None:
+def test_law_round_trips_through_json(case: Case) -> None:
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     assert case.protocol.law(case.parameters).from_json(body) == case.law
 
@@ -47,11 +47,11 @@ def test_guarantee_stays_within_requested_parameters(case: Case) -> None:
 
 
 REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
-"""Protocols whose paper has neighbors by removal. All others exchange the values of a user."""
+"""Protocols whose paper defines neighbors by removal. All others replace the values of a user."""
 
 
 @every_case
-def test_guarantee_names_neighbors_and_excludes_presence(case: Case) -> None:
+def test_guarantee_states_neighbors_and_excludes_presence(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     words = guarantee.neighbors
     replaced = words.startswith(("any two ", "the value 0 at every epoch and the value 1"))
@@ -73,7 +73,7 @@ def test_guarantee_names_neighbors_and_excludes_presence(case: Case) -> None:
 
 @every_case
 def test_exact_law_probabilities_sum_to_one(case: Case) -> None:
-    """Checks the suite's own reference."""
+    """Checks the reference that the suite compares with."""
     for views in case.views.values():
         assert sum(views.values()) == 1
         assert min(views.values()) > 0

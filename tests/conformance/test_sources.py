@@ -1,4 +1,4 @@
-"""Randomness comes from a passed generator, by default a cryptographic one."""
+"""Randomness comes from the given generator, which is cryptographic by default."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_producer_draws_from_default_generator(monkeypatch: pytest.MonkeyPatch) 
 
 
 def other_randomness(code: str) -> Iterator[str]:
-    """Yield randomness other than by numpy's generator type, and seeds outside tests."""
+    """Yield uses of randomness other than numpy's generator type, and of seeds."""
     for node in ast.walk(ast.parse(code)):
         match node:
             case ast.Import(names=names):

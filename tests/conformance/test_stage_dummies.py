@@ -1,6 +1,6 @@
-"""Shuffler dummies: a function of the generator, in the format of reports, and enough.
+"""Shuffler dummies are determined by the generator, formatted like reports, and enough.
 
-Protocols with shuffler dummies state ``dummies: shuffle``.
+Protocols with shuffler dummies have the parameter ``dummies: shuffle``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def cases() -> list[Case]:
 every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: case.protocol.name)
 
 
-def test_protocols_with_stage_dummies_are_covered() -> None:
+def test_suite_covers_all_protocols_with_stage_dummies() -> None:
     assert {"count_min", "shuffled_counts"} <= {case.protocol.name for case in cases()}
 
 
@@ -69,8 +69,8 @@ def test_stage_adds_noise_only_on_request(protocol: Protocol) -> None:
 
 
 @every_case
-def test_workers_draw_equal_dummies(case: Case) -> None:
-    """Each has read the law from the deployed job, and former draws make no difference."""
+def test_all_workers_draw_the_same_dummies(case: Case) -> None:
+    """Each worker reads the law from the deployed job; earlier draws do not matter."""
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
     first = [case.draw(law, epoch) for epoch in epochs]
@@ -82,7 +82,7 @@ def test_workers_draw_equal_dummies(case: Case) -> None:
 
 
 @every_case
-def test_dummies_look_like_reports(case: Case) -> None:
+def test_dummies_have_the_format_of_reports(case: Case) -> None:
     law = case.law
     form, aggregator = (
         case.protocol.message_format(law),
@@ -99,7 +99,7 @@ def test_dummies_look_like_reports(case: Case) -> None:
 
 @every_case
 def test_contributors_add_no_dummies(case: Case) -> None:
-    """Devices without a value to report send nothing, however many they are."""
+    """Devices without a value send nothing, for any number of devices."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(1000, seeded_generator(1))
     slots = case.protocol.values(case.parameters).slots
@@ -110,7 +110,7 @@ def test_contributors_add_no_dummies(case: Case) -> None:
 
 @every_case
 def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
-    """The noise of the smallest window is the same, whichever party adds it."""
+    """The smallest window has the same noise from contributors and from the stage."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)
     assert of_stage is not None
@@ -129,10 +129,10 @@ def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
             sent[trial] += len(written_out(reports))
     # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
     assert abs(added.sum() - sent.sum()) < 7 * np.sqrt(added.sum() + sent.sum())
-    assert added.sum() > 6 * 7**2, "half of the noise would be noticed"
+    assert added.sum() > 6 * 7**2, "a missing half of the noise would be detected"
 
 
 def messages_of(dummies: StageDummies, trial: int) -> int:
-    """Return the number of messages added by the stage over a horizon."""
+    """Return the number of messages that the stage adds over a horizon."""
     epochs = range(1, LAST_EPOCH + 1)
     return sum(dummies(epoch, seeded_generator(5, trial, epoch)).messages for epoch in epochs)

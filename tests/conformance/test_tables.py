@@ -1,8 +1,8 @@
-"""Errors of noise tables, and redraws for lack of space, are charged to delta.
+"""Errors of noise tables, and redraws that exceed the capacity, are charged to delta.
 
-Tables differ from their distributions, and redraws have another distribution than first draws. Both
-are observed here as they happen, over a horizon of the minimum number of contributors, run together
-or each on its own, and compared with the charges of the calibration.
+Tables differ from their distributions, and redraws are distributed differently from first draws.
+Both are counted during a horizon of the minimum number of contributors, run together or one at a
+time, and compared with the charges of the calibration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from tests.conformance.cases import COUNTING, Case
 
 ITEMS = ("a", "b", "c")
-# Sums in a different order may differ in the last digits.
+# Sums in a different order can differ in the last digits.
 ROUNDING = 1e-9
 
 
@@ -44,8 +44,9 @@ class Seen:
     """Draws or charges.
 
     Attributes:
-        distance: Total variation of all numbers drawn from tables from their distributions.
-        rooms: Number of draws of dummies that might not have fitted.
+        distance: Sum over all draws from tables of the total variation distance to their
+            distributions.
+        rooms: Number of draws of dummies that could have exceeded the capacity.
     """
 
     distance: float = 0.0
@@ -53,10 +54,10 @@ class Seen:
 
 
 def with_dummies() -> Iterator[tuple[Case, Any]]:
-    """Yield cases that rely on the shuffler, also with shuffler dummies if possible.
+    """Yield cases that rely on the shuffler, with and without shuffler dummies if possible.
 
-    Sketches with rows are left out: they are charged for one row's minimum number of contributors,
-    and the actual number in a row is random.
+    Sketches with rows are omitted: they are charged for one row's minimum number of contributors,
+    while the actual number in a row is random.
     """
     for case in (*COUNTING, *MORE):
         if case.protocol.shuffling is not None and case.protocol.name != "count_mean_sketch":
@@ -90,7 +91,7 @@ MORE = [
         ("fragments", 1, FragmentsParameters(3.0, 0.1, ITEMS)),
     )
 ]
-"""Cases of several epochs, several kinds of cells, and dummies in clusters."""
+"""Cases with several epochs, several kinds of cells, and clustered dummies."""
 
 every_kind = pytest.mark.parametrize(
     ("case", "parameters"),
@@ -114,7 +115,7 @@ def charged(case: Case, parameters: Any) -> Seen:
                 if getattr(module, "delta_of_tables", None) is delta_of_tables:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
-                    # Charges for overflows are marked by an imaginary value.
+                    # Imaginary values mark charges for overflows.
                     patch.setattr(module, "REDRAW_PROBABILITY", 1j)
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
     return Seen(counted[0].real, counted[0].imag)
@@ -151,7 +152,7 @@ def watched() -> Iterator[Seen]:
 
 
 def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> Seen:
-    """Return the draws of a horizon, by the contributors and by the stage."""
+    """Return the draws of contributors and of the stage over a horizon."""
     devices = values.shape[1]
     parts = [slice(each, each + 1) for each in range(devices)] if alone else [slice(devices)]
     populations = []
@@ -187,7 +188,7 @@ def test_draws_stay_within_charged_delta(case: Case, parameters: Any) -> None:
 
 
 @every_kind
-def test_table_reserve_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
+def test_noise_calibration_leaves_delta_reserved_for_tables(case: Case, parameters: Any) -> None:
     spent: list[float] = []
 
     def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,7 +224,7 @@ def of_protocols() -> list[ModuleType]:
 
 
 def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield a module's calls of accounting with a delta, except those by tables themselves."""
+    """Yield a module's accounting functions with a delta, except the functions of tables."""
     for name, value in list(vars(module).items()):
         if inspect.isfunction(value) and value is not check_tables:
             of_accounting = value.__module__.startswith("dpstream.randomizers.accounting.")

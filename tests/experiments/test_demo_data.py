@@ -1,4 +1,4 @@
-"""Stated facts about the demo data hold for the shipped file."""
+"""The shipped demo data have the stated properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def log() -> ChangeLog:
     return load_change_log(demo_change_log(), last_epoch=job.last_epoch)
 
 
-def test_demo_data_matches_requested_users_and_weeks(log: ChangeLog) -> None:
+def test_demo_data_has_the_stated_users_and_weeks(log: ChangeLog) -> None:
     assert sorted(log.users, key=int) == [str(number) for number in range(1, 28_786)]
     assert log.last_epoch == log.epochs.max() == 170
     assert (log.warnings, log.bad_rows.total) == ((), 0)

@@ -1,4 +1,4 @@
-"""Items drawn for a trial: their distribution, the top item, and the results."""
+"""Items drawn for a trial have the right distribution and top item, and give results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(source: DrawnItems, of: DeployedJob) -> np.ndarray[tuple[int, int], np.
     log = source.load(of)
     table = np.zeros((source.users, of.domain.size - 1), np.bool_)
     table[log.user_indices, log.values - 1] = True
-    assert table.sum() == len(log.values), "an item of a user stands twice"
+    assert table.sum() == len(log.values), "an item occurs twice for a user"
     assert (np.diff(log.user_indices) >= 0).all()
     return table
 
@@ -80,7 +80,7 @@ seeds: 2
 """
 
 
-def test_command_compares_sent_and_selected_with_prediction(
+def test_command_compares_messages_and_selection_with_prediction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""``python -m experiments``: its measurements, and resuming where it stopped."""
+"""``python -m experiments`` measures errors, and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_results_have_a_row_per_trial_and_estimate(experiments: Commands, experi
         assert (errors[f"{name} clipped"] < errors[name]).any()
 
 
-def test_killed_writer_loses_only_the_last_trial(
+def test_killed_experiment_loses_only_the_last_trial(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -114,7 +114,7 @@ def test_killed_writer_loses_only_the_last_trial(
     assert len(journal.read_bytes().splitlines()) == 6
 
 
-def test_finished_trials_are_recognized_by_their_inputs(
+def test_finished_trials_are_identified_by_their_inputs(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -139,7 +139,7 @@ def test_finished_trials_are_recognized_by_their_inputs(
 
 
 @pytest.mark.verify
-def test_parallel_trials_equal_serial_and_leave_no_process(
+def test_parallel_trials_match_serial_ones_and_leave_no_process(
     experiments: Commands, experiment: Path, tmp_path: Path
 ) -> None:
     fewer = (experiment, "--seeds", "1", "--output")

@@ -1,4 +1,4 @@
-"""``python -m experiments`` on sets of items: queries, answers, and charts."""
+"""``python -m experiments`` on sets of items: queries, answers and charts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_quantile_errors_are_ranks() -> None:
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
 
 
-def test_box_queries_of_a_grid() -> None:
+def test_boxes_of_a_grid_are_queried() -> None:
     code = Grid((Levels(4, (2, 2)), Levels(6, (3, 2))))
     ground_truth = np.arange(24)
     found = requested(CountedEpoch(window(code, ground_truth), ground_truth))

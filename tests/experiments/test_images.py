@@ -1,4 +1,4 @@
-"""Images as item logs, producers of users without names, and curators for comparison."""
+"""Images are read as item logs of users without names, and compared with curators."""
 
 from __future__ import annotations
 
@@ -100,5 +100,5 @@ def test_users_are_split_when_a_producer_would_exceed_limits(
     for epoch in (alone, divided, at_once):
         assert epoch.ground_truth.tolist() == PIXELS.reshape(-1).tolist()
         assert np.abs(values_of(epoch) - epoch.ground_truth).max() < 6 * deviation
-    # Each of them draws separately.
+    # Each producer draws separately.
     assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2

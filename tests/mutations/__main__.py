@@ -1,10 +1,10 @@
-"""Try mutations, and write the table of the tests that detect each.
+"""Try mutations, and write a table with the tests that detect them.
 
     python -m tests.mutations [--parallel N] [--log FILE] [--every-test] [NAME | AREA ...]
 
-Each is tried with the first test that its row names. With `--log`, a killed run continues:
-detections for the same code are not tried again. With names it tries those, and with
-`--every-test` it checks that each test that a row names detects it; then nothing is written.
+Each mutation is tried with the first test of its `detected_by`. With `--log`, a killed run can be
+continued: detections are reused if the code is unchanged. With names, only these mutations are
+tried; with `--every-test`, all tests of `detected_by`. In both cases nothing is written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.mutations.trying import MutationOutcome, Trial, try_mutations
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a mutation, or an area of them")
-    parser.add_argument("--parallel", type=int, default=2, help="copies that are run at a time")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="of what was detected already")
-    parser.add_argument("--every-test", action="store_true", help="that a row names, one by one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutation or area to try")
+    parser.add_argument("--parallel", type=int, default=2, help="number of copies to run at a time")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="file with earlier detections")
+    parser.add_argument("--every-test", action="store_true", help="try all tests in detected_by")
     chosen = parser.parse_args()
     try:
         mutations = mutations_named(chosen.names)
@@ -38,7 +38,7 @@ def main() -> int:
     seen = Seen(chosen.log) if chosen.log else None
     known = {m: trial for m in mutations if seen and (trial := seen.trial(m)) is not None}
     if seen:
-        print(f"{len(known)} of {len(mutations)} were detected before", flush=True)
+        print(f"{len(known)} of {len(mutations)} were detected earlier", flush=True)
     done = len(known)
 
     def tell(trial: Trial) -> None:

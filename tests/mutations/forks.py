@@ -1,6 +1,6 @@
-"""Forks of a process with preloaded third-party imports, so that test runs start at once.
+"""Fork a process with preloaded third-party modules, so that test runs start quickly.
 
-Mutated code must not be among them: each fork imports it in its current version.
+Modules that can be mutated must not be preloaded: each fork imports their current version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MUTATED: Final = "dpstream"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a fork: wait status, whether it ended in time, and processor seconds."""
+    """Outcome of a fork: wait status, whether it ended in time, and processor seconds."""
 
     status: int
     in_time: bool
@@ -27,7 +27,7 @@ class Ended:
 
 
 def import_what_is_not_ours() -> None:
-    """Import third-party modules once for all forks, failing if mutated code is among them."""
+    """Import third-party modules for all forks; fail if modules that can be mutated are loaded."""
     import cryptography.hazmat.primitives.ciphers  # noqa: F401
     import hypothesis  # noqa: F401
     import mpmath  # noqa: F401
@@ -40,11 +40,11 @@ def import_what_is_not_ours() -> None:
     import scipy.stats  # noqa: F401
 
     if ours := sorted(name for name in sys.modules if name.partition(".")[0] == MUTATED):
-        raise RuntimeError(f"forks would not import for themselves: {', '.join(ours)}")
+        raise RuntimeError(f"modules already imported before forking: {', '.join(ours)}")
 
 
 def in_fork(run: Callable[[], None], seconds: float) -> Ended:
-    """Run a function in a fork, and end it with all its processes after a timeout."""
+    """Run a function in a fork; after a timeout, end the fork with all its processes."""
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -62,7 +62,7 @@ def in_fork(run: Callable[[], None], seconds: float) -> Ended:
 @contextlib.contextmanager
 def _ended_after(seconds: float, child: int) -> Iterator[None]:
     def end(*_: Any) -> None:
-        # It leads its own process group from its first instruction on; until then it is alone.
+        # The fork starts a process group before it starts any process.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):

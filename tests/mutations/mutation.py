@@ -1,8 +1,8 @@
-"""Mutations: changes of the installed code that each weaken privacy, and tests that detect them.
+"""Mutations: changes of the installed code that weaken privacy, and the tests that detect them.
 
-The table is a folder of TOML files, one for each area. A mutation is a piece of the source that
-occurs exactly once, its replacement, a description of the weakness, and the tests that detect it:
-audits of a protocol, attacks on the implementation, and conformance.
+The table is a folder of TOML files, one per area. A mutation consists of a text that occurs exactly
+once in the source, its replacement, a description of the weakness, and the tests that detect it:
+audits of a protocol, attacks on the implementation, and conformance tests.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ PACKAGE: Final = "dpstream"
 """Folder of links that makes the root folders importable."""
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
-"""Prefix of detection by ``dpstream audit --quick``, of one protocol or of shared code."""
+"""Prefix of the ids of tests that run ``dpstream audit --quick``."""
 ATTACKS: Final = "tests/attacks/"
-"""Prefix of detection by an attack on the implementation."""
+"""Prefix of the ids of attacks on the implementation."""
 CONFORMANCE: Final = "tests/conformance/"
-"""Prefix of detection by the conformance suite."""
+"""Prefix of the ids of conformance tests."""
 
 
 class MutationError(Exception):
-    """The table does not match the source, or a name in it is unknown."""
+    """The table does not match the source, or a requested name is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Mutation:
     """Change of one file.
 
     Attributes:
-        area: File of the table that contains it.
-        old: A piece of the file's text, which occurs there exactly once.
+        area: Name of the table file that contains the mutation.
+        old: Text that occurs exactly once in the mutated file.
         weakens: Description of the lost protection.
-        detected_by: Test ids of pytest. The first is an audit, an attack or one of the conformance
-            suite; others detect it, too.
+        detected_by: Pytest ids of all listed tests that detect the mutation. The first is an audit,
+            an attack or a conformance test.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Mutation:
 
     @property
     def witness(self) -> str:
-        """First test that must detect it."""
+        """Test that must detect the mutation."""
         return self.detected_by[0]
 
     @property
     def module(self) -> str | None:
-        """Module name of the file; None if it is no module."""
+        """Module name of the file, or None if it is not a module."""
         path = Path(self.file)
         if path.suffix != ".py":
             return None
@@ -64,7 +64,7 @@ class Mutation:
         return ".".join((PACKAGE, *parts))
 
     def applied(self, source: str) -> str:
-        """Return the mutated text; raises `MutationError` unless `old` occurs once and changes."""
+        """Return the mutated text; raise `MutationError` unless `old` occurs once and changes."""
         times = source.count(self.old)
         if times != 1 or self.old == self.new:
             raise MutationError(
@@ -75,7 +75,7 @@ class Mutation:
 
 
 def all_mutations() -> list[Mutation]:
-    """Return the whole table, area by area; raises `MutationError` for repeated names."""
+    """Return all mutations by area; raise `MutationError` if names are repeated."""
     mutations = [
         Mutation(
             name=name,
@@ -91,12 +91,12 @@ def all_mutations() -> list[Mutation]:
     ]
     names = [mutation.name for mutation in mutations]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise MutationError(f"twice in the table: {', '.join(twice)}")
+        raise MutationError(f"names that are repeated in the table: {', '.join(twice)}")
     return mutations
 
 
 def mutations_named(names: Sequence[str]) -> list[Mutation]:
-    """Return the mutations of these names or areas, by default all."""
+    """Return the mutations with these names or in these areas; by default, return all."""
     mutations = all_mutations()
     known = {mutation.name for mutation in mutations} | {mutation.area for mutation in mutations}
     if unknown := sorted(set(names) - known):

@@ -1,4 +1,4 @@
-"""Page with the table of mutations and the test that detected each."""
+"""Write the page with all mutations and the tests that detected them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BEGIN: Final = "<!-- written by python -m tests.mutations -->"
 
 
 def page_of(trials: Sequence[Trial]) -> str:
-    """Return the page with the table of detected mutations, keeping its first part."""
+    """Return the page: its current introduction and a table of the detected mutations."""
     head, _, _ = PAGE.read_text().partition(BEGIN)
     return f"{head}{BEGIN}\n\n" + "\n".join(_lines(trials)) + "\n"
 
 
 def row_of(mutation: Mutation) -> str:
-    """Return a mutation's row up to the measurements."""
+    """Return a mutation's table row without the measurements."""
     named = f"| {mutation.name} | `{mutation.file}` | {mutation.weakens}"
     return f"{named} | `{mutation.witness.removeprefix('tests/')}` |"
 

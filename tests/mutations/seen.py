@@ -1,4 +1,4 @@
-"""Saved results of a run that was killed, valid while the code is unchanged."""
+"""Save detections, so that a killed run can be continued if the code is unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mutations.trying import TREE, MutationOutcome, Trial
 
 
 class Seen:
-    """Saved detections of a run, a line each, by mutation, test, and digest of all code."""
+    """Detections saved as lines, by mutation, test, and digest of all code."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class Seen:
 
 
 def code_digest(root: Path) -> str:
-    """Return the SHA-256 of all modules in a copy, without the table of mutations, in hex."""
+    """Return the SHA-256 (hex) of all modules in a copy, without the table of mutations."""
     digest = sha256()
     for path in _modules(root):
         body = path.read_bytes()

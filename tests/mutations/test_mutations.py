@@ -56,7 +56,7 @@ def test_page_lists_every_mutation() -> None:
     assert len(rows) == len(MUTATIONS)
 
 
-def test_text_missing_or_repeated_is_rejected() -> None:
+def test_missing_or_repeated_source_text_is_rejected() -> None:
     mutation = Mutation("half", "area", "a.py", "1", "2", "it", ())
     for source in ("", "1 + 1"):
         with pytest.raises(MutationError, match=r"half: its text occurs . times in a\.py"):
@@ -70,7 +70,7 @@ def changed(new: str, test: str = CHEAP) -> Mutation:
     return Mutation(new, "area", "randomizers/guarantee.py", old, new, "it", (test,))
 
 
-def test_only_assertions_detect(tmp_path: Path) -> None:
+def test_only_failed_assertions_count_as_detection(tmp_path: Path) -> None:
     expected = {
         changed('delta = f", delta {self.delta:g}"'): MutationOutcome.DETECTED,
         changed(
@@ -86,7 +86,7 @@ def test_only_assertions_detect(tmp_path: Path) -> None:
     assert [trial.outcome for trial in trials] == list(expected.values())
 
 
-def test_detections_are_reused_for_equal_code(tmp_path: Path) -> None:
+def test_detections_are_reused_for_unchanged_code(tmp_path: Path) -> None:
     log = tmp_path / "log"
     detected, free = changed("1"), changed("2")
     Seen(log).add(Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5))
@@ -99,7 +99,7 @@ def test_detections_are_reused_for_equal_code(tmp_path: Path) -> None:
     assert Seen(log).trial(detected) is None
 
 
-def test_detections_of_other_code_are_ignored(tmp_path: Path) -> None:
+def test_detections_are_ignored_for_changed_code(tmp_path: Path) -> None:
     for name in TREE:
         (tmp_path / name).mkdir()
     module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"

@@ -3,8 +3,8 @@
 A mutation is *detected* if its test passes in the unmodified copy, and fails in the mutated one
 because of a failed assertion. A copy that cannot be imported, or that crashes, detects nothing.
 
-A process with preloaded third-party imports waits in a copy. Each run is a fork of it, and imports
-the copy's modules itself: the mutated one from the changed file, as is checked afterwards.
+A process with preloaded third-party modules waits in a copy. Each run is a fork of this process
+that imports the copy's modules. A check ensures that the mutated module is from the changed file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.mutations.witness import MODULE, REPORT
 TREE: Final = ("aggregators", PACKAGE, "pipeline", "randomizers", "tests", "topics")
 FILES: Final = ("pyproject.toml", "PRIVACY.md", "README.md")
 SECONDS: Final = 600.0
-"""Timeout of the run of a mutation, which is then inconclusive."""
+"""Timeout of a mutation's run (seconds), which is then inconclusive."""
 UNMUTATED_SECONDS: Final = 3_600.0
-"""Timeout of all tests together in the unmodified copy."""
+"""Timeout of all tests in the unmodified copy (seconds)."""
 
 # Assertion failures of tests: their own assertions, `pytest.raises` and `pytest.fail`, and the
 # public suite for protocols.
@@ -52,7 +52,7 @@ class MutationOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Result of a mutation, with its reason and the processor seconds of the mutated run."""
+    """Outcome of a mutation, with a reason and the processor seconds of the mutated run."""
 
     mutation: Mutation
     outcome: MutationOutcome
@@ -72,7 +72,7 @@ class InstalledCopy:
             shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
-        # Child processes of tests find the copy before the repository, too.
+        # Child processes of tests must also find the copy before the repository.
         environment = {
             **os.environ,
             "PYTHONPATH": str(folder),
@@ -80,9 +80,9 @@ class InstalledCopy:
             # Unneeded plugins take longer to load than most tests.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        # A fork finds compiled files of unmutated modules.
+        # Forks use compiled files of unmutated modules.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        # Options of the outer run may name plugins that are missing here.
+        # Options of the outer run can name plugins that are missing here.
         environment.pop("PYTEST_ADDOPTS", None)
         self._warm = subprocess.Popen(
             [sys.executable, "-m", "tests.mutations.warm"],
@@ -99,7 +99,7 @@ class InstalledCopy:
             self._warm.stdin.close()
 
     def run(self, tests: Sequence[str], mutation: Mutation | None = None) -> dict[str, Any] | None:
-        """Run tests in the copy, if mutated until the first one fails.
+        """Run tests in the copy; with a mutation, stop at the first failure.
 
         Returns:
             Output of `tests.mutations.witness`, and processor ``seconds``; None after a timeout.
@@ -164,7 +164,7 @@ def try_mutations(
     parallel: int = 1,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Try mutations in parallel, each with its witness in a copy below the folder."""
+    """Try mutations in parallel in copies below the folder, each with its witness test."""
     if not mutations:
         return []
     with ExitStack() as stack:
@@ -191,12 +191,12 @@ def try_mutations(
 
 
 def _passing(copy: InstalledCopy, tests: Collection[str]) -> set[str]:
-    """Return the tests, or files of them, that pass completely without a mutation."""
+    """Return the tests, or test files, that pass completely without a mutation."""
     report = copy.run(sorted(tests))
     if report is None:
         return set()
     if not report["passed"] and len(tests) > 1:
-        # If one of them is missing, pytest runs none.
+        # If a test is missing, pytest runs no tests.
         return set().union(*(_passing(copy, [test]) for test in tests))
     failed = [failure["test"] for failure in report["failures"]]
     return {
@@ -213,7 +213,7 @@ def _is_of(name: str, selected: str) -> bool:
 
 def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
     if mutation.witness not in passing:
-        said = "does not pass without the mutation"
+        said = "fails without the mutation"
         return Trial(mutation, MutationOutcome.UNFOUNDED, mutation.witness, said)
     report = copy.run([mutation.witness], mutation)
     if report is None:
@@ -221,7 +221,7 @@ def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
     seconds: float = report["seconds"]
     expected = str(copy.folder / PACKAGE / mutation.file)
     if mutation.module is not None and report["imported"] not in (None, expected):
-        raise RuntimeError(f"{report['imported']} was run instead of {expected}")
+        raise RuntimeError(f"{report['imported']} was imported instead of {expected}")
     if not report["failures"] and not report["passed"]:
         return Trial(mutation, MutationOutcome.UNFOUNDED, said="no test was run", seconds=seconds)
     if not report["failures"]:
@@ -240,6 +240,6 @@ def _failure(said: str, lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _forget_compiled(path: Path) -> None:
-    """Delete compiled files, which match their source by size and second only."""
+    """Delete compiled files, which are matched with sources only by size and seconds."""
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
         compiled.unlink()

@@ -2,9 +2,9 @@
 
     python -m tests.mutations.warm
 
-A request is a line of JSON: arguments of pytest, additional environment variables, output file, and
-timeout in seconds. The answer is one, too: whether the run ended in time, and its processor
-seconds.
+A request is a line of JSON with pytest arguments, additional environment variables, the output
+file, and the timeout in seconds. The answer is a line of JSON: whether the run ended in time, and its
+processor seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pytest plugin that records the result of a run, and which file was imported.
+"""Pytest plugin that records the result of a run, and the file of an imported module.
 
-It is loaded in the mutated copy (``-p tests.mutations.witness``). Environment variables contain the
-output file, and the module whose location to record.
+It is loaded in the mutated copy (``-p tests.mutations.witness``). Environment variables specify the
+output file and the module whose file is recorded.
 """
 
 from __future__ import annotations

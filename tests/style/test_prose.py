@@ -1,4 +1,4 @@
-"""Texts of the product are plain English: no banned wording, and terms of the glossary.
+"""Texts of the product use no banned wording and the terms of the glossary.
 
 Docstrings do not start with a question word. A line that needs a banned word ends with
 ``prose: ok``. In docstrings, examples and their output are exempt.
@@ -30,7 +30,7 @@ OLD_TERMS = re.compile(
     r"\b(withheld|fate|owed|adder|resting|lifeline|misfits?|strangers?)\b",
     re.IGNORECASE,
 )
-"""Words with another term in the glossary. `typos` rejects British spellings too."""
+"""Words that the glossary replaces. `typos` also rejects British spellings."""
 FIRST = re.compile(
     r"(What|How|Whether|Of|Who|Whose|Whom|Where|When|Which|Why|For|As|By|That|Those|From|So|Nothing"
     r"|Whoever)\b"
@@ -42,7 +42,7 @@ OTHER_TEXTS = (".html", ".js", ".md", ".yaml", ".yml")
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line numbers and texts of docstrings, also of attributes, and of comments."""
+    """Yield line numbers and texts of docstrings, attribute docstrings and comments."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

@@ -116,7 +116,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
     return runs[request.param]
 
 
-def test_an_undisturbed_run_is_right(run: Run) -> None:
+def test_audit_passes_an_undisturbed_run(run: Run) -> None:
     account = run.audit()
     assert (account.epochs, account.late, account.rejected) == (EPOCHS, 0, 0)
     assert account.windows_by_status == {WindowStatus.RELEASED: EPOCHS}
@@ -145,13 +145,13 @@ def first_word(run: Run, epoch: int) -> np.ndarray:
     return made.values[:1]
 
 
-def test_one_report_that_is_counted_twice_is_found(run: Run) -> None:
+def test_audit_detects_one_report_counted_twice(run: Run) -> None:
     with pytest.raises(AuditError, match="epoch 1: the partial is wrong"):
         recounted(run, 1, first_word(run, 1), np.ones(1, np.uint32))
 
 
 @pytest.mark.parametrize("run", [cells.NAME], indirect=True)
-def test_one_report_that_is_lost_or_takes_the_place_of_another_is_found(run: Run) -> None:
+def test_audit_detects_one_lost_or_replaced_report(run: Run) -> None:
     def change(records: list[LogRecord], move: bool) -> list[LogRecord]:
         part = decode_partial(records[2].value)
         aggregator = cells.CellsAggregator.from_bytes(run.job.law, part.payload)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_one_report_that_is_lost_or_takes_the_place_of_another_is_found(run: Run
 
 
 @pytest.mark.parametrize(("times", "words"), [(0, "lost"), (2, "doubled")])
-def test_a_producer_that_is_lost_or_doubled_is_named(run: Run, times: int, words: str) -> None:
+def test_audit_names_a_lost_or_duplicated_producer(run: Run, times: int, words: str) -> None:
     def change(records: list[LogRecord]) -> list[LogRecord]:
         part = decode_partial(records[0].value)
         aggregator = run.job.aggregator()
@@ -184,7 +184,7 @@ def test_a_producer_that_is_lost_or_doubled_is_named(run: Run, times: int, words
         run.changed(Role.PARTIALS, change)
 
 
-def test_an_estimate_that_is_off_by_the_last_bit_is_found(run: Run) -> None:
+def test_audit_detects_an_estimate_with_a_wrong_last_bit(run: Run) -> None:
     def change(records: list[LogRecord]) -> list[LogRecord]:
         body = json.loads(records[4].value)
         body["estimate"]["value"] = float(np.nextafter(body["estimate"]["value"], np.inf))

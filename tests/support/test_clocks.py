@@ -29,7 +29,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_preload(tmp_path_factory.mktemp("preload"))
 
 
-def test_a_clock_jumps_while_its_process_lives_and_waits_stay_as_they_are(
+def test_clock_jump_of_a_running_process_leaves_waits_unchanged(
     preload: Path, tmp_path: Path
 ) -> None:
     clock = Clock(preload, tmp_path / "clock")

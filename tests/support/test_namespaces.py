@@ -58,7 +58,7 @@ def arrives(
         return receiver.stdout.readline().strip() == network.address(source)
 
 
-def test_what_is_cut_is_dropped_in_one_direction_until_it_is_healed() -> None:
+def test_cut_drops_packets_in_one_direction_until_healed() -> None:
     with Namespaces(["a", "b", "c"], {"all": ("b", "c")}) as network:
         assert arrives(network, "a", "b", 30.0)
         network.cut("all", "a")
@@ -69,7 +69,7 @@ def test_what_is_cut_is_dropped_in_one_direction_until_it_is_healed() -> None:
         assert arrives(network, "c", "a", 30.0)
 
 
-def test_who_has_another_address_is_found_by_name_and_no_more_by_the_former() -> None:
+def test_changed_address_is_reachable_by_name() -> None:
     with Namespaces(["a", "b"], {}) as network:
         former = network.address("b")
         network.change_address("b")
@@ -78,7 +78,7 @@ def test_who_has_another_address_is_found_by_name_and_no_more_by_the_former() ->
         assert not arrives(network, "a", "b", 0.5, to=former)
 
 
-def test_who_is_lost_closes_no_connection_and_is_back_without_any() -> None:
+def test_lost_machine_closes_no_connections_and_returns_without_any() -> None:
     with Namespaces(["a"], {}) as network:
         serve = [*network.prefix("a"), sys.executable, "-c", _SERVE]
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:

@@ -1,6 +1,6 @@
-"""Errors of every interval of a horizon match predictions, for the optimal and the published law.
+"""Errors of every interval of a horizon match predictions, for optimal and published calibration.
 
-`make test` runs 20 seeds, `make verify` 100, with a tolerance of six standard errors either way.
+`make test` runs 20 seeds and `make verify` 100, with a tolerance of six standard errors either way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGES = 4
 EPSILON = 4.0
 CALIBRATIONS: tuple[Literal["optimal", "published"], ...] = ("optimal", "published")
 FALSE_ALARM = 1e-9
-# The top order is rarely drawn: an estimate from a few reports is not normal.
+# The top order is rarely drawn, and an estimate from a few reports is not normal.
 FEW_DEVICES = 100
 
 
@@ -34,7 +34,7 @@ FEW_DEVICES = 100
     ("seeds", "tolerance"), [(20, 0.09), pytest.param(100, 0.04, marks=pytest.mark.verify)]
 )
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_interval_errors_match_predictions(
+def test_interval_errors_match_predictions_at_every_order(
     calibration: Literal["optimal", "published"], seeds: int, tolerance: float
 ) -> None:
     law = calibrate(FutureRandParameters(EPSILON, CHANGES, calibration), HORIZON)
@@ -93,7 +93,7 @@ def test_interval_errors_match_predictions(
 
 
 def random_streams(rng: np.random.Generator) -> NDArray[np.int8]:
-    """Return values, shape (horizon + 1, devices): initially 0, then up to four changes."""
+    """Return values, shape (horizon + 1, devices), initially 0 with up to four changes."""
     flips = np.zeros((HORIZON + 1, DEVICES), np.int8)
     for _ in range(CHANGES):
         flips[rng.integers(1, HORIZON + 1, DEVICES), np.arange(DEVICES)] ^= 1
@@ -113,7 +113,7 @@ def run(
 
 
 def estimates(aggregator: FutureRandAggregator, order: int) -> NDArray[np.float64]:
-    """Estimate the sums over all devices, one for each interval of an order (Algorithm 2)."""
+    """Estimate the sum over all devices for each interval of an order (Algorithm 2)."""
     negative, positive, *_ = aggregator.tree.order_counts(order, HORIZON).T
     means = (positive - negative) / (positive + negative)
     scaled: NDArray[np.float64] = DEVICES * means / aggregator.law.c_gaps[order]
@@ -125,7 +125,7 @@ def predicted(
 ) -> NDArray[np.float64]:
     """Return standard deviations for known partial sums, shape (intervals, devices).
 
-    They are smaller than `interval_variances`, because the contribution of the values is known.
+    The variances are smaller than `interval_variances`, since the contribution of values is known.
     """
     mean_squares = np.square(partial_sums.mean(axis=1))
     signs = 1 / law.c_gaps[order] ** 2 - mean_squares
@@ -141,6 +141,6 @@ def root_mean_square(values: NDArray[np.float64]) -> float:
 
 
 def likelihood(standardized: NDArray[np.float64]) -> float:
-    """Return the p-value of their squares, for variance 1."""
+    """Return the p-value of the sum of squares, for variance 1."""
     squares, count = float(np.square(standardized).sum()), len(standardized)
     return float(2 * min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)))

@@ -1,8 +1,9 @@
-"""Accuracy of count_min through its real devices, with the settings of the reference.
+"""Accuracy of count_min with its real devices and the settings of the reference.
 
-Epsilon 1, delta 1e-6, 10,000 items with Zipf exponent 1.1; mean absolute error over the top 100 and
-400 random other items, in users. The paper's analyzer clips estimates at 0. Published means and
-medians are not clipped, since their sums would be biased. Both are printed.
+The settings are epsilon 1, delta 1e-6 and 10,000 items with Zipf exponent 1.1. The error is the
+mean absolute error, in users, over the top 100 items and 400 random others. The paper's analyzer
+clips estimates at 0; published means and medians are not clipped, because sums would be biased.
+Both errors are printed.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ PUBLISHED_ERROR = {100_000: 32.0, 1_000_000: 61.0}
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of a window, in users, of estimates as published and clipped (`cut`) at 0.
+    """Errors in users of a window's estimates, as published and clipped at 0 (`cut`).
 
-    `stated` is the prediction by the window's stated errors, clipped at 0.
+    `stated` is the clipped error predicted from the window's stated standard errors.
     """
 
     published: float
@@ -97,7 +98,7 @@ def measured(law: CountMinLaw, users: int, seed: int, requested: Estimator | Non
 
 
 def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
-    """Return the paper's error: minimum of an item's cells less the mean noise, clipped at 0."""
+    """Return the error of the paper's estimates: minimum cell minus mean noise, clipped."""
     rng = seeded_generator(2, seed)
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     law = seeded_law(law, seed)
@@ -110,7 +111,7 @@ def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
 
 
 @pytest.mark.parametrize("users", MOST_ERROR)
-def test_mean_absolute_error(users: int) -> None:
+def test_count_min_error_matches_reference(users: int) -> None:
     law = law_of(users)
     runs = [measured(law, users, seed, None) for seed in range(SEEDS)]
     rows: list[tuple[str, list[Errors]]] = []
@@ -131,13 +132,13 @@ def test_mean_absolute_error(users: int) -> None:
     assert np.mean([run.stated for run in runs]) == pytest.approx(
         np.mean([run.cut for run in runs]), rel=0.15
     )
-    # The reference has 32 and 61 for it, with other counts.
+    # The reference states 32 and 61, for other counts.
     assert PUBLISHED_ERROR[users] * 0.9 < old < PUBLISHED_ERROR[users] * 1.3
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_predicted_noise_error(estimator: Estimator) -> None:
-    """Windows in which no item is held: 5 % are at least 4.5 standard errors."""
+def test_noise_error_matches_prediction(estimator: Estimator) -> None:
+    """In windows without items, a tolerance of 5 % is at least 4.5 standard errors."""
     users = 100_000
     law = law_of(users)
     nothing, everything = np.zeros(users, np.int64), np.arange(1, SIZE + 1)
@@ -161,5 +162,5 @@ def test_predicted_noise_error(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_noise_is_one_200th_of_published() -> None:
+def test_noise_mean_is_below_one_200th_of_published() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

@@ -1,7 +1,7 @@
 """Images of "Encode, Shuffle, Analyze Privacy Revisited", compared with independent simulations.
 
-The bars are root mean squared errors, clipped to [0, 255], of binomials drawn cell by cell by other
-software than this. Neighbors are by removal.
+The bars are root mean squared errors of estimates clipped to [0, 255], simulated with independent
+software that draws a binomial per cell. Neighbors are by removal.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
 
-# Experiment data outside the repository, needed by this test alone.
+# Data outside the repository, needed only by this test.
 IMAGES = Path(__file__).parents[2].parent / "shared/data/images"
 WITHIN = 0.03
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of one epsilon: published calibration by tau, its curator, and exact calibration."""
+    """Expected errors at one epsilon: published calibration by tau, curator, exact calibration."""
 
     epsilon: float
     published: dict[int, float]
@@ -138,10 +138,10 @@ if IMAGES.exists():
         [(HORSE, 0.05, 107.4), (HORSE, 0.25, 25.8), (HORSE, 1, 7.7), (CAMERA, 1, 11.3)],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else None,
     )
-    def test_error_of_four_reports_with_backstop_of_one(
+    def test_fragments_error_with_four_reports_matches_the_bar(
         image: Image, epsilon: float, bar: float
     ) -> None:
-        """The bars use the first of two bounds alone; the smaller has up to 9 % less error."""
+        """Bars use only the first of two bounds; the smaller bound has up to 9 % less error."""
         one, four = (_job(image, epsilon, "exact", reports).law for reports in (1, 4))
         assert isinstance(one, FragmentsLaw)
         assert isinstance(four, FragmentsLaw)
@@ -157,7 +157,7 @@ if IMAGES.exists():
         assert 0.9 * found[1] < found[0] < 1.01 * found[1]
 
     def _clipped_error(image: Image, law: FragmentsLaw) -> float:
-        """Return the error of all cells at once, from the devices' distribution without devices."""
+        """Return the error over all cells, drawn from the devices' distribution without devices."""
         ground_truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
         rng, users, backstop = seeded_generator(1), image.users, law.backstop_flips
         assert backstop is not None
@@ -171,7 +171,7 @@ if IMAGES.exists():
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
     def test_sketch_error_with_published_odds(epsilon: float, bar: float) -> None:
-        """These odds count the messages of all rows as hidden among each other, which is wrong."""
+        """Published odds assume that messages of all rows hide each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
         requested = CountMeanSketchParameters(
             epsilon, delta, Points(HORSE.grid), neighbors="removal"

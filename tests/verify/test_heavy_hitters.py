@@ -1,7 +1,7 @@
 """Heavy hitters of a domain too large to list: recall of the top 32 items over 20 runs.
 
-A million users have a 24-bit number each, with Zipf exponent 1.1 and random frequent numbers.
-Epsilon 1 and delta 1e-6 for every user, at most 6.5 messages each.
+Each of a million users has a 24-bit number; frequencies follow Zipf's law with exponent 1.1, and
+the frequent numbers are random. Epsilon is 1 and delta 1e-6, with at most 6.5 messages per user.
 """
 
 from __future__ import annotations

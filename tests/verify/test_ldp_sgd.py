@@ -1,7 +1,7 @@
-"""Accuracy of a model of MNIST's digits by epsilon.
+"""Accuracy by epsilon of a model of MNIST's digits.
 
-``DPSTREAM_MNIST=FOLDER pytest -m verify -s tests/verify/test_ldp_sgd.py``, with the four idx files
-in FOLDER as .gz.
+``DPSTREAM_MNIST=FOLDER pytest -m verify -s tests/verify/test_ldp_sgd.py`` runs the tests; FOLDER
+contains the four IDX files as .gz.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.new_jobs import new_job
 pytestmark = pytest.mark.verify
 
 MNIST = os.environ.get("DPSTREAM_MNIST")
-with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST names no folder")
+with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST is not set to a folder")
 
 
 @with_mnist
@@ -50,7 +50,7 @@ def test_model_reaches_baseline_accuracy(setting: Setting, epsilon: float, least
 
 
 @with_mnist
-def test_job_learns_as_well_end_to_end(tmp_path: Path) -> None:
+def test_published_model_reaches_baseline_accuracy(tmp_path: Path) -> None:
     assert MNIST is not None
     prepare(Path(MNIST), tmp_path)
     parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
@@ -69,12 +69,12 @@ def test_job_learns_as_well_end_to_end(tmp_path: Path) -> None:
     last = done.records[-1].summary
     assert last.value is not None
     print(f"published after 300 steps: {last.value:.1f} % of the test set")
-    # On a sixth of the digits, with a standard deviation of 1 %.
+    # Measured on a sixth of the digits, with a standard deviation of 1 %.
     assert last.value >= 78
 
 
-def test_device_takes_twenty_microseconds() -> None:
-    """50,000 gradients per second on two cores, measured and printed. A tenth of that fails."""
+def test_device_randomizes_at_least_2500_gradients_per_second() -> None:
+    """Typical on two cores is 50,000 gradients per second; the rate is printed."""
     requested = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
     devices, rng = LdpSgd(calibrate(requested, 3, minimum=20_000)), cryptographic_generator()
     devices.enroll(20_000, rng)

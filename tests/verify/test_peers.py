@@ -1,6 +1,6 @@
-"""Mechanisms of OpenDP pass the audit of this project, and fail with half the noise.
+"""OpenDP's mechanisms pass this project's audit, and fail it with half the noise.
 
-``make peers`` fetches OpenDP and runs this; nothing else needs it.
+``make peers`` installs OpenDP and runs these tests; nothing else needs OpenDP.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NEVER_NEGATIVE = 1 << 20
 
 @pytest.fixture(scope="module")
 def opendp() -> Any:
-    library = pytest.importorskip("opendp.prelude", reason="OpenDP is missing: make peers")
+    library = pytest.importorskip("opendp.prelude", reason="OpenDP is missing; run 'make peers'")
     library.enable_features("contrib")
     return library
 
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """Audit target: releases of one value, sampled by `draw`."""
+    """Audit target whose observations are releases of one value, sampled by `draw`."""
 
     draw: Callable[[int, int], Sequence[int]]
     seen: tuple[str, ...] = ("releases of one value",)
@@ -59,7 +59,7 @@ class Releases:
 
 
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
-    """Audit a mechanism of a bit by samples, and return the finding."""
+    """Audit a mechanism on one bit by sampling, and return the finding."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     guarantee = replace(job.guarantee, epsilon=claimed)
     sample = Sample("a peer", ("releases",), job, Releases(draw), guarantee, TRIALS)
@@ -68,7 +68,7 @@ def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
+def test_opendp_discrete_laplace_passes_the_audit(opendp: Any, broken: bool) -> None:
     space = (
         opendp.vector_domain(opendp.atom_domain(T=int)),
         opendp.l1_distance(T=int),
@@ -89,8 +89,8 @@ def test_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_randomized_response_of_another_package(opendp: Any, broken: bool) -> None:
-    """The independent exact law matches the distribution of its draws."""
+def test_opendp_randomized_response_passes_the_audit(opendp: Any, broken: bool) -> None:
+    """The independent exact law matches the distribution of OpenDP's draws."""
 
     class Response(FreshResponse):
         louder: ClassVar[bool] = broken
@@ -125,7 +125,7 @@ def test_randomized_response_of_another_package(opendp: Any, broken: bool) -> No
     entry = replace(PROTOCOL, randomizer=Response)
     case = cases_of(entry, ExactLaw)[0]
     (enumerated,) = enumerate_losses(case)
-    assert not enumerated.failed, "the law and what OpenDP states of it go together"
+    assert not enumerated.failed, "the exact law and the map stated by OpenDP agree"
     drawn = compare_draws(case, seeded_generator(2), windows=60, together=TRIALS, false_alarm=ALARM)
     print(f"randomized response, {'half the noise' if broken else 'whole'}: {drawn}")
     assert drawn.failed == broken

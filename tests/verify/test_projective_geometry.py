@@ -1,7 +1,7 @@
-"""Error per item of one-time queries, by several protocols at the same epsilon.
+"""Error per item of one-time queries in several protocols at the same epsilon.
 
-Without a trusted party, compared with the lower bound of local protocols; and with count_min, which
-trusts the shuffler.
+Protocols without a trusted party are compared with the lower bound of local protocols, and with
+count_min, which trusts the shuffler.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.verify
 USERS, ITEMS = 100_000, 1024
 LABELS = tuple(map(str, range(ITEMS)))
 TRIALS = 8
-# Errors of 1,024 items in each trial: six deviations of their mean square, and as much for the
-# correlation of different items' errors.
+# For 1,024 items per trial: six standard deviations of the mean squared error, and the same again
+# for the correlation between errors of different items.
 WITHIN = 12 / math.sqrt(2 * TRIALS * ITEMS)
 
 
 def least_deviation(epsilon: float) -> float:
-    """Return the minimum standard deviation of a rare item over all local protocols."""
+    """Return the minimum standard deviation of a rare item's estimate over all local protocols."""
     return math.sqrt(USERS * 4 * math.exp(epsilon)) / math.expm1(epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_error_of_single_item_query(epsilon: float) -> None:
+def test_single_item_query_error_matches_prediction(epsilon: float) -> None:
     requested: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
         "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),
@@ -101,8 +101,8 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     return float(np.square(estimate.values - ground_truth).mean())
 
 
-def test_variances_compared_with_minimum() -> None:
-    """Variance of a rare item, computed and not measured."""
+def test_variances_exceed_the_minimum_by_at_most_five_percent() -> None:
+    """Variances of a rare item's estimate are computed, not measured."""
     sizes = (10, 100, 1024, 1 << 16, 1 << 20)
     rows = []
     for epsilon in (0.5, 1.0, 2.0, 4.0):
@@ -127,8 +127,8 @@ def test_variances_compared_with_minimum() -> None:
     )
 
 
-def test_items_found_in_open_domains() -> None:
-    """Items at random numbers: those above the stated count, and false positives."""
+def test_open_domain_lists_all_items_above_the_threshold() -> None:
+    """Items have random numbers; false positives are counted, too."""
     users, many, trials = 300_000, 5_000, 4
     rows, missed, false, listed = [], 0, 0, 0
     for epsilon, bits in ((1.0, 24), (2.0, 48), (4.0, 24), (4.0, 61)):
@@ -170,7 +170,7 @@ def test_items_found_in_open_domains() -> None:
         assert np.abs(errors).max() < 6
     print_table(
         f"open domains, {users:,} users, {many:,} items of Zipf 1.1",
-        ["epsilon", "bits", "found", "certain above", "RMSE in the deviation stated"],
+        ["epsilon", "bits", "found", "certain above", "RMSE / stated standard error"],
         rows,
     )
     assert missed == 0

@@ -1,6 +1,6 @@
-"""Accuracy of ranges, boxes and quantiles: epsilon 1, delta 10^-6, the noise of one epoch.
+"""Accuracy of ranges, boxes and quantiles at epsilon 1 and delta 10^-6, for one epoch.
 
-Cells are those of drawn values, plus Poisson noise. Errors depend neither on the values nor on
+The counts of drawn values in cells get Poisson noise. Errors depend neither on the values nor on
 their number.
 """
 
@@ -29,7 +29,7 @@ PEOPLE = 100_000
 MOST_MESSAGES = 30
 CHOSEN = Levels(SIZE, (8, 4, 4, 4, 2))
 QUERIES = 2_000
-# Errors of the ranges of one run are highly dependent: six standard errors as measured.
+# Errors of ranges within a run are highly dependent; this is six measured standard errors.
 TOLERANCE = 0.07
 
 
@@ -42,7 +42,7 @@ def messages_per_user(code: AxisCode | Grid, mean: float) -> float:
 
 
 def drawn(sizes: tuple[int, ...], people: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return skewed coordinates, shape (people, axes), that include every value."""
+    """Return skewed coordinates, shape (people, axes), in which every value occurs."""
     shares = rng.beta(1.5, 4.0, (people, len(sizes)))
     shares[::10] = rng.random(shares[::10].shape)
     return (shares * sizes).astype(np.int64)
@@ -89,7 +89,7 @@ def mean_absolute_error(
 
 
 @pytest.mark.verify
-def test_range_error_is_at_most_22_for_any_crowd() -> None:
+def test_range_error_is_at_most_22_for_any_number_of_users() -> None:
     best = best_levels(SIZE, noise_mean)
     codes: list[AxisCode] = [
         best,

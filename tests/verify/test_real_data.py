@@ -1,7 +1,7 @@
-"""Real streams compared with the reference's errors: mean RMSE over seeds, after clipping.
+"""Errors on real streams match the reference: mean RMSE over seeds, after clipping.
 
-Estimates are clipped to [0, number of users]. Seeds differ widely: a mean of 60 has a standard
-error of 2 to 3 %, so more are used where it matters.
+Estimates are clipped to [0, number of users]. Seeds differ widely: a mean over 60 seeds has a
+standard error of 2 to 3 %, so more seeds are used where precision matters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
 
-# Experiment data outside the repository, needed by this test alone.
+# Data outside the repository, needed only by this test.
 ASKUBUNTU = Path(__file__).parents[2].parent / "shared/data/askubuntu-a2q/sx-askubuntu-a2q.txt.gz"
 
 
@@ -51,13 +51,13 @@ OULAD = [
 
 
 @pytest.mark.parametrize("setting", OULAD, ids=lambda setting: f"epsilon-{setting.epsilon:g}")
-def test_students(setting: Setting) -> None:
+def test_student_errors_match_reference(setting: Setting) -> None:
     check(setting)
 
 
 if ASKUBUNTU.exists():
 
-    def test_askubuntu(tmp_path: Path) -> None:
+    def test_ask_ubuntu_errors_match_reference(tmp_path: Path) -> None:
         prepared = tmp_path / "askubuntu.csv.gz"
         prepare_askubuntu.main([str(ASKUBUNTU), str(prepared)])
         check(Setting("Ask Ubuntu", prepared, 374, 4.0, 8, 2_924, 1_962, 0.15, 60))

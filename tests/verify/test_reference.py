@@ -1,6 +1,6 @@
-"""Predictions compared with golden numbers derived by the reference.
+"""Predictions match golden numbers derived by the reference.
 
-The printed digits are the tolerance: values are equal if they print the same.
+Values match if they print the same digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
 
-# Epsilon 1. k: c_gap and exact loss of the published law, c_gap of the optimal one.
+# At epsilon 1, by k: c_gap and exact loss with published calibration, c_gap with optimal.
 C_GAPS = {
     1: (".099668", ".200000", ".462117"),
     2: (".048723", ".186376", ".300489"),
@@ -31,8 +31,8 @@ C_GAPS = {
     1024: (".0026", ".482", ".0124"),
 }
 
-# Epsilon 1. Epochs and k: RMSE over the square root of the number of users, for the published law
-# and for the optimal law of k signs at every order.
+# At epsilon 1, by epochs and k: RMSE divided by the square root of the number of users, with
+# published calibration and with optimal calibration for k signs at every order.
 ERRORS = {
     (64, 1): ("46.1", "9.9"),
     (64, 4): ("126", "21.9"),
@@ -49,7 +49,7 @@ ERRORS = {
 }
 
 
-def test_advantages_and_losses() -> None:
+def test_c_gaps_and_losses_match_reference() -> None:
     rows = []
     for k, golden in C_GAPS.items():
         law = published(k, 1.0)
@@ -65,8 +65,8 @@ def test_advantages_and_losses() -> None:
     assert all(row[1::2] == row[2::2] for row in rows)
 
 
-def test_predicted_errors() -> None:
-    """The published law, and the optimal one with k signs at every order (Algorithm 2)."""
+def test_predicted_errors_match_reference() -> None:
+    """Published calibration, and optimal calibration with k signs at every order (Algorithm 2)."""
     rows = []
     for (epochs, k), golden in ERRORS.items():
         orders = epochs.bit_length()

@@ -1,7 +1,7 @@
-"""Continual counts in the shuffle model: real streams, and crowds of two sizes.
+"""Continual counts in the shuffle model: real streams, and two sizes of user groups.
 
-Reports other than dummies are deterministic. So they are computed once by the real devices, and a
-trial adds the dummies that the devices would have sent, which is checked.
+All messages except dummies are deterministic. The real devices compute them once; each trial adds
+only the dummies that the devices would have sent, which is checked.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Trials:
 
     @property
     def covered(self) -> float:
-        """Share of the 95 % intervals that contain the ground truth."""
+        """Fraction of 95 % confidence intervals that contain the ground truth."""
         return float((np.abs(self.errors) <= 1.96 * self.deviations).mean())
 
     @property
     def bias(self) -> float:
-        """Root mean square over epochs of the common error, less its noise."""
+        """Root mean square over epochs of the error common to all trials, minus its noise."""
         means = self.errors.mean(axis=0)
         noise = self.errors.var(axis=0, ddof=1) / len(self.errors)
         return float(np.sqrt(max(0.0, (np.square(means) - noise).mean())))
@@ -61,7 +61,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Setting:
-    """Job on the students, with its maximum error."""
+    """Job on the students' data, with its maximum error."""
 
     name: str
     parameters: Any
@@ -78,7 +78,7 @@ STUDENTS = [
 ]
 
 
-def test_students() -> None:
+def test_student_errors_are_below_the_maximum() -> None:
     rows, found = [], []
     log = load_change_log(demo_change_log(), last_epoch=170)
     streams = [values.astype(np.int8) for values in log.values_by_epoch()]
@@ -107,7 +107,7 @@ def test_students() -> None:
         assert trials.rmse <= setting.most, setting
         if setting.covers:
             assert 0.93 <= trials.covered <= 0.97, setting
-        # The noise is as planned, and the rest is bias.
+        # The noise is as planned; the remaining error is bias.
         noise = root_mean_square(trials.errors - trials.errors.mean(axis=0))
         assert 0.93 * planned <= noise <= 1.07 * planned, setting
 
@@ -142,7 +142,7 @@ def test_errors_do_not_grow_with_crowd(parameters: Any) -> None:
 
 @cache
 def crowd(users: int) -> list[NDArray[np.int8]]:
-    """Return values by epoch: all users change up to four times, at any epochs."""
+    """Return values by epoch; each user changes up to four times at random epochs."""
     rng = np.random.default_rng(users)
     flips = np.zeros((CROWD_EPOCHS, users), np.int8)
     for _ in range(CROWD_CHANGES):
@@ -172,7 +172,7 @@ def run(
     ground_truth: NDArray[np.int64],
     seeds: int,
 ) -> Trials:
-    """Run trials with all users present at all epochs."""
+    """Run trials with all users present at every epoch."""
     protocol, users = protocol_of(parameters), len(streams[0])
     rng = seeded_generator(0)
     sent = reports_of(protocol.randomizer(law), streams, rng)
@@ -182,7 +182,7 @@ def run(
         for epoch, reports in enumerate(sent, 1)
     ]
     assert [messages.min() for messages in real] >= [0] * len(real)
-    # The same randomness again: trials differ only in dummies.
+    # Randomness is repeated, so that trials differ only in dummies.
     again = seeded_generator(1)
     for epoch, reports in enumerate(
         reports_of(protocol.randomizer(law), streams, seeded_generator(1)), 1

@@ -1,4 +1,4 @@
-"""Shuffled variant of value_stream on real students: one word per week and one noisy sum of all."""
+"""Shuffled value_stream on real students: one message per week, released as noisy sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.verify
 EPOCHS, SEEDS, MOST = 170, 24, 29.5
 
 
-def test_students() -> None:
+def test_student_errors_match_prediction() -> None:
     students = load_change_log(demo_change_log(), last_epoch=EPOCHS)
     users = len(students.users)
     values = {

@@ -35,7 +35,7 @@ def students() -> ChangeLog:
 @pytest.mark.parametrize(
     ("epsilon", "changes", "seeds", "expected"), [(1.0, 2, 120, 1_156), (4.0, 4, 120, 376)]
 )
-def test_students(
+def test_student_errors_match_prediction(
     students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
 ) -> None:
     job = new_job(
@@ -79,13 +79,13 @@ def test_students(
 @pytest.mark.parametrize(
     ("epsilon", "changes", "public", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
-def test_students_with_absent_and_late_users(
+def test_student_errors_with_absent_and_late_users_match_prediction(
     students: ChangeLog, epsilon: float, changes: int, public: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.
 
-    With a large epsilon, changes without pre-emphasis for lack of a known time would show: from a
-    change log, values of absent devices are known too.
+    With a large epsilon, errors would show changes that are not boosted because their time is
+    unknown. From a change log, values of absent devices are known too.
     """
     seeds, late, arrival = 24, 10, 60
     count = len(students.users)
@@ -119,7 +119,7 @@ def test_students_with_absent_and_late_users(
     rmse = float(np.sqrt(np.square(errors).mean()))
     planned = float(np.sqrt(np.square(np.array(published, np.float64)).mean()))
     print_table(
-        f"epsilon {epsilon:g}, a fifth silent, a tenth enrolled at week {arrival}, {seeds} seeds",
+        f"epsilon {epsilon:g}, a fifth absent, a tenth enrolled at week {arrival}, {seeds} seeds",
         ["RMSE", "published", "mean error", "coverage"],
         [[f"{rmse:,.0f}", f"{planned:,.0f}", f"{np.mean(errors):,.0f}", f"{np.mean(covered):.3f}"]],
     )

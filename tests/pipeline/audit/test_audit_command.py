@@ -23,7 +23,7 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
 
 @pytest.mark.verify
 def test_quick_audit_covers_all_protocols(dpstream: Commands) -> None:
-    """The attacks of each protocol are run one by one in `test_quick_audit`."""
+    """`test_quick_audit` runs the attacks on each protocol separately."""
     result = dpstream("audit", "--quick", "--json")
     assert result.code == 0, result.output
     report = result.json
@@ -90,7 +90,7 @@ shuffle: {minimum: 2}
 
 
 def test_quick_audit_samples_per_epoch_job(dpstream: Commands, tmp_path: Path) -> None:
-    """No two of its neighboring users have constant values."""
+    """No neighbors of this job have constant values."""
     job = tmp_path / "job.yaml"
     job.write_text(
         JOB.replace("split_budget", "projective_geometry")

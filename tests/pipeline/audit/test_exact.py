@@ -66,20 +66,20 @@ def test_loss_over_all_epochs_is_observed() -> None:
 
 
 @pytest.mark.parametrize("less", [1e-12, 0.1])
-def test_understated_epsilon_fails(less: float) -> None:
+def test_audit_fails_an_understated_epsilon(less: float) -> None:
     case = case_of("future_rand")
     finding = largest_loss(case, claiming(case, epsilon=1.0 - less))
     assert finding.failed
     assert "can be distinguished from" in finding.reason
 
 
-def test_understated_delta_fails() -> None:
+def test_audit_fails_an_understated_delta() -> None:
     case = case_of("shuffled_counts")
     assert largest_loss(case, claiming(case, delta=0.0499)).failed
     assert not largest_loss(case, claiming(case, delta=0.0501)).failed
 
 
-def test_outcome_of_one_neighbor_is_infinite_loss() -> None:
+def test_outcome_of_only_one_neighbor_has_infinite_loss() -> None:
     class Open(Case):
         views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
 
@@ -95,7 +95,7 @@ def why(findings: Iterable[Finding]) -> str:
     return next((finding.reason for finding in findings if finding.failed), "")
 
 
-def test_deployed_job_with_other_constants_fails() -> None:
+def test_audit_fails_a_deployed_job_with_altered_constants() -> None:
     job = device_job()
     signed = described(job, Ed25519PrivateKey.generate())
     assert not why(attack_law(signed, job))
@@ -119,7 +119,7 @@ def draws(case: Case) -> Finding:
     return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
 
 
-def test_half_the_noise_fails() -> None:
+def test_audit_fails_half_the_noise() -> None:
     case = case_of("future_rand")
     entry = case.protocol
 
@@ -151,14 +151,14 @@ class Biased:
 
 
 @pytest.mark.parametrize("name", ["split_budget", "value_stream", "future_rand"])
-def test_biased_coin_fails(name: str) -> None:
+def test_audit_fails_a_biased_coin(name: str) -> None:
     case = case_of(name)
     rng: Any = Biased(seeded_generator(8))
     finding = compare_draws(case, rng, windows=60, together=20_000, false_alarm=ALARM)
     assert finding.failed
 
 
-def test_devices_without_their_dummies_fail() -> None:
+def test_audit_fails_devices_that_omit_dummies() -> None:
     case = case_of("shuffled_counts")
     without = noise_of_stage(case)
     assert without is not None
@@ -177,7 +177,7 @@ def released(case: Case, trials: int) -> Finding:
 @pytest.mark.parametrize(
     "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
 )
-def test_stage_without_its_dummies_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_fails_a_stage_that_omits_dummies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
     monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
@@ -195,7 +195,7 @@ def test_stage_without_its_dummies_fails(name: str, monkeypatch: pytest.MonkeyPa
         pytest.param("value_stream", 8, marks=pytest.mark.verify),
     ],
 )
-def test_sampling_detects_loss_1_3_times_claimed(name: str, epochs: int) -> None:
+def test_sampling_detects_1_3_times_the_claimed_loss(name: str, epochs: int) -> None:
     job = job_of(case_of(name), epochs=epochs, minimum=1)
     honest = job.guarantee
     for factor, failed in ((1.3, True), (1.0, False)):
@@ -205,8 +205,8 @@ def test_sampling_detects_loss_1_3_times_claimed(name: str, epochs: int) -> None
         assert finding.failed == failed
 
 
-def test_reports_of_misattributed_devices_fail() -> None:
-    """Devices report at some epochs only, and others' reports are correlated."""
+def test_audit_fails_reports_attributed_to_other_devices() -> None:
+    """Devices of one report only at some epochs, and reports of the other are correlated."""
 
     class Mistaken(FutureRand):
         def due(self, epoch: int) -> NDArray[np.intp]:

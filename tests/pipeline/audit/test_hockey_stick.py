@@ -1,4 +1,4 @@
-"""Test lower bounds from samples: sound for any event, and tight where there is a loss."""
+"""Test lower bounds from samples: they are sound, and close to the loss."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dpstream.randomizers.randomness import seeded_generator
 
 @pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
-def test_bound_is_clopper_pearson(right: int, wrong: int, delta: float) -> None:
-    """Recomputed by bisection in the binomial law, excluding trials that delta excuses."""
+def test_bound_equals_the_clopper_pearson_bound(right: int, wrong: int, delta: float) -> None:
+    """The bound is recomputed by bisection of the binomial distribution without excused trials."""
     trials, alarm = 2000, 1e-6
     excused, share = 0, alarm
     if delta:
@@ -60,21 +60,21 @@ def test_loss_bound_is_close_and_never_exceeds_loss(epsilon: float) -> None:
     assert 0.8 * epsilon < found <= epsilon
 
 
-def test_bounds_have_declared_error_rate() -> None:
-    """At 80 % confidence, too many wrong bounds among a thousand cannot be chance."""
+def test_bounds_have_the_stated_error_rate() -> None:
+    """At 80 % confidence, the number of wrong bounds among a thousand has a limit."""
     rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))
     for delta in (0.0, 0.02):
-        # In each trial a coin chooses the neighbor; delta reveals some of them.
+        # In each trial a coin chooses the neighbor, which delta reveals in some trials.
         right = rng.binomial(trials, delta + (1 - delta) * kept, runs).tolist()
         wrong = sum(loss_bound(each, trials - each, trials, delta, alarm) > 1.0 for each in right)
         assert stats.binom.sf(wrong - 1, runs, alarm) > 1e-9
-        # A bound that ignores chance would be wrong.
+        # The point estimate exceeds the true loss too often to be a bound.
         assert sum(loss_bound(each, trials - each, trials, 0.0, 1.0) > 1.0 for each in right) > 400
 
 
 def test_sums_differing_by_one_are_distinguished() -> None:
-    """All views are unique, and no single message tells: a linear score must be learned."""
+    """All views are unique and no single message distinguishes, so a linear score is needed."""
     rng = seeded_generator(3)
 
     def windows(more: int) -> Observations:
@@ -87,7 +87,7 @@ def test_sums_differing_by_one_are_distinguished() -> None:
     assert loss_bound(*guess.count(windows(1), windows(0)), 4_000, 0.0, 1e-9) > 1.0
 
 
-def test_detection_power_is_as_declared() -> None:
+def test_detection_power_is_as_stated() -> None:
     rng, alarm, trials, power = seeded_generator(6), 1e-9, 20_000, 0.9
     for epsilon, delta, factor in ((1.0, 0.0, 1.3), (0.5, 0.01, 2.0)):
         share = share_of_guesses_for(epsilon, delta, factor, trials, alarm, power)
@@ -99,7 +99,7 @@ def test_detection_power_is_as_declared() -> None:
             for each, many in zip(right.tolist(), guesses.tolist(), strict=True)
         )
         assert stats.binom.cdf(seen, 400, power) > 1e-9
-        # The share is necessary: half of it detects the loss in few cases.
+        # The fraction is necessary: half of it rarely detects the loss.
         right = rng.binomial(guesses // 2, 1 / (1 + math.exp(-factor * epsilon)))
         seen = sum(
             loss_bound(each, many - each, trials, delta, alarm) > epsilon

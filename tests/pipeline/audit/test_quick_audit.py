@@ -1,6 +1,6 @@
 """Run ``dpstream audit --quick`` on the installed code, protocol by protocol.
 
-Mutations of the code run these tests too: the audit must detect them.
+`tests.mutations` runs these tests too: the audit must detect mutations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def test_audit_passes_the_installed_protocol(name: str) -> None:
     audit = run_passing(attacks_on_protocol(name, QUICK))
     found = {finding.attack: finding for finding in audit.findings}
     assert "likelihood ratios" in found
-    # Single devices of many that run as one are compared by their whole histories.
+    # Devices that run at once are compared by their whole histories.
     (case, *_) = find_cases(name)
     if case.protocol.shuffling is None:
         devices = case.protocol.randomizer(case.law)

@@ -1,4 +1,4 @@
-"""Test that the recomputing attack fails accounting that understates a loss.
+"""Test that recomputation fails accounting that understates a loss.
 
 `test_quick_audit` checks that the installed accounting passes.
 """
@@ -45,7 +45,7 @@ def test_outcomes_of_many_draws_are_complete() -> None:
     pair = [(3, 1), (1, 2), (4, 5)]
     seen = list(repeated(pair, 5))
     assert sum(one for one, _ in seen) == sum(other for _, other in seen) == 8**5
-    # 3 and 1 of 4: apart by 1/2, and by 3 - e of 4 where e is what epsilon allows.
+    # Probabilities 3/4 and 1/4: they differ by 1/2, and by (3 - e^epsilon) / 4 with epsilon.
     assert float(excess([(3, 1), (1, 3)], 0.0, 4)) == pytest.approx(0.5)
     assert float(excess([(3, 1), (1, 3)], 0.5, 4)) == pytest.approx((3 - math.exp(0.5)) / 4)
     assert excess([(3, 1), (1, 3)], math.log(3), 4) == 0
@@ -74,7 +74,9 @@ def composing(times: Callable[[int], int]) -> Callable[..., LossDistribution]:
     [lambda many: max(1, many - 1), lambda many: 1 << many.bit_length() - 1],
     ids=["one less", "the largest power of two"],
 )
-def test_forgotten_draws_fail(times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_fails_compositions_that_omit_draws(
+    times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compositions, "composed", composing(times))
     assert "states a delta" in reasons(compositions.compositions())
 
@@ -86,7 +88,7 @@ def test_least_delta_holds_in_both_directions(shift: int) -> None:
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
 
 
-def test_sets_charged_like_one_item_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_fails_sets_charged_like_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrate = installed(item_sets, "calibrate")
 
     def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:

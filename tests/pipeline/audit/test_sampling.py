@@ -1,4 +1,4 @@
-"""Test sampled views of attackers, and the search for neighboring streams in them."""
+"""Test sampled views of attackers, and the search for the worst neighbors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAINING = 20 + TRIALS
 
 @dataclass(frozen=True)
 class Fake:
-    """Distinguish one stream from all others, in the first `telling` views of each."""
+    """Target that distinguishes one stream from all others in its first `telling` views."""
 
     worst: Stream
     telling: float
@@ -64,7 +64,7 @@ def test_worst_neighbors_are_found(worst: Stream) -> None:
 
 
 def test_search_trials_never_fail_a_mechanism() -> None:
-    """A difference that appears only during the search was chance."""
+    """A difference that appears only during the search is ignored."""
     finding = attacked(Fake((0, 1, 0, 1), TRAINING))
     assert not finding.failed
     assert finding.observed == 0.0
@@ -98,8 +98,8 @@ RUNS = 100
 
 
 @pytest.mark.verify
-def test_hundred_clean_runs_pass() -> None:
-    """Only attacks that draw samples: the others cannot fail by chance."""
+def test_sampling_attacks_pass_a_hundred_correct_runs() -> None:
+    """Only sampling attacks are run, since exact ones cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
     attacks = [
@@ -118,7 +118,7 @@ FEW_TRIALS = 5
 
 
 def loud_job(epochs: int, **values: Any) -> DeployedJob:
-    """Devices almost always report their true value."""
+    """Return a job whose devices almost always report their true value."""
     job = {
         "name": "loud",
         "protocol": "split_budget",
@@ -138,7 +138,7 @@ def reports_of_trial(observations: Observations, trial: int) -> list[Reports]:
 @pytest.mark.parametrize(
     ("epochs", "stream", "runs"),
     [(3, (0, 1, 1), 1), (10, (0, 1, 1, 0, 1, 0, 0, 0), FEW_TRIALS)],
-    ids=["horizons that follow each other", "the beginning of a longer one"],
+    ids=["consecutive horizons", "the start of a longer horizon"],
 )
 def test_trials_use_separate_horizons(
     epochs: int, stream: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch
@@ -166,7 +166,7 @@ def test_vectorized_devices_are_observed_separately() -> None:
     stream = (1, 0, 0, 1)
     (observations,) = DeviceHistory(loud_job(4)).observations(stream, 40_500, seeded_generator(3))
     assert observations.trials == 40_500
-    # Of hundreds of thousands of bits a few are reversed.
+    # A few of hundreds of thousands of bits are reversed.
     wrong = sum(
         often
         for epoch, value in enumerate(stream)
