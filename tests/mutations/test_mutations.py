@@ -66,18 +66,16 @@ def test_missing_or_repeated_source_text_is_rejected() -> None:
 
 
 def changed(new: str, test: str = CHEAP) -> Mutation:
-    old = 'delta = f", delta {self.delta:g}" if self.delta else ""'
+    old = 'f", delta {rounded_up(delta)}" if delta else ""'
     return Mutation(new, "area", "randomizers/guarantee.py", old, new, "it", (test,))
 
 
 def test_only_failed_assertions_count_as_detection(tmp_path: Path) -> None:
     expected = {
-        changed('delta = f", delta {self.delta:g}"'): MutationOutcome.DETECTED,
-        changed(
-            'delta = f", delta {self.delta:g}" if self.delta > 0 else ""'
-        ): MutationOutcome.SURVIVED,
-        changed('delta = f", delta {self.delte:g}"'): MutationOutcome.BROKEN,
-        changed('delta = f", delta'): MutationOutcome.BROKEN,
+        changed('f", delta {rounded_up(delta)}"'): MutationOutcome.DETECTED,
+        changed('f", delta {rounded_up(delta)}" if delta > 0 else ""'): MutationOutcome.SURVIVED,
+        changed('f", delta {rounded_up(delte)}"'): MutationOutcome.BROKEN,
+        changed('f", delta'): MutationOutcome.BROKEN,
         changed(
             "", test="tests/randomizers/test_guarantee.py::test_of_nothing"
         ): MutationOutcome.UNFOUNDED,
