@@ -52,7 +52,7 @@ class KeptNodes:
 
     @property
     def shared(self) -> int:
-        """1, for the root, if the size is a power of two; otherwise 0."""
+        """1 if the size is a power of two, so that all items raise the root; otherwise 0."""
         return int(self.size.bit_count() == 1)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:

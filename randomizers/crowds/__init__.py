@@ -84,7 +84,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Privacy loss of all crowd sizes of an epoch, rounded up: moving users change two."""
+        """Privacy loss of all crowd sizes of an epoch, rounded up: a user changes up to two."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property
