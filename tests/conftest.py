@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The speed of the machine must not fail tests.
+# Tests must not fail because the machine is slow.
 settings.register_profile("dpstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dpstream")
 
@@ -23,14 +23,14 @@ LIMITS = {"kafka": 1_200, "browser": 1_200, "verify": 4 * 3_600}
     ]
 )
 def stride(request: pytest.FixtureRequest) -> int:
-    """Distance between the actions after which a process is killed, one run for each."""
+    """Return the distance between the actions after which a process is killed."""
     every: int = request.param
     return every
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Pause garbage collection during imports, and exempt what they leave from later ones."""
+    """Pause garbage collection during imports, and exempt imported objects from later ones."""
     gc.disable()
     try:
         return (yield)
@@ -40,10 +40,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with brokers first, and give long tests a longer timeout unless they set one."""
+    """Run tests with brokers first, and set a longer timeout for long tests without one."""
     for item in items:
         limits = [seconds for marker, seconds in LIMITS.items() if item.get_closest_marker(marker)]
         if limits and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
-    # Broker tests mostly wait, so starting them first leaves the processor to the others.
+    # Broker tests mostly wait, so other tests can use the processor meanwhile.
     items.sort(key=lambda item: item.get_closest_marker("kafka") is None)

@@ -16,7 +16,7 @@ import experiments
 
 
 def modules() -> list[str]:
-    """Return every package and module with an example, installed or of the experiments."""
+    """Return every package and module with an example, including the experiments."""
     packages = (
         dpstream.aggregators,
         dpstream.pipeline,
@@ -38,7 +38,7 @@ def source(name: str) -> str:
     return Path(spec.origin).read_text() if spec and spec.origin else ""
 
 
-def test_examples() -> None:
-    # One test for all: searching during collection would cost every worker seconds.
+def test_docstring_examples_are_correct() -> None:
+    # A single test, because searching during collection would take seconds in every worker.
     failed = [name for name in modules() if doctest.testmod(import_module(name)).failed]
     assert failed == []

@@ -26,7 +26,7 @@ from tests.support.leaves import (
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 LINTED = tomllib.loads(PROJECT)["tool"]["importlinter"]
 TYPES: dict[str, Any] = {"independence": IndependenceContract, "layers": LayersContract}
-# Commands without a leaf: jobs still run and can be queried without any.
+# Commands without a leaf, with which jobs still run and can be queried.
 COMMANDS_OF_THE_CORE = {"estimates", "kafka", "keygen", "list", "produce", "query"}
 
 
@@ -44,7 +44,7 @@ def broken(graph: grimp.ImportGraph) -> list[str]:
     session = {"root_packages": LINTED["root_packages"]}
     contracts = []
     for each in deepcopy(LINTED["contracts"]):
-        # Convert flags like the command, which has no other kind.
+        # Convert flags like the command, whose options are all flags.
         options = {key: str(said) if said is True else said for key, said in each.items()}
         contracts.append(TYPES[options.pop("type")](options["name"], session, options))
     return [each.name for each in contracts if not each.check(deepcopy(graph), False).kept]
@@ -71,7 +71,7 @@ def test_contract_detects_a_forbidden_import(
     added.add_import(
         importer=f"dpstream.pipeline.{importer}", imported=f"dpstream.pipeline.{imported}"
     )
-    # A core that needs a leaf also connects leaves.
+    # A core that imports a leaf also connects leaves.
     assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
 
 

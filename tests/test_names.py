@@ -1,4 +1,4 @@
-"""Names of modules and classes are unique, and small modules have a reason."""
+"""Names of modules and classes are unique, and small modules have a stated reason."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def modules() -> list[Path]:
 
 
 def several(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
-    """Return names with several definitions, and their locations."""
+    """Return the names with several definitions and their locations."""
     places = defaultdict(list)
     for name, path in names:
         places[name].append(path.as_posix())

@@ -1,4 +1,4 @@
-"""Everything is below `dpstream` under one name, and packages of other names stay untouched."""
+"""All modules are imported only as `dpstream...`, without conflicts with other packages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_MODULES = (".css", ".js", ".mjs", ".ts")
 
 
 def modules() -> set[str]:
-    """Return the possible starts of bare names, such as ``pipeline.cli``."""
+    """Return the first two parts of module names, such as ``pipeline.cli``."""
     return {
         f"{folder}.{path.stem}"
         for folder in FOLDERS
@@ -40,7 +40,7 @@ def modules() -> set[str]:
 
 
 def bare(text: str, known: set[str]) -> Iterator[str]:
-    """Yield module names in a text that do not start with ``dpstream``."""
+    """Yield module names in a text that lack the prefix ``dpstream``."""
     for found in _DOTTED.finditer(text):
         if f"{found[1]}.{found[2]}" in known:
             yield found[0]
@@ -48,7 +48,7 @@ def bare(text: str, known: set[str]) -> Iterator[str]:
 
 
 def literals(code: str) -> Iterator[str]:
-    """Yield strings and comments of a module, and of f-strings the literal parts."""
+    """Yield strings, literal parts of f-strings, and comments of a module."""
     kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", None)}
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type in kinds:
@@ -63,7 +63,7 @@ def test_package_is_a_folder_of_links(folder: str) -> None:
 
 
 def test_texts_use_full_module_names() -> None:
-    """Ruff checks import statements, but not imports by a string."""
+    """Ruff checks import statements, but not imports by strings."""
     known = modules()
     found = {}
     for path, text in texts().items():
@@ -102,7 +102,7 @@ def test_wheel_contains_the_whole_package_only(
 
 
 def wheel_of_others(folder: Path) -> Path:
-    """Build a distribution with packages named like folders of this repository."""
+    """Build a distribution whose packages have the names of folders of this repository."""
     files = {
         **{f"{name}/__init__.py": f"WHOSE = 'others: {name}'\n" for name in FOLDERS},
         "pipeline/cli/__init__.py": "def main():\n    raise SystemExit('others')\n",
@@ -133,8 +133,8 @@ def test_packages_with_the_same_names_do_not_conflict(tmp_path: Path, first: str
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     python = environment / "bin" / "python"
-    # Other libraries are those of the tests. Its own .pth files are ignored, so the current sources
-    # are not found.
+    # Libraries of the tests are used, but their .pth files are ignored, so that the current
+    # sources are not found.
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
 

@@ -45,9 +45,9 @@ _NOT_COUNTED = ("pipeline/kafka/memory.py", "pipeline/simulation/")
 
 
 def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
-    """Return functions that a report passes, and the modules imported on the way.
+    """Return the functions that process a report, and the modules imported meanwhile.
 
-    Comprehensions and lambdas belong to their enclosing function.
+    Comprehensions and lambdas count as part of the enclosing function.
     """
     keys = {"epsilon": 4, "max_changes": 4}
     settings = {"protocol": "value_stream", "parameters": keys, "shuffle": {"minimum": 10}}
@@ -127,7 +127,7 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
-    """Return the imports of a module, without those in functions or for types only."""
+    """Return the imports of a module, except imports in functions or only for types."""
     named: set[str] = set()
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
@@ -163,7 +163,7 @@ def test_plain_job_imports_few_modules() -> None:
 
 
 def test_plain_report_imports_no_optional_module() -> None:
-    """Runs in a separate process, as other tests in this one have imported everything."""
+    """Runs in a separate process, because other tests have imported everything here."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.test_plain_path"],
         capture_output=True,

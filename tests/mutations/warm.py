@@ -3,8 +3,8 @@
     python -m tests.mutations.warm
 
 A request is a line of JSON with pytest arguments, additional environment variables, the output
-file, and the timeout in seconds. The answer is a line of JSON: whether the run ended in time, and its
-processor seconds.
+file, and the timeout in seconds. The answer is a line of JSON: whether the run ended in time, and
+its processor seconds.
 """
 
 from __future__ import annotations

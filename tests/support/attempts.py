@@ -1,4 +1,4 @@
-"""Try operations on a cluster that a login is not allowed to do, one at a time."""
+"""Try operations on a cluster for which a login has no permission, one at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRANSACTIONAL_ID_REJECTED = 53
 
 
 class Attempts:
-    """Operations tried by one login. Methods return whether the broker denied authorization."""
+    """Operations tried by one login; methods return whether the broker denied authorization."""
 
     def __init__(self, connection: Connection) -> None:
         settings = connection.kafka_python()
@@ -45,7 +45,7 @@ class Attempts:
         self._consumer: Any = KafkaConsumer(
             **settings, enable_auto_commit=False, auto_offset_reset="earliest"
         )
-        # An idempotent producer needs a further permission before it writes.
+        # An idempotent producer would need another permission before it can write.
         self._producer: Any = KafkaProducer(**settings, enable_idempotence=False, acks="all")
         self._settings = settings
 
@@ -150,7 +150,7 @@ def _rejected(attempt: Callable[[], Any]) -> bool:
             said = type(error).__name__
         if "AuthorizationFailed" in said:
             return True
-        # The group coordinator may still be starting.
+        # The group coordinator might still be starting.
         if "Coordinator" not in said or time.monotonic() > deadline:
             return False
         time.sleep(0.2)

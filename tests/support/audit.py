@@ -1,9 +1,9 @@
-"""Audit that every report was counted once, by recomputing all publications from the draws.
+"""Audit that every report is counted once, by recomputing all published values from the draws.
 
 The reports of the producers in the first manifest of an epoch are recomputed from seeds and
 compared with the first complete partial, integer by integer. The estimates from these counts are
-compared with the published ones, bit for bit. Every other drawn report must be accounted for as
-rejected, or as late with its producer in no manifest of the epoch.
+compared with the published ones, bit for bit. Every other drawn report must be rejected, or late,
+so that its producer is in no manifest of the epoch.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class AuditError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Draws of a producer over all its process lifetimes.
+    """Draws of a producer over all restarts.
 
-    `epochs` were closed and are increasing. All windows must have waited for a `punctual` producer.
+    `epochs` are the closed epochs, ascending. All windows must include a `punctual` producer.
     """
 
     devices: SeededDevices
@@ -64,10 +64,10 @@ class Account:
 
     Attributes:
         windows_by_status: Number of epochs per window status.
-        counted: Reports included in a partial.
-        late: Reports whose producer was too late for the window.
-        rejected: Reports among the dead letters.
-        repeated: Partials and estimates written more than once, equal each time.
+        counted: Number of reports in partials.
+        late: Number of reports whose producer was too late for the window.
+        rejected: Number of reports in dead letters.
+        repeated: Number of partials and estimates written again, with identical contents.
     """
 
     epochs: int
@@ -225,7 +225,7 @@ class _Auditor:
             )
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
-        """Return the counts of these reports and of the shuffler's dummies, or their noisy sum."""
+        """Return the counts of these reports and the shuffler's dummies, or their noisy sum."""
         aggregator: Aggregator = self.job.aggregator()
         local = self.job.epochs.local(epoch)
         if self.job.stage_sum is not None:

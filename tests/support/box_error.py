@@ -9,7 +9,7 @@ from dpstream.randomizers.cell_codes.grid import Grid
 
 
 def box_error(grid: Grid, noise_variance: float) -> float:
-    """Return the mean absolute error of a random box, or range, under normal noise in every cell.
+    """Return the mean absolute error of a random box or range, with Gaussian noise in every cell.
 
     >>> from dpstream.randomizers.cell_codes.levels import Levels
     >>> round(box_error(Grid((Levels(1024, (4, 4, 4, 4, 4)),)), noise_variance=180.3), 1)

@@ -1,4 +1,4 @@
-"""Jobs about a population with a budget, and concurrent deployments of several."""
+"""Jobs for a population with a budget, and concurrent deployments of such jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def job_about(
 
 
 def deploy_at_once(clusters: Sequence[Cluster], jobs: Sequence[Job]) -> list[bool]:
-    """Deploy all jobs after planning all of them. Return whether the budget admitted each."""
+    """Plan all jobs, then deploy them; return whether the budget admitted each job."""
     together = Barrier(len(jobs))
 
     def begin(where: Cluster, job: Job) -> bool:

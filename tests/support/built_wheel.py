@@ -23,7 +23,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def build(sources: Path, folder: Path, what: str = "wheel") -> Path:
-    """Build a ``wheel`` or an ``sdist`` of a folder into another one."""
+    """Build a ``wheel`` or ``sdist`` (`what`) from the sources into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
     program = "import sys; from setuptools import build_meta; "

@@ -1,4 +1,4 @@
-"""A job of the cells protocol on a real broker: its processes, what it published, its counts."""
+"""Job of the cells protocol on a real broker, with its processes, estimates and counts."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TIMEOUT = 180.0
 
 @dataclass
 class Processes:
-    """Processes by name, each started again when it is found dead.
+    """Processes by name, which are restarted when they exit.
 
-    `workers` are how many there are of each stage, `producers` the first cell of each and how many
-    it has; `options` are passed to all.
+    `workers` contains the number of workers per stage, `producers` each producer's first cell and
+    number of cells; `options` are passed to all processes.
     """
 
     servers: str
@@ -53,7 +53,6 @@ class Processes:
 
     @property
     def worker_names(self) -> list[str]:
-        """Stage by stage."""
         return [
             f"{stage}-{number}"
             for stage, count in self.workers.items()
@@ -61,7 +60,7 @@ class Processes:
         ]
 
     def keep_alive(self) -> None:
-        """Start what is not running; a producer that has reached the end stays ended."""
+        """Start all processes that are not running, except producers that have finished."""
         for name in self.names:
             process = self.running.get(name)
             if process is not None and process.poll() is None:
@@ -86,18 +85,16 @@ class Processes:
             )
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal a process if it still runs."""
         if self.running[name].poll() is None:
             os.kill(self.running[name].pid, number)
 
     def stop(self) -> None:
-        """Kill everything."""
         for process in self.running.values():
             process.kill()
             process.wait()
 
     def logs(self) -> str:
-        """The last lines of everybody, for a failure's message."""
+        """Return the last log lines of all processes, for failure messages."""
         tails = (
             f"--- {name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-8:])
             for name in self.names
@@ -106,25 +103,25 @@ class Processes:
         return "\n".join(tails)
 
     def said(self, name: str, words: str) -> int:
-        """In how many lines a process has said so."""
+        """Count the occurrences of a text in a process's log."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace").count(words) if path.exists() else 0
 
 
 class Published:
-    """The estimates so far, read through a broker that may be away."""
+    """Published estimates, read while the broker can be unavailable."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._reader = EstimateReader(cluster, job)
         self.records: dict[int, EstimateRecord] = {}
 
     def read(self) -> None:
-        """Take in what was published, if the broker answers."""
+        """Read new estimates, if the broker answers."""
         with suppress(KafkaError, ClusterError):
             self.records.update({record.epoch: record for record in self._reader.read()})
 
     def wait_for(self, count: int, processes: Processes) -> None:
-        """Wait until `count` epochs are published, restarting processes that exit meanwhile."""
+        """Wait until `count` epochs are published; restart processes that exit meanwhile."""
         deadline = time.monotonic() + TIMEOUT
         while len(self.records) < count:
             processes.keep_alive()
@@ -136,7 +133,7 @@ class Published:
 
 
 def read_counts(cluster: Cluster, job: DeployedJob) -> NDArray[np.int64]:
-    """Reports by epoch and cell, from the first complete partial of every epoch."""
+    """Count the reports by epoch and cell, from the first complete partial of every epoch."""
     law = job.law
     assert isinstance(law, cells.CellsLaw)
     counts = cells.CellsAggregator(law)
@@ -153,7 +150,7 @@ def read_counts(cluster: Cluster, job: DeployedJob) -> NDArray[np.int64]:
 def expect_every_cell_once(
     cluster: Cluster, job: DeployedJob, published: Published, last_epoch: int | None = None
 ) -> None:
-    """Every report of every epoch is counted once, in what is released and what is published."""
+    """Check that every report of every epoch is counted once in partials and in estimates."""
     law = job.law
     assert isinstance(law, cells.CellsLaw)
     last = last_epoch or law.last_epoch

@@ -1,7 +1,7 @@
 """Protocol in which every report has its own cell, to detect any lost or repeated report.
 
-A device's value is the number of its cell, and its report states exactly that: no noise, no
-privacy. The state counts reports per cell and epoch, and after any fault every count must be 1.
+A device's value and its report are the number of the device's cell, without noise or privacy. The
+state counts reports per cell and epoch; after any fault, every count must be 1.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Cells(Devices[CellsLaw]):
 
 
 class CellsAggregator:
-    """Counts per (epoch, cell): int64, shape (last epoch + 1, cells)."""
+    """Count reports; `counts` is int64, shape (last epoch + 1, cells)."""
 
     def __init__(self, law: CellsLaw) -> None:
         self.law = law

@@ -9,6 +9,6 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 
 
 def changes_per_user(log: ChangeLog) -> NDArray[np.int64]:
-    """Return how many users have each number of changes, indexed by the number of changes."""
+    """Return the number of users by number of changes."""
     each = np.bincount(log.user_indices, minlength=len(log.users))
     return np.bincount(each).astype(np.int64)

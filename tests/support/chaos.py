@@ -1,4 +1,4 @@
-"""Inject faults into a fleet and its brokers one at a time, and check that work continues."""
+"""Inject faults into a fleet and its brokers, one at a time, and check that work continues."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.support.faults import Fault, Kind, Schedule
 from tests.support.fleet import LEAD, Fleet
 from tests.support.small_disks import SmallDisk
 
-# A member without a broker or a stage makes no progress: maximum seconds of such a fault.
+# Maximum duration (seconds) of a fault that stops progress, such as a missing broker.
 _SECONDS_HELD = 8.0
 
 # Faults that must not stop any member.
 _HARMLESS = frozenset({Kind.KILL, Kind.CLOCK, Kind.BROKER_CLOCK, Kind.IMPOSTOR, Kind.AHEAD})
 
 _NO_ROOM = "disk is full"
-# The maximum number of epochs closed on a full disk. A producer that closes more has space.
+# A producer that closes more epochs than this on a full disk has space.
 _WITHOUT_ROOM = 20
 
 Undo = Callable[[], None]
@@ -34,7 +34,7 @@ class Brokers(Protocol):
     def signal(self, name: str, number: signal.Signals) -> None: ...
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """Set a broker's clock ahead by some seconds."""
+        """Set a broker's clock `seconds` ahead."""
         ...
 
 
@@ -49,8 +49,8 @@ class Chaos:
     """Injector of faults into a fleet.
 
     Attributes:
-        disks: Disks of producers, by name.
-        settled: Epochs published between two faults.
+        disks: Disks by name of the producer.
+        settled: Number of epochs published between two faults.
         done: Number of finished faults.
     """
 
@@ -62,7 +62,7 @@ class Chaos:
     done: int = 0
 
     def survive(self, schedule: Schedule) -> None:
-        """Inject all faults of a schedule. A failure reports how to repeat them."""
+        """Inject all faults of a schedule; failures state how to repeat them."""
         self.done = 0
         try:
             for fault in schedule.faults:
@@ -123,10 +123,10 @@ class Chaos:
         return lambda: fleet.remove(twin)
 
     def _impersonate(self, name: str) -> Undo:
-        """Start a producer under a name already in use that reports open epochs."""
+        """Start a producer that reports open epochs under a name already in use."""
         fleet = self.fleet
         before = fleet.dead_letters()
-        # The other producers should not be ahead of this epoch when it is published.
+        # Other producers should not be ahead of this epoch when it is published.
         begins = fleet.published + 3 * LEAD
         twin = fleet.double(name, seed=fleet.seed + 1, first_epoch=begins)
         fleet.wait_until(lambda: fleet.dead_letters() > before, f"{twin} is rejected")
@@ -136,7 +136,7 @@ class Chaos:
         fleet, disk, member = self.fleet, self.disks[name], self.fleet.members[name]
         before, closed = fleet.said(name, _NO_ROOM), len(member.noted("closed"))
         disk.fill(room)
-        # Old records may be overwritten, which needs no disk space.
+        # Overwriting old records needs no disk space.
         fleet.wait_until(
             lambda: (
                 fleet.said(name, _NO_ROOM) > before
@@ -162,9 +162,9 @@ class Chaos:
 
 
 def _takeover(fault: Fault) -> int:
-    """Return the number of epochs that may already be in flight; more require a takeover."""
+    """Return the maximum number of epochs already in flight; more require a takeover."""
     return 8 if fault.kind is Kind.PAUSE else 0
 
 
 def _nothing() -> None:
-    """End of a fault that ends by itself."""
+    """End a fault that ends by itself."""

@@ -1,4 +1,4 @@
-"""Fleet scenarios: a job on a cluster, its workers and producers, faults, and an audit."""
+"""Fleet scenario: a job on a cluster with its workers and producers, faults, and an audit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
 
 SEED = int(os.environ.get("DPSTREAM_CHAOS_SEED", "20261122"))
-# Far longer than an epoch: windows close by completeness or not at all.
+# Far longer than an epoch, so that windows close only when complete.
 NEVER = "1h"
 CELLS = 48_000
 PARAMETERS: Mapping[str, Mapping[str, object]] = {
@@ -97,7 +97,7 @@ class ChaosScenario:
 
     Args:
         preload: Library for the clocks.
-        network: Has a namespace for each future member.
+        network: Network with a namespace for each future member.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ChaosScenario:
     def survive(
         self, counts: Mapping[Kind, int], only: Mapping[Kind, Sequence[str]] | None = None
     ) -> None:
-        """Inject a number of faults of each kind, with targets limited by `only`."""
+        """Inject the given number of faults of each kind; `only` limits the targets."""
         fleet, brokers = self.fleet, list(self.brokers.names)
         workers, producers = sorted(fleet.workers), sorted(fleet.producers)
         loose = [name for name in producers if not fleet.members[name].punctual]
@@ -185,7 +185,7 @@ class ChaosScenario:
         chaos.survive(draw_schedule(SEED, wanted, {**targets, **(only or {})}))
 
     def account(self) -> Account:
-        """Let every member finish, and audit all publications."""
+        """Let every member finish, and audit all published values."""
         last = self.fleet.finish()
         drawn = self.fleet.drawn()
         self.fleet.kill()
@@ -207,7 +207,7 @@ def _cuts(members: Sequence[str], brokers: Sequence[str]) -> list[str]:
 
 
 def wait_for_retention(servers: str) -> None:
-    """Wait until a broker has checked all topics for expired records."""
+    """Wait until a broker has checked all topics for expired records once."""
     topic = f"sentinel-{secrets.token_hex(4)}"
     connection = Connection(tuple(servers.split(",")))
     admin = KafkaAdminClient(**connection.kafka_python())

@@ -14,8 +14,8 @@ def fit(
 ) -> float:
     """Return the p-value of a chi-square test, with at least 10 expected counts per group.
 
-    If the expected mass is almost entirely outside the counts, only one group exists. So the
-    largest distance of the distribution functions is tested as well (Dvoretzky, Kiefer, Wolfowitz).
+    If nearly all of the expected mass is outside the counts, there is only one group. So the
+    largest distance between distribution functions is tested too (Dvoretzky, Kiefer, Wolfowitz).
     """
     edges = np.unique(np.quantile(counts, np.linspace(0, 1, 60)).astype(np.int64))
     below = np.searchsorted(np.sort(counts), edges, "right")
@@ -34,7 +34,7 @@ def _chi_square(below: NDArray[np.int64], shares: NDArray[np.float64], total: in
         if waiting[1] >= 10:
             grouped.append(waiting)
             waiting = [0.0, 0.0]
-    # The remaining mass is too small for a group of its own.
+    # The remaining mass is too small for a separate group.
     if grouped:
         grouped[-1] = [a + b for a, b in zip(grouped[-1], waiting, strict=True)]
     if len(grouped) < 2:

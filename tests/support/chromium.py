@@ -34,7 +34,7 @@ TIMEOUT = 30_000.0
 
 expect.set_options(timeout=TIMEOUT)
 
-# The page itself receives violations of the content security policy.
+# Violations of the content security policy are reported to the page.
 _WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -55,7 +55,7 @@ class Watched:
         self.page.get_by_text("live", exact=True).wait_for()
 
     def source(self, name: str) -> dict[str, list[float | None]]:
-        """Return the columns of a data source of the first chart, with None for non-numbers."""
+        """Return a data source's columns in the first chart, with None instead of nan."""
         found: dict[str, list[float | None]] = self.page.evaluate(
             """(name) => {
               const source = Bokeh.documents[0]?.get_model_by_name(name);
@@ -82,7 +82,7 @@ class Watched:
         )
 
     def assert_well_behaved(self) -> None:
-        """Assert that the page sent no external request, logged no error and broke no policy."""
+        """Assert that the page sent no external request, logged no error and violated no policy."""
         own = (self.address, self.address.replace("http", "ws", 1), "blob:", "data:")
         assert [url for url in self.requested if not url.startswith(own)] == []
         assert self.complaints == []
@@ -132,7 +132,7 @@ def _listen(watched: Watched) -> None:
         watched.requested.append(opened.url)
 
     def complain(words: str) -> None:
-        # A browser itself logs failed connections.
+        # The browser itself logs failed connections.
         if not (watched.cable_cut and "ERR_" in words):
             watched.complaints.append(words)
 

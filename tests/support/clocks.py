@@ -1,6 +1,6 @@
-"""Per-process settable clocks: a preload library that shifts CLOCK_REALTIME.
+"""Settable clocks for single processes: a preload library that shifts CLOCK_REALTIME.
 
-Only the time of day is shifted. Waits use other clocks and stay correct, in Python as in Java.
+Only the time of day is shifted. Waits in Python and Java use other clocks and stay correct.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def compile_preload(folder: Path) -> Path:
 
 
 class Clock:
-    """Clock of a process started with its `environment`, initially correct."""
+    """Clock of processes started with `environment`, initially correct."""
 
     def __init__(self, library: Path, path: Path) -> None:
         self._library = library
@@ -39,7 +39,7 @@ class Clock:
         path.write_bytes(bytes(8))
 
     def set(self, seconds: float) -> None:
-        """Set the clock ahead by some seconds, or behind if negative."""
+        """Set the clock `seconds` ahead, or behind if negative."""
         offset = round(seconds * _NANOSECONDS)
         with self._path.open("r+b", buffering=0) as file:
             file.write(offset.to_bytes(8, "little", signed=True))
@@ -51,7 +51,7 @@ class Clock:
 
     @contextmanager
     def for_children(self) -> Iterator[None]:
-        """Give this clock to processes started within the context."""
+        """Set the clock for processes started within the context."""
         before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
         try:

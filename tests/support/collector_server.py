@@ -1,4 +1,4 @@
-"""Collector server in a test's event loop, with a writer that stores what it receives."""
+"""Collector server in a test's event loop, with a writer that stores records in memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Client:
         return await self.reply()
 
     async def closed(self) -> bool:
-        """Wait for the end of the connection, and return whether nothing more arrived."""
+        """Wait for the end of the connection, and return whether no more bytes arrived."""
         try:
             return await self.reader.read() == b""
         except ConnectionError:
@@ -102,7 +102,7 @@ async def collecting(
     now: int | None = NOW,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve a job while the broker's clock stands still."""
+    """Serve a job with a broker clock that stands still."""
     clock = BrokerClock(own=lambda: NOW, steady=lambda: 0.0)
     if now is not None:
         clock.note(now, 0.0)

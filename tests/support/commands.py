@@ -1,4 +1,4 @@
-"""Run commands of ``dpstream``, or of another program, in this process."""
+"""Run commands of ``dpstream`` or another program in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Calls `program` like the installed command, skipping tests of missing commands."""
+    """Call `program` like the installed command; skip the test if the command is missing."""
 
     capture: pytest.CaptureFixture[str]
     options: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Generate the demo pictures of the README: ``make pictures`` runs ``dpstream demo`` to its end."""
+"""Generate the README's pictures of the demo; ``make pictures`` runs ``dpstream demo``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main() -> None:
             take_page(_address(terminal), DEMO / "page.png")
             shutil.copyfile(Path(folder) / "demo" / "comparison.png", DEMO / "comparison.png")
         finally:
-            # Background processes ignore Ctrl-C, so SIGTERM is sent.
+            # Background processes ignore SIGINT, so SIGTERM is sent.
             demo.terminate()
             # Drain the final output so that the process does not block on it.
             with suppress(OSError):

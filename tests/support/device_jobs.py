@@ -1,4 +1,4 @@
-"""Jobs whose devices report directly, and request bodies as their devices send them."""
+"""Jobs whose devices report directly, and request bodies of these devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def device_job(name: str = "phones", protocol: str = "future_rand", **devices: Any) -> DeployedJob:
-    """Build a job of daily epochs, deployed at the start of the first one."""
+    """Build a job with daily epochs, deployed at the start of the first epoch."""
     shuffle: dict[str, Any] = {"grace": "1h"}
     parameters = PARAMETERS[protocol]
     if protocol == "shuffled_counts":

@@ -1,6 +1,6 @@
-"""In-memory pipeline with faults for a job whose devices report directly.
+"""In-memory pipeline with faults, for a job whose devices report directly.
 
-Tests write the collectors' records: which device sends what, in which batch, and how often.
+Tests write the collectors' records, to choose each report's device, batch and number of copies.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def device_job(
     private_keys: Sequence[Any] = (),
     **sections: Any,
 ) -> DeployedJob:
-    """Build a job whose calendar starts with a world, sealed if there are keys."""
+    """Build a job whose calendar starts with a world; reports are sealed if there are keys."""
     seal = [public_bytes(key).hex() for key in private_keys]
     devices = {"seal": seal, "rotate": 2} if len(seal) > 1 else {"seal": seal}
     job = make_job(
@@ -65,7 +65,7 @@ def device_job(
 
 @dataclass
 class Sent:
-    """Messages of one device, with its number and whether it enrolls."""
+    """Messages of one device, its number, and whether it enrolls."""
 
     device: int
     words: Sequence[int]

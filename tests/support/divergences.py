@@ -1,4 +1,4 @@
-"""Divergence of two product distributions, computed over all outcomes."""
+"""Divergence between two product distributions, computed over all outcomes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def hockey_stick(one: Pair, other: Pair, epsilon: float) -> float:
-    """Return the sum over all outcomes of two independent parts of max(0, P - e^epsilon Q)."""
+    """Return the sum of max(0, P - e^epsilon Q) over all outcomes of two independent parts."""
     p, q = one
-    # Outcomes of the other part by likelihood ratio, with sums over those of at least a given
-    # ratio.
+    # Outcomes of the other part by likelihood ratio, with sums over all outcomes of at least a
+    # given ratio.
     other_p, other_q = other
     with np.errstate(divide="ignore"):
         ratios = np.where(other_q > 0, other_p / other_q, math.inf)

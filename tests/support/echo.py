@@ -1,4 +1,4 @@
-"""A job on a real broker whose workers copy records, each exactly once."""
+"""Job on a real broker whose workers copy records, each exactly once."""
 
 import json
 import os
@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass
 class Worker:
-    """A worker process of its own session, and what it said so far."""
+    """Worker process in a separate session, and its output so far."""
 
     process: subprocess.Popen[bytes]
     output: Path
@@ -48,7 +48,7 @@ class Worker:
 
 @dataclass
 class Echo:
-    """A job whose workers copy records."""
+    """Job whose workers copy records."""
 
     name: str
     servers: str
@@ -78,7 +78,7 @@ class Echo:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """New admin client, to be closed by the caller."""
+        """New admin client; the caller must close it."""
         return KafkaAdminClient(**self.connection.kafka_python())
 
     def start(self, worker: str, *, work: float = 0.0, script: str = "echo_worker.py") -> Worker:
@@ -104,7 +104,7 @@ class Echo:
         return started
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something that running workers bring about."""
+        """Wait for a condition that running workers bring about."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
             assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
@@ -140,7 +140,7 @@ class Echo:
             consumer.close()
 
     def copies(self, partition: int) -> list[tuple[int, str, int, float]]:
-        """Return offset, worker, assignment number and start time of every copy."""
+        """Return the offset, worker, assignment number and start time of every copy."""
         return [tuple(json.loads(value)) for value in self.read(Role.SHUFFLED, partition)]
 
     def copied(self) -> int:

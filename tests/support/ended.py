@@ -19,7 +19,7 @@ def still_running(processes: Iterable[psutil.Process], seconds: float) -> list[p
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Return whether a process is gone or a zombie, which only waits for its parent to reap it."""
+    """Return whether a process has ended; a zombie only waits for its parent to reap it."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

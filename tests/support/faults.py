@@ -1,4 +1,4 @@
-"""Fault schedules as a function of a seed."""
+"""Fault schedules, determined by a seed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Kind(StrEnum):
     """Packet loss from one end to the other, with the reverse direction open."""
 
 
-# Half an hour is below Kafka's tolerance of an hour, two hours are above it.
+# Kafka tolerates one hour: half an hour is below this limit, two hours are above.
 JUMPS = (-53 * YEAR, -20 * YEAR, -HOUR, HOUR / 2, HOUR, 2 * HOUR)
-# Free space in bytes: too little for an epoch, starting from zero.
+# Free space in bytes, from zero on, but too little for an epoch.
 _ROOM = (0, 4_096, 16_384, 32_768)
 _HOLDS = (2, 3, 4)
 
@@ -48,9 +48,9 @@ class Fault:
     """One fault of a schedule.
 
     Attributes:
-        target: Process or broker; of a cut, "SOURCE>TARGET".
-        amount: Seconds of a jump, bytes of space, or epochs ahead.
-        hold: Duration in epochs, if any are published meanwhile.
+        target: Process or broker; "SOURCE>TARGET" for a cut.
+        amount: Seconds of a clock jump, bytes of disk space, or epochs ahead.
+        hold: Duration in published epochs, unless the fault stops publication.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class Schedule:
     faults: tuple[Fault, ...]
 
     def describe(self, done: int) -> str:
-        """Return all faults, with a mark at the one being injected.
+        """Format all faults, with a mark at the current one.
 
         >>> print(Schedule(1, (Fault(Kind.KILL, "a"), Fault(Kind.PAUSE, "b"))).describe(1))
         faults of seed 1 (DPSTREAM_CHAOS_SEED=1 repeats them):
@@ -89,7 +89,7 @@ class Schedule:
 def draw_schedule(
     seed: int, counts: Mapping[Kind, int], targets: Mapping[Kind, Sequence[str]]
 ) -> Schedule:
-    """Draw a shuffled schedule. The targets of a kind alternate in random order."""
+    """Draw a shuffled schedule; targets for a kind of fault alternate in random order."""
     chance = random.Random(seed)
     faults: list[Fault] = []
     for kind, count in counts.items():

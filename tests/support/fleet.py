@@ -1,4 +1,4 @@
-"""Producers and workers of a job as real processes, each with a clock of its own."""
+"""Producers and workers of a job as real processes with separate clocks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.support.warm import WarmPopen
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"
 LEAD = 8
-"""A producer closes epochs no further ahead of the last published one than this."""
+"""Maximum number of epochs that a producer closes ahead of the last published one."""
 TIMEOUT = 300.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Timeout in seconds, far longer than any operation takes."""
 _TAIL = 12
 _POLL = 0.05
 
@@ -43,14 +43,14 @@ class Orders:
 
     Attributes:
         what: "producer", or the stage of a worker.
-        job, servers: Its job, and the addresses of the cluster.
+        job, servers: Name of the job, and addresses of the cluster.
         producer: Name of the producer or worker.
-        folder: Its state.
-        journal: the file a producer writes its epochs into.
-        stop: the file that names the last epoch to close.
-        seed, count, first_cell, first_epoch: of `SeededDevices`.
-        pace: seconds that a producer rests after every epoch, to leave others some of the machine.
-        noise_key: in hexadecimal, or nothing.
+        folder: State folder of the process.
+        journal: File to which a producer writes its epochs.
+        stop: File that contains the last epoch to close.
+        seed, count, first_cell, first_epoch: Arguments of `SeededDevices`.
+        pace: Pause of a producer after every epoch (seconds), to share the machine.
+        noise_key: Noise key in hexadecimal, or "".
     """
 
     what: str
@@ -69,16 +69,14 @@ class Orders:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The orders in a file."""
         return cls(**json.loads(path.read_text()))
 
     @property
     def ahead(self) -> Path:
-        """The file that names an epoch to close out of turn."""
+        """File that contains an epoch to close out of turn."""
         return Path(self.journal).with_suffix(".ahead")
 
     def devices(self) -> SeededDevices:
-        """The devices of a producer."""
         return SeededDevices(
             self.seed, self.producer, self.count, self.first_cell, self.first_epoch
         )
@@ -86,15 +84,15 @@ class Orders:
 
 @dataclass(slots=True)
 class Member:
-    """A process of the fleet, and all its lives.
+    """A member of the fleet: a process that is restarted when it exits.
 
     Attributes:
-        orders: Parameters of its process.
-        clock: Its own clock.
-        prefix: a command that runs it, such as in a namespace.
-        punctual: whether every window must wait for this producer.
-        held: whether it is not to be started again for the time being.
-        finished: whether it has reached its end.
+        orders: Parameters of the process.
+        clock: Clock of the process.
+        prefix: Command that wraps the process, for example to enter a namespace.
+        punctual: True if every window must wait for this producer.
+        held: True while the process must not be restarted.
+        finished: True after the process has completed its work.
     """
 
     orders: Orders
@@ -107,21 +105,18 @@ class Member:
 
     @property
     def folder(self) -> Path:
-        """Its state."""
         return Path(self.orders.folder)
 
     @property
     def is_producer(self) -> bool:
-        """True if it is a producer, False if a worker."""
         return self.orders.what == "producer"
 
     @property
     def runs(self) -> bool:
-        """True if it was started and has not exited."""
         return self.process is not None and self.process.poll() is None
 
     def noted(self, what: str) -> list[int]:
-        """The epochs of which the journal says so, in order."""
+        """Return the epochs of the journal's lines that start with `what`, in order."""
         path = Path(self.orders.journal)
         if not path.exists():
             return []
@@ -130,23 +125,23 @@ class Member:
 
     @property
     def closed(self) -> int:
-        """The last epoch that it is known to have closed, 0 before the first."""
+        """Last epoch that the journal records as closed, or 0."""
         return max(self.noted("closed"), default=0)
 
 
 @dataclass
 class Fleet:
-    """The processes of a job, each started again when it is found dead, until `kill`.
+    """The processes of a job, which are restarted when they exit, until `kill`.
 
     Attributes:
-        job: as deployed.
-        cluster: that the harness reads with; it may be unable to for a while.
+        job: Deployed job.
+        cluster: Connection of the harness, which can fail temporarily.
         servers: Addresses passed to the processes.
-        folder: of all their files.
-        preload: for their clocks.
-        seed: of the devices.
-        noise_key: of a job whose shuffle stage adds dummies.
-        published: the last epoch that was published, 0 before the first.
+        folder: Folder for all files of the processes.
+        preload: Library for the clocks.
+        seed: Seed of the devices.
+        noise_key: Noise key, if the job's shuffle stage adds dummies.
+        published: Last published epoch, or 0.
     """
 
     job: DeployedJob
@@ -166,7 +161,7 @@ class Fleet:
     def add(
         self, name: str, what: str, *, prefix: tuple[str, ...] = (), **numbers: int | float
     ) -> Member:
-        """A new member, to be started by `keep_alive`; `numbers` are those of `Orders`."""
+        """Add a member, which `keep_alive` starts; `numbers` are fields of `Orders`."""
         orders = Orders(
             what=what,
             job=self.job.name,
@@ -184,10 +179,10 @@ class Fleet:
         return member
 
     def double(self, name: str, **changes: int) -> str:
-        """Start a second process next to one, and return its name.
+        """Add a second process of a member under the same producer name, and return its own name.
 
-        Without `changes` it has a copy of its folder, as it is this instant. With them it begins
-        with an empty one, under the same name. It hurries, to be where the first one is.
+        Without `changes`, it starts with a copy of the member's current folder. With `changes` to
+        the orders, it starts with an empty folder. It does not pause, to catch up.
         """
         one = self.members[name]
         twin = f"{name}-{len(self.gone) + len(self.members)}"
@@ -212,28 +207,24 @@ class Fleet:
         return twin
 
     def remove(self, name: str) -> None:
-        """Kill a member permanently."""
         member = self.members.pop(name)
         _kill(member)
         self.gone.append(member)
 
     def kill(self) -> None:
-        """End everybody."""
         for member in [*self.members.values(), *self.gone]:
             _kill(member)
 
     @property
     def producers(self) -> dict[str, Member]:
-        """The members that are producers."""
         return {name: each for name, each in self.members.items() if each.is_producer}
 
     @property
     def workers(self) -> dict[str, Member]:
-        """The members that are workers."""
         return {name: each for name, each in self.members.items() if not each.is_producer}
 
     def keep_alive(self) -> None:
-        """Start who does not run and has not finished."""
+        """Start all members that are not running, held or finished."""
         for name, member in self.members.items():
             if member.runs or member.held or member.finished:
                 continue
@@ -243,7 +234,6 @@ class Fleet:
                 member.process = self._start(name, member)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal a member, if it runs."""
         member = self.members[name]
         if member.process is not None and member.runs:
             os.kill(member.process.pid, number)
@@ -251,15 +241,12 @@ class Fleet:
     def wait_until(
         self, condition: Callable[[], bool], what: str, seconds: float | None = None
     ) -> bool:
-        """Keep everybody alive until something holds.
+        """Keep all members alive until a condition holds, and return whether it does.
 
         Args:
-            condition: it.
-            what: that is waited for, in words.
-            seconds: after which not to wait any longer; None: then something is wrong.
-
-        Returns:
-            Whether it holds.
+            condition: Condition to wait for.
+            what: Description of the condition, for failures.
+            seconds: Maximum time to wait; None fails the test after `TIMEOUT`.
         """
         deadline = time.monotonic() + (TIMEOUT if seconds is None else seconds)
         while not condition():
@@ -282,7 +269,7 @@ class Fleet:
         )
 
     def look(self) -> None:
-        """See what is published, if the broker answers."""
+        """Update `published`, if the broker answers."""
         try:
             for record in self._estimates.read():
                 self.published = max(self.published, record.epoch)
@@ -290,16 +277,15 @@ class Fleet:
             pass
 
     def dead_letters(self) -> int:
-        """Return the number of rejected records."""
         try:
             return self.cluster.end_offsets(self.job.topic(Role.DEAD_LETTERS))[0]
         except (KafkaError, ClusterError):
             return 0
 
     def finish(self) -> int:
-        """Have all producers close the same last epoch; returns it once it is published."""
+        """Make all producers end with the same epoch; return it when it is published."""
         self.look()
-        # No producer that proceeds epoch by epoch reaches that.
+        # No producer has closed this epoch yet.
         last = self.published + 2 * LEAD
         stop = self.folder / "stop"
         stop.with_suffix(".new").write_text(str(last))
@@ -311,7 +297,7 @@ class Fleet:
         return last
 
     def drawn(self) -> list[Drawn]:
-        """Return the draws of all producers, once they have exited."""
+        """Return the draws of all producers, which must have exited."""
         found: dict[bytes, Drawn] = {}
         for member in [*self.producers.values(), *(m for m in self.gone if m.is_producer)]:
             drawn = _drawn(member)
@@ -325,7 +311,7 @@ class Fleet:
         return list(found.values())
 
     def logs(self) -> str:
-        """The last lines of everybody, for a failure's message."""
+        """Return the last log lines of all members, for failure messages."""
         tails = (
             f"--- {path.stem}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL:])
             for path in sorted(self.folder.glob("*.log"))
@@ -338,7 +324,7 @@ class Fleet:
         return path.read_text(errors="replace").count(words) if path.exists() else 0
 
     def tracebacks(self) -> list[str]:
-        """Return the members whose logs have a traceback."""
+        """Return the members that logged a traceback."""
         return [
             path.stem
             for path in sorted(self.folder.glob("*.log"))

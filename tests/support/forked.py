@@ -18,7 +18,7 @@ IMPORTED_BY = os.getpid()
 
 
 def describe() -> dict[str, object]:
-    """Return what a process can observe about its parent and inherited state."""
+    """Return a process's view of its parent and of inherited state."""
     import tests.support.forked as imported
 
     return {

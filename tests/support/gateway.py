@@ -41,7 +41,7 @@ def sorted_punctuations(log: MemoryLog) -> list[Punctuation]:
 
 
 class BrokenTransport:
-    """Transport without Kafka, whose process is killed while it waits."""
+    """Transport without Kafka, whose process is killed while waiting."""
 
     def run(self, steps: Steps[Result], /) -> Result:
         for _ in steps:

@@ -1,4 +1,4 @@
-"""Topic contents of a job with very many released epochs, in the format of its stages."""
+"""Topic contents of a job with very many released epochs, as its stages would write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts of a fleet: machines in namespaces with the services that run on them."""
+"""Hosts of a fleet: machines in namespaces, with the services that run on them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Service:
     """Command that a host keeps running.
 
     Attributes:
-        name: Unique in the fleet.
-        began: Start of the latest process, by the monotonic clock.
-        finished: True after an expected exit with code 0, which is not followed by a restart.
+        name: Unique name in the fleet.
+        began: Start time of the latest process, by the monotonic clock.
+        finished: True after an expected exit with code 0, which ends restarts.
     """
 
     host: str
@@ -39,12 +39,12 @@ class Service:
 
 
 class Hosts:
-    """Services on hosts, each restarted when it ends, as systemd would.
+    """Services on hosts, which are restarted when they end, as by systemd.
 
     Args:
-        folder: Parent of each host's folder, which is its disk, and of all logs.
-        environment: Of all services; `DPSTREAM_HOME` differs for each host.
-        rest: Minimum seconds between two starts of a service.
+        folder: Parent of all logs and of the hosts' folders, which are their disks.
+        environment: Environment of all services; `DPSTREAM_HOME` is set per host.
+        rest: Minimum time between two starts of a service (seconds).
     """
 
     def __init__(

@@ -28,8 +28,8 @@ class HttpDevices:
 
     Attributes:
         copies: Maximum number of times an acknowledged report is resent.
-        token: Access token of a device, by its number.
-        statuses: Number of responses by status; 0 for no response.
+        token: Function from a device's number to its access token.
+        statuses: Number of responses by status; 0 means no response.
         acknowledged: Acknowledged devices and epochs.
     """
 
@@ -80,7 +80,7 @@ class HttpDevices:
         return state.to_bytes()
 
     async def send(self, epochs: Iterable[int], urls: Sequence[str]) -> None:
-        """Send every device's reports from the first epoch on until acknowledged."""
+        """Send every device's reports, in order of epochs, until they are acknowledged."""
         times = times_of(self.job)
         assert times is not None
         connector = aiohttp.TCPConnector(limit=60)

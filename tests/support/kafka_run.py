@@ -1,6 +1,6 @@
-"""Complete run on a real broker through the user commands. See `tests.support.memory_run`.
+"""Complete run on a real broker through the user commands, like `tests.support.memory_run`.
 
-Clocks advance here, so timestamps are masked, and heartbeats are compared only at the end.
+Since clocks advance, timestamps are masked and heartbeats are compared only at the end.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def masked(value: Any, job: str) -> Any:
 def run_on_kafka(
     servers: str, folder: Path, inputs: Inputs, release: SameRelease, dpstream: Commands
 ) -> Seen:
-    """Return all observations of a run. The arguments are those of `run_in_memory`."""
+    """Return all observations of a run, with the arguments of `run_in_memory`."""
     with pytest.MonkeyPatch.context() as monkeypatch, Cluster(Connection((servers,))) as cluster:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", servers)
@@ -93,7 +93,7 @@ def run_on_kafka(
         reports = seen_topic(cluster, job, Role.REPORTS, timed=False)
         with _workers(job, release) as workers:
             _wait(lambda: _all_done(cluster, job))
-            # Metrics reflect the latest poll, and heartbeats the one before.
+            # Metrics reflect the latest poll, and heartbeats the previous one.
             for _ in range(2):
                 done = own_milliseconds()
                 _wait(lambda done=done: _all_idle(cluster, job, done))  # type: ignore[misc]
@@ -110,7 +110,7 @@ def _told(log: str) -> list[str]:
 
 
 class _Worker:
-    """Worker process with its `log`, available once it has ended."""
+    """Worker process with its `log`, which is set when it has ended."""
 
     def __init__(self, job: DeployedJob, stage: StageName, release: SameRelease) -> None:
         self.port = free_port()
@@ -131,7 +131,7 @@ class _Worker:
         self.log = self.process.communicate(timeout=TIMEOUT)[1]
 
     def metrics(self) -> list[str]:
-        """Return the worker's metrics except times, process metrics, and the backlog at start."""
+        """Return the worker's metrics, without times, process metrics, and the initial backlog."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=TIMEOUT) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return [line for line in lines if not _OF_THE_MOMENT.search(line)]
@@ -177,7 +177,7 @@ def _all_done(cluster: Cluster, job: DeployedJob) -> bool:
 
 
 def _all_idle(cluster: Cluster, job: DeployedJob, since: int) -> bool:
-    """Return whether every worker has reported after a given time that it is idle."""
+    """Return whether every worker has reported since a given time that it is idle."""
     heard = _heartbeats(cluster, job).values()
     idle = [each for each in heard if each["time"] > since and not each["busy"]]
     return len(idle) == len(stages_of(job))

@@ -1,4 +1,4 @@
-"""Worker processes of a job on a real broker, each with the private keys of its own party."""
+"""Worker processes of a job on a real broker, with the private keys of their parties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a world with a process killed or paused after any action."""
+"""Run a world with a process killed or paused after any action."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def killed_worlds(
     """Run a world undisturbed, then again with a process killed after each of its actions.
 
     Args:
-        keep: True if unflushed data survives the process.
+        keep: True if unflushed data of a killed process is kept.
         stride: Distance between tested actions.
 
     Yields:
-        The undisturbed world, then all others, whose integers and estimates are equal.
+        The undisturbed world, then each disturbed world, with the same integers and estimates.
     """
     undisturbed = run(folder / "undisturbed", Accidents())
     yield undisturbed
@@ -49,14 +49,14 @@ def check_writings_when_killed(
     """Check that two windows never change, though some are rewritten after kills."""
     written = [writings(world) for world in killed_worlds(run, folder, keep=keep, stride=stride)]
     assert min(written) == 2
-    # Every third action may miss the few that cause a window to be rewritten.
+    # Larger strides can miss the few actions after which a window is rewritten.
     assert max(written) > 2 or stride > 1, "some windows were written twice"
 
 
 def check_two_owners(
     world_of: Callable[[Path], World], folder: Path, writings: Callable[[World], int]
 ) -> None:
-    """Check an owner that finalizes without the south and a successor with it, in either order."""
+    """Check a paused owner whose successor knows of different producers, in either order."""
     memberships: set[tuple[bool, ...]] = set()
     written: list[int] = []
 
@@ -74,7 +74,7 @@ def check_two_owners(
 
 
 def all_is_read(world: World, *roles: Role) -> bool:
-    """Return whether workers have committed two partitions of each topic in full."""
+    """Return whether workers have committed all records of two partitions per topic."""
     places = [(role, partition) for role in roles for partition in range(2)]
     return all(world.log.committed[place] == world.log.end(*place) for place in places)
 
@@ -82,7 +82,7 @@ def all_is_read(world: World, *roles: Role) -> bool:
 def run_with_late_south(world: World, stages: Sequence[str] | None = None) -> World:
     """Let the grace period of epoch 1 pass before the south's batches arrive.
 
-    Until then only the given stages run, or all.
+    Until then, only the given stages run (by default all).
     """
     world.surviving("south", lambda: world.producer("south").enroll(["late"]))
     world.close_epoch("north", 1)

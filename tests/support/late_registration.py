@@ -28,7 +28,7 @@ HALF = 600
 EPOCHS = 4
 COUNTED = (
     "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
-    # All epochs end before a story starts, so a window waits for the grace period alone.
+    # All epochs end before a scenario starts, so windows wait only for the grace period.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
 )
@@ -88,7 +88,7 @@ class LogCluster:
 
 
 class LateRegistrationScenario:
-    """The north reports on time. The south's reports arrive, and its registration does not."""
+    """The north reports on time; the south's reports arrive, but not its registration."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class LateRegistrationScenario:
         return redrive(self.cluster.cluster, self.job, dry_run=dry_run)
 
     def die_redriving(self) -> None:
-        """Kill the command after every acknowledgement, before it could record them."""
+        """Kill the command after each acknowledgment, before it is recorded."""
         left, self.cluster.appends = self.cluster.appends, 0
         with pytest.raises(KeyboardInterrupt):
             self.redrive()

@@ -1,4 +1,4 @@
-"""Job on a broker that grants only the ACLs of ``dpstream acl``, with its users."""
+"""Job with its users, on a broker that grants only the ACLs of ``dpstream acl``."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class SecuredJob:
     def denied(self, since: int = 0) -> set[AclRequest]:
         """Return the requests denied to users of this job, since an offset of the log.
 
-        Two documented requests are left out: a producer requests reports to check for an old copy
-        of its state, and the page requests dead letters to count them.
+        Two documented requests are omitted: producers try to read reports to detect an old copy of
+        their state, and the page tries to read dead letters to count them.
         """
         _, denied = self.kafka.decisions(since)
         own = {self.principal(role) for role in self.users}
@@ -104,14 +104,14 @@ class SecuredJob:
 
     @contextmanager
     def nothing_denied(self) -> Iterator[None]:
-        """Check that users of this job are denied nothing within the context."""
+        """Check that no request of this job's users is denied within the context."""
         since = self.kafka.written()
         yield
         denied = self.denied(since)
         assert not denied, sorted(denied)
 
     def unused(self) -> set[tuple[str, str, str]]:
-        """Return role, operation and name of granted permissions that were never used."""
+        """Return the granted permissions that were never used: role, operation, resource name."""
         allowed, _ = self.kafka.decisions()
         return {
             (role, each.operation.value, each.resource.name.removeprefix(f"{self.job.name}."))
@@ -127,7 +127,7 @@ class SecuredJob:
     ) -> tuple[list[tuple[str, str, str]], int]:
         """Try all operations outside the table, on this job and on topics of other jobs.
 
-        Return role, operation and name of every allowed attempt, and the number of attempts.
+        Returns role, operation and resource name of allowed attempts, and the number of attempts.
         """
         job = self.job
         own = [settings.name for settings in job.topic_settings().values()]
@@ -184,7 +184,7 @@ _COMPARED = {(role, name) for role in _ADDING for name in (Role.MANIFESTS, Role.
 
 
 def is_for_another_day(role: str, operation: str, name: str) -> bool:
-    """Return whether a right is for an event that some runs of a job do not contain."""
+    """Return whether a permission is for an event that does not occur in every run."""
     return (
         # Dead letters, which do not occur.
         (name == Role.DEAD_LETTERS and (role == OPERATOR or _writes(role, operation)))
@@ -195,11 +195,11 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
         or (operation == "READ" and (role, name) in _COMPARED)
         # Workers poll settings every five seconds, and many runs are shorter.
         or operation == "DESCRIBE_CONFIGS"
-        # Undeploy, drain, retirement of a producer, and requeued records.
+        # Used by undeploy, drain, retirement of a producer, and requeued records.
         or (role == OPERATOR and operation == "DELETE")
         or (role == OPERATOR and operation == "WRITE" and name == Role.PRODUCERS)
         or (role == OPERATOR and operation == "WRITE" and name.startswith(Role.REPORTS))
-        # Only topics with settings that deploy has to change.
+        # Used only for topics with settings that deploy has to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
     )
 

@@ -1,4 +1,4 @@
-"""Delete leaves: what is deleted with each, and whether the rest works without it.
+"""Delete optional parts (leaves), and verify that everything else works without them.
 
 ::
 
@@ -6,9 +6,9 @@
     python -m tests.support.leaves delete recording     deletes one from this work tree
     python -m tests.support.leaves verify [LEAF ...]    checks the rest of each, in a copy
 
-A leaf is a folder of `pipeline` named by the contract in pyproject.toml. Deleting it also deletes
-the leaves that the contract declares as dependents, its tests, and all other modules of the shell,
-the experiments and the tests that import any of these. No list is maintained by hand.
+A leaf is a folder of `pipeline` listed in the contract in pyproject.toml. Deleting a leaf also
+deletes its tests, the leaves that the contract declares as dependents, and all modules of the
+shell, the experiments and the tests that import a deleted module. No list is maintained by hand.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SHORT_TESTS = (
     "tests/pipeline/values/test_durations.py",
     "tests/topics/test_round_trips.py",
 )
-# Includes imports of programs in strings. A regular expression is far faster than parsing.
+# Also matches imports in program strings. A regular expression is far faster than parsing.
 IMPORTS = re.compile(r"^ *(?:from ([\w.]+) )?import (\([^)]*\)|.*)", re.MULTILINE)
 IMPORT_ALL = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 
 
 class NotALeafError(Exception):
-    """The core, or another leaf, imports the code to be deleted."""
+    """The core or another leaf imports code that would be deleted."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Tree:
 
     @cached_property
     def imports(self) -> dict[str, frozenset[str]]:
-        """Files that each file imports, at module level or later."""
+        """Files that each file imports, in modules or functions."""
         return {
             name: frozenset(self._imported((self.root / name).read_text(encoding="utf-8")))
             for name in self.modules.values()
@@ -79,7 +79,7 @@ class Tree:
     def _imported(self, source: str) -> Iterator[str]:
         for package, names in IMPORTS.findall(source):
             for name in re.findall(r"[\w.]+", names):
-                # A name imported from a module is not always a module.
+                # A name imported from a package is not always a module.
                 whole = f"{package}.{name}" if package else name
                 found = self.modules.get(whole) or self.modules.get(package)
                 if found is not None:
@@ -87,7 +87,7 @@ class Tree:
 
     @cached_property
     def needs(self) -> dict[str, frozenset[str]]:
-        """Leaves, with those that each may import by the contract."""
+        """By leaf, the leaves that the contract allows it to import."""
         return needs_in((self.root / "pyproject.toml").read_text(encoding="utf-8"))
 
     def with_dependents(self, leaves: Iterable[str]) -> set[str]:
@@ -120,7 +120,7 @@ class Tree:
 
 
 def module_name(file: str) -> str:
-    """Return the name a file is imported by: ``pipeline/x.py`` is ``dpstream.pipeline.x``."""
+    """Return a file's module name: ``dpstream.pipeline.x`` for ``pipeline/x.py``."""
     parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
     return ".".join(["dpstream", *parts] if parts[0] in PACKAGES else parts)
 
@@ -134,13 +134,13 @@ def needs_in(project: str) -> dict[str, frozenset[str]]:
 
 
 def without(project: str, leaves: Iterable[str]) -> str:
-    """Return a pyproject.toml without the lines that name leaves."""
+    """Return a pyproject.toml without the lines about these leaves."""
     named = re.compile(rf"dpstream\.pipeline\.({'|'.join(leaves)})\b")
     return "".join(line for line in project.splitlines(keepends=True) if not named.search(line))
 
 
 def leaves_reached(tree: Tree) -> dict[str, set[str]]:
-    """Return the leaves that each command module imports, directly or through others."""
+    """Return the leaves that each command module imports, directly or indirectly."""
 
     def reached(name: str, seen: set[str]) -> Iterator[str]:
         seen.add(name)
@@ -168,10 +168,10 @@ def commands_of(tree: Tree) -> dict[str, list[str]]:
 
 
 def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> bool:
-    """Delete a leaf from a copy and check the rest, printing every failure."""
+    """Delete a leaf from a copy, check the copy, and print every failure."""
     for name in tree.files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        # Keep modification times, by which mypy recognizes unchanged files.
+        # Keep modification times, by which mypy detects unchanged files.
         shutil.copy2(tree.root / name, folder / name, follow_symlinks=False)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     subprocess.run(["git", "add", "--all", "--force"], cwd=folder, check=True)

@@ -1,4 +1,4 @@
-"""Live page in this process over an in-memory cluster, polled on demand."""
+"""Live page of an in-memory cluster in this process, polled on demand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def publish(
 
 @dataclass
 class LivePage:
-    """Served page with an HTTP client."""
+    """Served page and an HTTP client."""
 
     site: Site
     address: str
@@ -69,7 +69,7 @@ class LivePage:
     _positions: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read new records of all topics, as the follower does."""
+        """Read new records of all topics, like the follower."""
         while True:
             before = self.reader.positions
             for topic, position in before.items():
@@ -82,7 +82,7 @@ class LivePage:
                 return
 
     async def look(self) -> None:
-        """Poll the pipelines once, as the background task does."""
+        """Poll the pipelines once, like the background task."""
         self.site.look_who_watches()
         background = Background(
             lambda: cast(Cluster, self.cluster),
@@ -91,7 +91,7 @@ class LivePage:
             self.site.job_store.clock,
         )
         await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
-        # Deliver the thread's results before the next request.
+        # Let results of the thread arrive before the next request.
         await asyncio.sleep(0)
 
     async def connect(self, request: bytes = b"") -> Connection:
@@ -143,7 +143,7 @@ async def live_page(
     tls: ssl.SSLContext | None = None,
     unread: bool = False,
 ) -> AsyncIterator[LivePage]:
-    """Serve on a free port, after reading existing records unless that is deferred."""
+    """Serve on a free port, after reading existing records unless deferred."""
     log: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:

@@ -1,4 +1,4 @@
-"""Resolve Kafka and its dependencies again, for a maintainer who changes a version below.
+"""Resolve Kafka and its dependencies again, after a maintainer changed a version below.
 
 ``python -m tests.support.lock_jars`` downloads every jar, writes
 ``jars.lock.toml`` (jgo's lock format: coordinates and sha256 sums) and prints the number of jars.
@@ -16,7 +16,7 @@ from dpstream.pipeline.kafka import local_kafka
 KAFKA_VERSION = "4.3.1"
 LOGGING_VERSION = "2.25.5"
 
-# Name kafka-clients, or its version is taken from an older dependency.
+# kafka-clients is listed because an older dependency would determine its version otherwise.
 ENDPOINT = "+".join(
     [
         f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",

@@ -1,4 +1,4 @@
-"""Records in the log segments of a topic, read from disk without a broker."""
+"""Read the records in a topic's log segments from disk, without a broker."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Acknowledged:
 class MemoryCluster:
     """Stand-in for `Cluster`, with `records` by topic and partition.
 
-    Like a broker, it timestamps records by its `clock`, in milliseconds since 1970.
+    Like a broker, it timestamps records by `clock`, in milliseconds since 1970.
     """
 
     records: dict[tuple[str, int], list[LogRecord]] = field(

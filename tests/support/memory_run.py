@@ -1,7 +1,7 @@
-"""Complete run in memory through the user commands, with the workers in between.
+"""Complete run in memory through the user commands, with workers running between them.
 
-The clock stands still and every draw is a function of the drawing component, so that two runs of
-the same inputs are equal byte for byte.
+The clock stands still, and draws depend only on the drawing component, so that two runs with the
+same inputs are identical.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def run_in_memory(
     """Return all observations of a run.
 
     Args:
-        folder: New; receives state and recordings.
-        release: Replaces the words of this run by those of a first run.
+        folder: New folder for state and recordings.
+        release: Replaces the messages of this run by the messages of a first run.
         disturb: Sends additional records after the first producer.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -225,7 +225,7 @@ def _run(
     job = find_deployed(as_cluster(cluster), name)
     workers = [Worker(cluster, job, StageName(stage), folder / stage) for stage in stages_of(job)]
     reports, codes, metrics, heartbeats = [], [], [], []
-    # A learning job proceeds epoch by epoch, because each epoch needs the previous estimate.
+    # In a learning job, each epoch needs the previous estimate.
     learns = job.protocol_entry.learning is not None
     ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
     for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):

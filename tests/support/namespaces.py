@@ -1,7 +1,7 @@
-"""Machines of a network that can be cut: network namespaces on one bridge. Requires root.
+"""Machines in a network that can be cut: network namespaces on a bridge. Requires root.
 
-Every namespace has its own address, which others resolve by its name and which may change. The
-bridge is in a namespace too, so that no packet filter of this machine applies.
+Every namespace has an address, which others resolve by name and which can change. The bridge is in
+a namespace too, so that no packet filter of this machine applies.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Self
 import psutil
 
 _HUB = "hub"
-# RFC 2544 reserves these for network tests. The first is for traffic among machines, the second for
-# the test itself, which address changes do not affect.
+# RFC 2544 reserves these networks for tests. The first is for traffic between machines; the second,
+# which address changes do not affect, is for the test itself.
 _NETWORK, _OBSERVED = "198.18", "198.19"
 _OUTSIDE = 254
-# Host number after the initial addresses of namespaces.
+# First host number after the initial addresses of namespaces.
 _LATER = 101
-# `ip netns exec` mounts the files of this folder's subfolder with the namespace's name over /etc.
+# `ip netns exec` mounts files over /etc from the subfolder with the namespace's name.
 _ETC = Path("/etc/netns")
 _OURS = re.compile(r"dpstream-(\d+)-.*")
 
@@ -56,8 +56,8 @@ def rejection() -> str | None:
 class Namespaces:
     """Namespaces by name, all reachable from this process.
 
-    Processes inside are killed at exit. The next process removes the remains of a killed one. Each
-    of `groups` is a name that resolves to several namespaces.
+    Processes inside are killed at exit. After a kill, the next test process removes leftovers. Each
+    key of `groups` is a name that resolves to several namespaces.
     """
 
     def __init__(self, names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
@@ -97,14 +97,14 @@ class Namespaces:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
         with suppress(OSError):
-            # Shared with other processes, so it stays while any of their files are in it.
+            # Shared with other processes, so it is kept while it contains their files.
             _ETC.rmdir()
 
     def address(self, name: str) -> str:
         return f"{_NETWORK}.{self._subnet}.{self._hosts[name]}"
 
     def observed_at(self, name: str) -> str:
-        """Return the permanent address of a namespace, for this process only."""
+        """Return the permanent address of a namespace, which only this process uses."""
         return f"{_OBSERVED}.{self._subnet}.{self._numbers[name]}"
 
     def prefix(self, name: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Namespaces:
             self._inside(end, "iptables", "--wait", "--delete", *rule)
 
     def drop_at_random(self, name: str, share: float) -> None:
-        """Drop a share of all packets to a namespace at random; 0 stops it."""
+        """Drop a fraction of all packets to a namespace at random; 0 stops dropping."""
         self._inside(name, "iptables", "--wait", "--flush", "INPUT")
         if share > 0:
             chance = ("--match", "statistic", "--mode", "random", "--probability", str(share))
@@ -135,7 +135,7 @@ class Namespaces:
             self._inside(name, "iptables", "--wait", "--append", *rule)
 
     def change_address(self, name: str) -> None:
-        """Move a namespace's name to another address, losing what is sent to the former one."""
+        """Give a namespace another address; packets to the former one are lost."""
         before = self.address(name)
         self._hosts[name] = max(_LATER - 1, *self._hosts.values()) + 1
         self._inside(name, "ip", "address", "delete", f"{before}/24", "dev", "eth0")
@@ -144,13 +144,13 @@ class Namespaces:
             self._write_names(each)
 
     def lose(self, name: str) -> None:
-        """Switch a machine off, starting with its link: no connection is closed or reset."""
+        """Switch a machine off, link first, so that no connection is closed or reset."""
         self._inside(_HUB, "ip", "link", "delete", f"port{self._numbers[name]}")
         _end_processes(self._namespace(name))
         _run("ip", "netns", "delete", self._namespace(name))
 
     def bring_back(self, name: str) -> None:
-        """Switch a machine on again with its former address and no processes."""
+        """Switch a machine on again, with its former address and without processes."""
         _run("ip", "netns", "add", self._namespace(name))
         self._inside(name, "ip", "link", "set", "lo", "up")
         self._join(name)
@@ -171,7 +171,7 @@ class Namespaces:
             *("ip", "link", "add", "eth0", "type", "veth"),
             *("peer", "name", f"port{number}", "netns", self._namespace(_HUB)),
         )
-        # A returning machine has its former hardware address, to which others still send.
+        # A returning machine keeps its hardware address, to which others still send.
         hardware = f"02:00:00:00:{self._subnet:02x}:{number:02x}"
         self._inside(name, "ip", "link", "set", "eth0", "address", hardware)
         self._plug_in(number)
@@ -183,7 +183,7 @@ class Namespaces:
         self._inside(_HUB, "ip", "link", "set", f"port{number}", "master", "bridge", "up")
 
     def _write_names(self, name: str) -> None:
-        """Write the hosts file of a namespace, in place so that running processes see changes."""
+        """Write the hosts file of a namespace in place, so that running processes see changes."""
         folder = _ETC / self._namespace(name)
         folder.mkdir(parents=True, exist_ok=True)
         lines = [Path("/etc/hosts").read_text().rstrip("\n")]
@@ -221,14 +221,14 @@ def _end_processes(namespace: str) -> None:
 
 
 def _remove(namespace: str) -> None:
-    """Remove a namespace with its processes, or do nothing if it is already gone."""
+    """Remove a namespace with its processes, if it exists."""
     if namespace in _namespaces():
         _end_processes(namespace)
         _run("ip", "netns", "delete", namespace)
 
 
 def _remove_stale() -> None:
-    """Remove the remains of killed processes."""
+    """Remove namespaces left over by killed processes."""
     folders = _ETC.iterdir() if _ETC.is_dir() else ()
     for name in {*_namespaces(), *(folder.name for folder in folders)}:
         ours = _OURS.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Neighboring inputs: the same users, some with other values and other rows."""
+"""Neighboring inputs: the same users, some with different values and rows."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def write_inputs(
     sealed: Mapping[str, Any] | None = None,
     instances: int = 1,
 ) -> Inputs:
-    """Write the files of one of `NEIGHBORS`, with the arguments of `case_job_file`.
+    """Write the input files of one of `NEIGHBORS`; other arguments are as in `case_job_file`.
 
-    Reports are sealed as `sealed` states, with keys of `tests.support.sealing`. `instances` is the
-    number of parallel shufflers.
+    `sealed` determines how reports are sealed with keys of `tests.support.sealing`. `instances` is
+    the number of parallel shufflers.
     """
     written = case_job_file(case, name, minimum=minimum, dummies=dummies)
     folder.mkdir()
@@ -104,7 +104,7 @@ def _example(user: str, value: int | tuple[int, ...]) -> str:
 
 
 def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]:
-    """Yield a row for every item of a set, otherwise for every change of the value."""
+    """Yield a row for every item of a set, or for every change of a value."""
     if domain.slots is not None:
         for epoch, held in enumerate(values, 1):
             yield from (f"{user},{epoch},{_text(domain, item)}\n" for item in held if item)

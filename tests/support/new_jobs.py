@@ -26,7 +26,7 @@ def new_job(
     /,
     **keys: Any,
 ) -> Job:
-    """Build a job from job file keys. Those of epochs, shuffle and topics need no section."""
+    """Build a job from job file keys; keys of epochs, shuffle and topics need no section."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys.keys() & _SECTION_OF.keys():
         sections.setdefault(_SECTION_OF[key], {})[key] = keys.pop(key)

@@ -1,4 +1,4 @@
-"""File size limits that simulate a full disk, for this process alone and without root."""
+"""Simulate a full disk by a file size limit, only for this process and without root."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_room(after: int = 0) -> Iterator[None]:
-    """Make writes fail once a file reaches a size, with the error that it is too large.
+    """Make writes fail with EFBIG when a file reaches a size.
 
-    Bytecode caching is off meanwhile: Python would keep a truncated file and fail to import it.
+    Bytecode caching is disabled meanwhile, because Python would fail to import truncated files.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True

@@ -1,4 +1,4 @@
-"""Protocol `cells` with shuffler dummies, a Poisson number per cell with mean 3."""
+"""Protocol `cells` with shuffler dummies: a Poisson number with mean 3 per cell."""
 
 from __future__ import annotations
 

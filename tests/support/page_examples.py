@@ -81,7 +81,7 @@ def is_experiment(block: Block) -> bool:
 
 
 def words_of(page: Page) -> list[list[str]]:
-    """Return the arguments of the lines that run ``dpstream``."""
+    """Return the arguments of each line that runs ``dpstream``."""
     lines = (shlex.split(line) for line in page.commands)
     return [words[1:] for words in lines if words[0] == "dpstream"]
 

@@ -1,4 +1,4 @@
-"""Commands of dpstream as processes, and waiting for what they do."""
+"""Run dpstream commands as processes, and wait for their effects."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def start_command(
     environment: Mapping[str, str] = os.environ,
     **options: Any,
 ) -> subprocess.Popen[Any]:
-    """Start a command of dpstream, in a session of its own.
+    """Start a dpstream command in a separate session.
 
     Args:
-        arguments: of the command.
-        servers: of a broker; None: as in the environment.
-        home: the state folder; None: as in the environment.
-        environment: of the process.
-        options: of `subprocess.Popen`.
+        arguments: Arguments of the command.
+        servers: Addresses of the brokers; None: from the environment.
+        home: State folder; None: from the environment.
+        environment: Environment of the process.
+        options: Options of `subprocess.Popen`.
     """
     own = {"DPSTREAM_BOOTSTRAP_SERVERS": servers, "DPSTREAM_HOME": home and str(home)}
     return WarmPopen(
@@ -44,7 +44,7 @@ def start_command(
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = TIMEOUT) -> None:
-    """Wait until something holds, and fail when it does not in time."""
+    """Wait until a condition holds; fail with `what` after the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout} s"

@@ -1,4 +1,4 @@
-"""Points of a projective space as vectors, computed from their numbers digit by digit."""
+"""Vectors of points of a projective space, computed from the points' numbers digit by digit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def word_vector(number: int, order: int, coordinates: int) -> Vector:
 
 
 def item_vector(number: int, order: int, coordinates: int) -> Vector:
-    """Return the vector of an item, which ends with a 1."""
+    """Return the vector of an item, whose last nonzero coordinate is 1."""
     free, number = _free(number, order)
     return (*_digits(number, order, free), 1) + (0,) * (coordinates - 1 - free)
 

@@ -1,4 +1,4 @@
-"""nginx with the settings of docker/nginx, in front of collectors on this machine."""
+"""Run nginx with the settings of docker/nginx in front of local collectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT = 30.0
 
 
 def adapted(ports: Sequence[int], port: int) -> str:
-    """Replace the collectors resolved by Docker's name server with these."""
+    """Replace collectors resolved by Docker's name server with collectors at these ports."""
     text = SETTINGS.read_text()
     (line,) = re.findall(r"^ *server collect:8300 resolve (.*);\n", text, re.MULTILINE)
     servers = "".join(f"    server 127.0.0.1:{each} {line};\n" for each in ports)
@@ -29,9 +29,9 @@ def adapted(ports: Sequence[int], port: int) -> str:
 
 @contextmanager
 def proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
-    """Run nginx in front of collectors at these ports and yield its own port.
+    """Run nginx in front of collectors at these ports, and yield its port.
 
-    Bodies that it would spill to disk get status 500, because the folder for them is missing.
+    A body that nginx would spill to disk gets status 500, because the spill folder is missing.
     """
     assert INSTALLED is not None
     with socket.create_server(("127.0.0.1", 0)) as free:

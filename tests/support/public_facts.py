@@ -1,8 +1,8 @@
 """Public facts, and all observables computed from them.
 
-Apart from the randomized view, which the guarantees cover, everything that a party can observe is a
-function of the facts listed here, never of a value. ``tests/conformance/test_neighbors.py`` runs
-neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
+Except for the randomized view, which the guarantees cover, everything that a party can observe is
+a function of the facts listed here, and never of a value. ``tests/conformance/test_neighbors.py``
+runs neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
 (``python -m tests.support.public_facts``).
 """
 
@@ -36,14 +36,14 @@ class Fact(Enum):
 
 
 class View(Enum):
-    """View that depends on values through a randomizer alone, which the guarantees cover."""
+    """View that depends on values only through a randomizer, which the guarantees cover."""
 
     REPORTS = "messages of all reports"
     RELEASED = "messages of released windows"
 
 
 class Party(Enum):
-    """Party with its share of the randomized view. Each also sees what those above it see."""
+    """Party with its part of the randomized view; it also sees the views of all parties above."""
 
     READERS = "readers of estimates", "functions of messages of released windows"
     AGGREGATORS = "aggregators, and holders of a recording", View.RELEASED.value
@@ -56,8 +56,8 @@ class Observable:
     """Observation other than the messages themselves.
 
     Attributes:
-        party: First party that sees it.
-        made_of: Facts and views that it is a function of.
+        party: First party that sees the observation.
+        made_of: Facts and views that determine the observation.
         why: Reason that values have no other effect.
     """
 

@@ -1,7 +1,7 @@
 """All observations of a run by party, under the names of `tests.support.public_facts`.
 
-The randomized view is what `SameRelease` makes equal in two runs, the words of released windows,
-and what `seen_reports` leaves out, the words of reports. Everything else is compared.
+The randomized view consists of the messages of released windows, which `SameRelease` makes the same
+in two runs, and the messages in reports, which `seen_reports` omits. Everything else is compared.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Seen = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SameRelease:
-    """Replace the words of every released epoch by those of the first run, stored in `folder`.
+    """Replace the messages of released epochs by messages of the first run, stored in `folder`.
 
-    Decisions to release a window and the stage's own noise remain those of the run.
+    Decisions to release a window, and the stage's own noise, are not replaced.
     """
 
     folder: Path
@@ -94,7 +94,7 @@ class SameRelease:
 
 
 def fix_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every draw in this process a function of the drawing component and the time."""
+    """Make every draw in this process depend only on the drawing component and the time."""
     randomness, producers = seeded_generator(1), count()
 
     def generators_of_a_producer() -> Callable[[str, int], np.random.Generator]:
@@ -126,7 +126,7 @@ def seen_topic(
 
 
 def seen_newest(cluster: Cluster, topic: str, keys: Callable[[bytes], bool]) -> dict[bytes, Any]:
-    """Return the latest JSON per selected key of a compacted topic."""
+    """Return the latest JSON for each selected key of a compacted topic."""
     newest = {record.key: record.value for record in cluster.read(topic) if record.key is not None}
     return {key: json.loads(value) for key, value in newest.items() if keys(key) and value}
 
@@ -142,7 +142,7 @@ def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, An
     charged: list[object] = [
         (said.kind, [asdict(replace(charge, at=0)) for charge in charges], said.facts)
         for said in (entry.draft for entry in read_spending(cluster).chain.entries)
-        # Jobs of several runs have the same randomness, and therefore the same deployment.
+        # Jobs of several runs have the same randomness, and so the same deployment id.
         if (charges := [each for each in said.charges if each.job == job.name])
     ]
     return seen_newest(cluster, JOBS_TOPIC, of_job(job)), charged

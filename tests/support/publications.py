@@ -1,4 +1,4 @@
-"""Publications of a job and their times, read while brokers come and go."""
+"""Published estimates of a job, read while brokers stop and start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.topics.names import Role
 
 
 class Publications:
-    """Estimates of a job read so far, and when they were published (seconds by broker time)."""
+    """Estimates of a job read so far, and publication times (seconds by broker time)."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster

@@ -25,11 +25,11 @@ class KilledError(Exception):
 
 
 class AccidentFolder(RecordingFolder):
-    """Folder that counts all file operations and fails before operation `at`.
+    """Folder that counts file operations and fails before operation `at`.
 
     Args:
-        full: True for a full disk from then on, False for a killed process.
-        power: True if the process loses everything that was not yet on the disk.
+        full: True for a disk that is full from then on, False for a killed process.
+        power: True if all data not yet on the disk is lost.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AccidentFolder(RecordingFolder):
 
 
 class _Written:
-    """File whose first and third writes count."""
+    """File whose first and third writes are counted as operations."""
 
     def __init__(self, file: BinaryIO, folder: AccidentFolder) -> None:
         self.file = file
@@ -99,7 +99,7 @@ class _Written:
         self._writes = 0
 
     def write(self, data: bytes) -> int:
-        if self._folder.dead:  # Files of a dead process are closed without further writes.
+        if self._folder.dead:  # Files of a dead process are closed without more writes.
             return len(data)
         self._writes += 1
         if self._writes in (1, 3) or self._folder.struck:
@@ -115,7 +115,7 @@ def index_of(word_bytes: int = 2, width: int = 1) -> RecordingIndex:
 
 
 def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) -> RecordedEpoch:
-    """Build an epoch: every fifth is suppressed, every seventh window is empty."""
+    """Build an epoch; every fifth is suppressed, and every seventh has an empty window."""
     generator = np.random.default_rng(number)
     released = number % 5 != 0
     dtype, width = np.dtype(form[0]), form[1]

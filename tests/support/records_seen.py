@@ -1,4 +1,4 @@
-"""Observations of a record other than the words of reports."""
+"""Observations of a record, except for the messages of reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch
 
 
 def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:
-    """Return the observations of a record, without a batch's words and with its time if `timed`."""
+    """Return the observations of a record, without messages, and with its time if `timed`."""
     about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
     try:
         kind = kind_of(record.value)
@@ -29,7 +29,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
     if kind is not RecordType.BATCH:
         return (*about, record.value)
     batch = decode_batch(record.value)
-    # The number of words is part of the view where their space is fixed.
+    # The number of messages is visible where their space is fixed.
     messages = batch.words.messages if job.protocol_entry.shuffling is None else None
     return (
         *about,
@@ -40,7 +40,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
 
 
 def seen_chunk(value: bytes) -> tuple[object, ...]:
-    """Return a record, of a released window without its words and their size."""
+    """Return a record; the messages of a released window and their size are omitted."""
     try:
         chunk = decode_chunk(value)
     except CodecError:

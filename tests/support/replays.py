@@ -49,7 +49,7 @@ KEYS = all_keys(SHUFFLE_KEYS)
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Estimates and integers of a job by epoch, without the deployment's identity."""
+    """Estimates and integers of a job by epoch, without the deployment id."""
 
     estimates: Mapping[int, bytes]
     integers: Mapping[int, bytes]
@@ -63,7 +63,7 @@ class Results:
 
 
 class RetainingLog(MemoryLog):
-    """Log whose retention may have deleted records. Reads then return the records after them."""
+    """Log whose retention can delete records; reads skip deleted records."""
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> Any:
         return super().read(role, partition, max(start, self.start(role, partition)), stop)
@@ -112,7 +112,7 @@ class LiveRun:
         small: Collection[int] = (),
         absent: Collection[int] = (),
     ) -> LiveRun:
-        """Run a job. In `small` epochs too few devices are present, in `absent` ones none."""
+        """Run a job with too few devices in `small` epochs, and none in `absent` epochs."""
         deployed = deploy_job(job, deployed_at=1_000, deployment=ORIGINAL)
         key = NoiseKey(bytes(KEY_BYTES)) if deployed.needs_noise_key else None
         if key is not None:
@@ -186,10 +186,10 @@ class LiveRun:
 
 
 def owners(job: DeployedJob, log: MemoryLog, *stages: Stage) -> list[MemoryWorker]:
-    """Return a worker for each stage, owning every partition."""
+    """Return a worker for each stage, which owns every partition."""
     workers, seen = [], set[Role]()
     for stage in stages:
-        # Of two readers of a topic, the second commits under a name of its own.
+        # The second reader of a topic commits under another name.
         reader = "another" if stage.role in seen else ""
         seen.add(stage.role)
         workers.append(MemoryWorker(stage, log, reader=reader))

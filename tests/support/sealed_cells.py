@@ -1,4 +1,4 @@
-"""Sealed jobs whose users have a cell each: every count must be 1."""
+"""Sealed jobs in which every user has a cell, so that every count must be 1."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, An
 def new_world(
     job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
 ) -> World:
-    """Build a world of the job before any report."""
+    """Build a world of the job without reports."""
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents(), keys=keys)
 
 
 def run(world: World) -> World:
-    """Send and process everything, in spite of crashes."""
+    """Send and process everything, across crashes."""
     return world.run(range(1, EPOCHS + 1), rounds=2)
 
 

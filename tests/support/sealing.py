@@ -1,4 +1,4 @@
-"""Jobs with sealed reports, and the keys of all parties."""
+"""Keys of all parties, and job file sections, for sealed reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHUFFLE_KEYS = ((2,), (3,), (4,))
 
 
 def private_key(number: int) -> X25519PrivateKey:
-    """Return a private key that is a function of its number."""
+    """Return the private key with this number."""
     return X25519PrivateKey.from_private_bytes(number.to_bytes(32, "big"))
 
 

@@ -1,8 +1,8 @@
-"""Broker that allows only operations granted by an ACL, with the users of a test.
+"""Broker that allows only operations granted by an ACL, with users for tests.
 
-Clients authenticate by SASL_SSL with SCRAM, or by TLS with their own certificate. Certificates are
-generated for every broker. The listener without authentication is for clients that wait for the
-broker to start, to which no ACL grants anything.
+Clients authenticate by SASL_SSL with SCRAM, or by TLS with a certificate. Certificates are
+generated for every broker. A listener without authentication is for clients that wait for the
+broker to start; no ACL grants it anything.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Authority:
 
 
 class SecuredKafka:
-    """Broker whose `admin` is the client.properties of a superuser."""
+    """Secured broker; `admin` is the client.properties of a superuser."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ class SecuredKafka:
         self.broker.stop(grace=0.0)
 
     def certified(self, name: str) -> Path:
-        """Return the client.properties of a user authenticated by a certificate as CN=name."""
+        """Return the client.properties of a user with a certificate for CN=name."""
         file = self._folder / f"{name}.properties"
         file.write_text(
             f"bootstrap.servers={self._tls}\n"
@@ -206,7 +206,7 @@ class SecuredKafka:
         return self.broker.log_path.stat().st_size
 
     def decisions(self, since: int = 0) -> tuple[set[AclRequest], set[AclRequest]]:
-        """Return the allowed and the denied operations, logged after position `since`."""
+        """Return the allowed and the denied operations logged after position `since`."""
         allowed, denied = set[AclRequest](), set[AclRequest]()
         with self.broker.log_path.open("rb") as log:
             log.seek(since)

@@ -1,6 +1,6 @@
-"""Devices whose values, absence and randomness are functions of (seed, name, epoch).
+"""Devices whose values, absence and randomness are functions of seed, name and epoch.
 
-The records of a producer can therefore be recomputed without its own output.
+So a producer's records can be recomputed without its output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
 
 _PURPOSES = {"enroll": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
-# Share of absent devices at an epoch, where the protocol allows absence.
+# Fraction of devices absent at an epoch, if the protocol allows absence.
 _ABSENT = 0.1
 
 
@@ -27,8 +27,7 @@ _ABSENT = 0.1
 class Reports:
     """Reports of a producer's devices at an epoch.
 
-    `values` has shape (rows, width), and `counts`, the multiplicity of each row, shape (rows,) or
-    None.
+    `values` has shape (rows, width); `counts` has the multiplicity of each row, or is None.
     """
 
     epoch: int
@@ -43,7 +42,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class SeededDevices:
-    """Devices of a producer, with cells from `first_cell` and reports from `first_epoch` on."""
+    """Devices of a producer, with cells from `first_cell` on and reports from `first_epoch` on."""
 
     seed: int
     name: str
@@ -56,23 +55,23 @@ class SeededDevices:
         return [f"{self.name}{number}" for number in range(self.count)]
 
     def generators(self, purpose: str, number: int) -> np.random.Generator:
-        """Return the generator of a draw, like `dpstream.pipeline.devices.producer.Generators`."""
+        """Return a draw's generator, like `dpstream.pipeline.devices.producer.Generators`."""
         name = int.from_bytes(self.name.encode(), "little")
         return seeded_generator(self.seed, name, _PURPOSES[purpose], number)
 
     def values(self, job: DeployedJob, epoch: int) -> NDArray[np.int64]:
-        """Return every device's value, shape (count,): its cell, or 1 from a random epoch on."""
+        """Return every device's value, shape (count,): the cell, or 1 from a random epoch on."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.arange(self.first_cell, self.first_cell + self.count)
         horizon = job.epochs.count
-        # Some only start after the horizon: their value stays 0.
+        # Some values change only after the horizon, and stay 0.
         begins = self.generators("values", job.epochs.horizon_of(epoch)).integers(
             1, horizon + horizon // 4 + 2, self.count
         )
         return (job.epochs.local(epoch) >= begins).astype(np.int64)
 
     def present(self, job: DeployedJob, epoch: int) -> NDArray[np.bool_]:
-        """Return the presence of the devices, shape (count,)."""
+        """Return whether each device is present, shape (count,)."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.ones(self.count, np.bool_)
         return self.generators("silence", epoch).random(self.count) >= _ABSENT
@@ -98,7 +97,7 @@ class SeededDevices:
             yield Reports(epoch, values, counts, int(present.sum()))
 
     def _enrolled(self, job: DeployedJob, epoch: int) -> Devices[Any]:
-        """Return the devices at the first epoch of a horizon that their producer closes."""
+        """Return devices enrolled at the first epoch of a horizon that their producer closes."""
         randomizer = job.randomizer()
         horizon = job.epochs.horizon_of(epoch)
         if horizon == job.epochs.horizon_of(self.first_epoch):
@@ -107,7 +106,7 @@ class SeededDevices:
         generator = self.generators("horizon", horizon)
         randomizer.enroll(self.count, generator)
         if job.epochs.local(epoch) > 1:
-            # Devices enrolled at the start of the horizon were absent at skipped epochs.
+            # Devices enrolled at the start of the horizon are absent at skipped epochs.
             none_present = np.zeros(self.count, np.bool_)
             randomizer.report(1, np.zeros(self.count, np.int64), none_present, generator)
         return randomizer

@@ -1,8 +1,8 @@
-"""Privacy loss of value_stream symbols, recomputed from a device's constants alone.
+"""Privacy loss of value_stream symbols, recomputed only from a device's constants.
 
-For checks of the guarantee, and audits of a device with known values and reports: the likelihood
-ratio of symbols for a stream to an input-independent device. The logarithm of the ratio of two
-streams is the privacy loss of these symbols between them. No device imports this.
+For checks of the guarantee, and audits of a device with known values and reports, this module
+computes the likelihood ratio of symbols between a stream and an input-independent device. The log
+of the ratio between two streams is the privacy loss of the symbols. No device imports this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Chooser: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.int16]]
 
 
 class Histories(ValueStream):
-    """Devices with given symbols instead of drawn ones.
+    """Devices with given instead of drawn symbols.
 
     >>> from dpstream.randomizers.value_stream import ValueStreamParameters
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
@@ -41,8 +41,7 @@ class Histories(ValueStream):
 
     def __init__(self, law: ValueStreamLaw, devices: int) -> None:
         super().__init__(law)
-        # Likelihoods of input-independent devices are known, and those of all others are tracked
-        # here.
+        # Likelihoods for input-independent devices are known; the others are tracked here.
         self._tilt = np.ones(devices)
         self._sent_symbols: NDArray[np.int16] | Chooser = np.zeros(0, np.int16)
         self._rng = cryptographic_generator()
@@ -51,7 +50,7 @@ class Histories(ValueStream):
 
     @property
     def likelihoods(self) -> NDArray[np.float64]:
-        """P(symbols | stream) over that of an input-independent device, shape (devices,)."""
+        """P(symbols | stream) / P(symbols | input-independent), shape (devices,)."""
         noise = self.law.probability_of_noise
         return noise + (1 - noise) * self._tilt
 
@@ -66,8 +65,8 @@ class Histories(ValueStream):
 
         Args:
             values: 0 or 1, shape (devices,).
-            symbols: Letter of each device, offset by -80, shape (devices,), ignored for absent
-                ones; or a function that chooses it from the tilts of all symbols.
+            symbols: Symbol of each device, offset by -80, shape (devices,), ignored for absent
+                devices; or a function that chooses symbols from the tilts of all symbols.
             present: bool, shape (devices,); None for all devices.
         """
         self._sent_symbols = symbols

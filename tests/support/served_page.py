@@ -1,4 +1,4 @@
-"""Live page of in-memory jobs, behind the real server and a connection that can be cut."""
+"""Live page of in-memory jobs, on the real server, behind a connection that can be cut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class ServedPage:
-    """Jobs in an in-memory cluster, and a restartable server behind a cable that can be cut."""
+    """Jobs in an in-memory cluster, and a restartable server behind a `Cable`."""
 
     def __init__(self) -> None:
         self.cluster = MemoryCluster(partitions={JOBS_TOPIC: 1})
@@ -104,7 +104,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, len(records))
 
     def publish(self, job: DeployedJob, first: int, estimates: Sequence[Published | None]) -> None:
-        """Publish epochs starting with `first`; None for a suppressed one."""
+        """Publish estimates for epochs starting with `first`; None suppresses an epoch."""
         topic = job.topic(Role.ESTIMATES)
         for epoch, estimate in enumerate(estimates, first):
             record = EstimateRecord(
@@ -152,7 +152,7 @@ class ServedPage:
 
 
 class Cable:
-    """Forward bytes from a local port to another one until cut."""
+    """Forward bytes between two local ports until cut."""
 
     def __init__(self) -> None:
         self.port = free_port()

@@ -29,7 +29,7 @@ def job_text(
 
 
 class Run:
-    """Deployed job whose epochs are reported in turn, for commands to inspect."""
+    """Deployed job whose epochs are reported in turn, to be inspected by commands."""
 
     def __init__(self, cluster: MemoryCluster, name: str, first_epoch: int = 1) -> None:
         self.job: DeployedJob = find_deployed(cast(Cluster, cluster), name)
@@ -50,7 +50,7 @@ class Run:
         return MemoryDriver(self._simulated.log)
 
     def report(self, epoch: int, held: Sequence[Value | Sequence[Value]]) -> None:
-        """Report the items of numbered users at an epoch, enrolling new ones."""
+        """Report the items of numbered users at an epoch; enroll new users."""
         users = [str(user) for user in range(len(held))]
         self._producer.enroll(users)
         self._producer.report(epoch, dict(zip(users, held, strict=True)))
@@ -69,5 +69,5 @@ def held_by(counts: Iterable[tuple[Value, int]]) -> list[Value | Sequence[Value]
 
 
 def within(estimate: float, ground_truth: float, deviation: float) -> bool:
-    """Return whether an estimate is off by less than correct runs are once in a billion."""
+    """Return whether an error is plausible: correct runs exceed it once in a billion."""
     return abs(estimate - ground_truth) <= 6.2 * deviation

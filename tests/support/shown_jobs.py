@@ -1,4 +1,4 @@
-"""Jobs of every kind that the live page shows, with artificial estimates."""
+"""Jobs of every kind for the live page, with artificial estimates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def count(value: float | None, *flags: str) -> Estimate:
 
 
 def gap(value: float) -> Estimate:
-    """Return a count without coverage claim."""
+    """Return a count whose epoch has a gap."""
     return count(value, GAP)
 
 
@@ -70,7 +70,7 @@ def numbers(*values: float) -> LevelEstimates:
 
 
 def found(**values: float) -> HeavyHitters:
-    """Return the most frequent items, ``i17=40.0`` for item 17, the largest first."""
+    """Return the most frequent items, largest first; ``i17=40.0`` is item 17."""
     return HeavyHitters(
         np.array([int(name[1:]) for name in values], np.int64),
         np.array(list(values.values()), np.float64),
@@ -79,7 +79,7 @@ def found(**values: float) -> HeavyHitters:
 
 
 def crowds(*sizes_and_items: tuple[float, ...] | None) -> CrowdEstimates:
-    """Return the size and item counts of each crowd; None for a suppressed one."""
+    """Return the size and item counts of each crowd; None for a suppressed crowd."""
     found = tuple(
         None if each is None else CrowdEstimate(50, count(each[0]), items(*each[1:]))
         for each in sizes_and_items

@@ -1,4 +1,4 @@
-"""In-memory collector for client tests: correct, dead, slow, or malicious."""
+"""In-memory collector for client tests, which can be correct, dead, slow or malicious."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def deployed(
     constants: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> DeployedJob:
-    """Build a deployed job with its signed description, calibrated unless constants are given."""
+    """Build a deployed job with a signed description; calibrate it unless constants are given."""
     job = make_job({**values, **more})
     fresh = deploy_job(job, deployed_at=at, deployment=number.to_bytes(16, "big"))
     if constants is not None:
@@ -81,9 +81,9 @@ class SmallCollector:
 
     Attributes:
         time: Server clock in milliseconds since 1970.
-        answer, tell: Responses to a report and with the time, given the correct ones.
-        taken: Acknowledged bodies, by epoch and device.
-        received, drawn: All bodies, by report id; by deployment, epoch and device.
+        answer, tell: Functions that alter the correct response to a report or time request.
+        taken: Acknowledged bodies by epoch and device.
+        received, drawn: All bodies, by report id, and by deployment, epoch and device.
     """
 
     job: DeployedJob
@@ -122,7 +122,7 @@ class SmallCollector:
     def _take(self, body: bytes) -> ServerResponse:
         envelopes = decode_body(body)
         device, report = envelopes.devices[0].tobytes(), envelopes.reports[0].tobytes()
-        # Whatever the response, the collector has seen the draw.
+        # The collector has seen the draw, regardless of its response.
         self.drawn.setdefault((envelopes.deployment, envelopes.epoch, device), set()).add(body)
         assert self.received.setdefault(report, body) == body
         if envelopes.deployment != self.job.deployment:
@@ -142,7 +142,7 @@ class SmallCollector:
 
 @dataclass
 class MemoryStore:
-    """State of a device that survives its processes."""
+    """State of a device across its processes."""
 
     revision: int = 0
     text: str | None = None

@@ -1,4 +1,4 @@
-"""Disks that can be filled, each a small in-memory file system. Mounting them requires root."""
+"""Disks that can be filled: small in-memory file systems. Mounting requires root."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def may_mount() -> bool:
 
 
 class SmallDisk:
-    """Disk of 48 MiB mounted at a folder."""
+    """Disk of 48 MiB, mounted at a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -42,7 +42,7 @@ def generators(purpose: str, number: int) -> np.random.Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallRun:
-    """Completed job, with `records` in a possible consumption order."""
+    """Completed job; `records` are in a possible order of consumption."""
 
     job: DeployedJob
     records: tuple[tuple[Role, bytes], ...]
@@ -56,7 +56,7 @@ def run_small_job(
     absent: frozenset[int] = frozenset(),
     requested: str = FUTURE_RAND,
 ) -> SmallRun:
-    """Run the job. In `absent` epochs no device is present, though all producers close them."""
+    """Run the job; no device is present in `absent` epochs, which all producers close."""
     job = deploy_job(
         parse_job(job_text(more=more, requested=requested)), deployed_at=1_000, deployment=bytes(16)
     )

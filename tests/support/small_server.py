@@ -1,4 +1,4 @@
-"""HTTP server on this machine for the duration of a test."""
+"""Local HTTP server for the duration of a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Respond = Callable[[str, str, bytes, Mapping[str, str]], ServerResponse]
 
 @contextmanager
 def served(respond: Respond) -> Iterator[str]:
-    """Serve responses to requests, given method, path, body and headers, at an address."""
+    """Serve the responses of a function of method, path, body and headers; yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

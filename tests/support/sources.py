@@ -1,4 +1,4 @@
-"""Texts of the repository, each listed once."""
+"""Files of the repository and their texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def paths() -> list[str]:
 
 @cache
 def texts() -> dict[str, str]:
-    """Return texts by path, without links and files that are not UTF-8."""
+    """Return texts by path, except for links and files that are not UTF-8."""
     found = {}
     for name in paths():
         path = ROOT / name

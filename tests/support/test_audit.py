@@ -1,4 +1,4 @@
-"""Audit detects lost, repeated or altered reports, down to a single one."""
+"""The audit detects a single lost, repeated or altered report."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_audit_passes_an_undisturbed_run(run: Run) -> None:
 
 
 def recounted(run: Run, epoch: int, words: np.ndarray, counts: np.ndarray) -> Account:
-    """Audit the run with these words added to the partial of an epoch."""
+    """Audit the run with these messages added to the partial of an epoch."""
 
     def change(records: list[LogRecord]) -> list[LogRecord]:
         at, part = next(

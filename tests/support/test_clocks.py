@@ -1,4 +1,4 @@
-"""Clocks of running processes can be set without affecting waits."""
+"""Clocks of running processes can be set without effect on waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.clocks import HOUR, YEAR, Clock, compile_preload
 
-# Prints the time on request, and the length of its waits by a clock that is not set.
+# Prints the time on request, and the duration of waits by a clock that is not set.
 _CHILD = """
 import asyncio, sys, threading, time
 for line in sys.stdin:

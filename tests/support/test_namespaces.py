@@ -1,4 +1,4 @@
-"""Cuts are one-way, and losses and address changes are silent."""
+"""Cuts are one-way; lost machines and address changes are silent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.namespaces import Namespaces, rejection
 
-# Send a datagram to an address or name, without waiting for a reply.
+# Sends a datagram to an address or name, without waiting for a reply.
 _SEND = "import socket, sys; socket.socket(type=2).sendto(b'x', (sys.argv[1], 9999))"
 _SERVE = """
 import socket
@@ -40,7 +40,7 @@ def _may_have_namespaces() -> None:
 def arrives(
     network: Namespaces, source: str, target: str, seconds: float, to: str | None = None
 ) -> bool:
-    """Return whether a datagram arrives in time, by default sent to the target's address."""
+    """Return whether a datagram arrives in time; by default it is sent to the target's address."""
     receiver = subprocess.Popen(
         [
             *(*network.prefix(target), sys.executable, "-c", _RECEIVE),

@@ -9,7 +9,7 @@ import pytest
 
 
 def thinned(cases: Sequence[Any], every: int = 3) -> list[Any]:
-    """Return the cases, all but the first of every `every` marked ``verify``.
+    """Return the cases; mark all but the first of every `every` as ``verify``.
 
     >>> [each.marks for each in thinned([(1, 2), (3, 4)], 2)][0]
     ()

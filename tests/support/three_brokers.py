@@ -1,4 +1,4 @@
-"""Cluster of three brokers, each of which may be killed: every partition has three replicas."""
+"""Cluster of three brokers, any of which can be killed: every partition has three replicas."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def broker_name(node: int) -> str:
 
 
 class BrokersInNamespaces:
-    """Cluster of three, each in the namespace `broker_name` and with its own clock."""
+    """Cluster of three brokers in namespaces `broker_name`, with separate clocks."""
 
     def __init__(
         self, folder: Path, network: Namespaces, clocks: Mapping[str, Clock] | None = None
@@ -137,9 +137,9 @@ class BrokersInNamespaces:
         self._settings = {
             broker_name(node): {
                 **shared,
-                # A disconnected replica leaves the in-sync set soon enough for a test.
+                # A disconnected replica leaves the in-sync set quickly.
                 "replica.lag.time.max.ms": "4000",
-                # Time that brokers wait for one whose connection is dead, 30 s by default.
+                # Time that brokers wait for a broker with a dead connection, 30 s by default.
                 "request.timeout.ms": "10000",
                 "node.id": str(node),
                 "listeners": (
@@ -193,7 +193,7 @@ class BrokersInNamespaces:
 
 
 class BrokersByName(BrokersInNamespaces):
-    """Cluster of three brokers by name, whose addresses change except for `connection`."""
+    """Cluster of three brokers by name, whose addresses change, except for `connection`."""
 
     def __init__(self, folder: Path, network: Namespaces) -> None:
         super().__init__(folder, network)
@@ -216,7 +216,7 @@ class BrokersByName(BrokersInNamespaces):
             }
 
     def are_in_sync(self) -> bool:
-        """Return whether all replicas are in sync, as far as the brokers respond."""
+        """Return whether the responding brokers report all replicas as in sync."""
         try:
             admin = KafkaAdminClient(**self.connection.kafka_python())
         except KafkaError:

@@ -1,4 +1,4 @@
-"""Wait, with a timeout, for conditions brought about by other tasks of the event loop."""
+"""Wait with a timeout for conditions that other tasks of the event loop bring about."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Python processes forked from one that has imported the product: they start in no time.
+"""Start Python processes quickly, as forks of a process that has imported the product.
 
-`WarmPopen` is a `subprocess.Popen` of ``python -m MODULE ...`` or ``python SCRIPT ...``. It asks a
-server, one for each process that runs tests, for a fork that this process then adopts.
+`WarmPopen` is a `subprocess.Popen` of ``python -m MODULE ...`` or ``python SCRIPT ...``. It
+requests a fork, which this process adopts, from a server; each process that runs tests has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEEDS_EXEC: Final = ("LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 
 
 class WarmPopen(subprocess.Popen[Any]):
-    """Like its base class; a command that needs a new interpreter gets one."""
+    """`Popen` that forks where possible, and otherwise starts a new interpreter."""
 
     def _execute_child(self, *arguments: Any) -> None:
         base = super()._execute_child  # type: ignore[misc]
@@ -64,13 +64,13 @@ class WarmPopen(subprocess.Popen[Any]):
 
 def _fork(order: bytes, streams: list[int]) -> int:
     heard, answer = os.pipe()
-    # Orphans of other processes are not ours: only while this one is forked.
+    # Only while forking, so that orphans of other processes are not adopted.
     _prctl(1)
     try:
         with os.fdopen(heard) as answers:
             with os.fdopen(answer, "w"):
                 socket.send_fds(_server(), [order], [answer, *streams])
-            # Read to the end: only then is the process a child of this one.
+            # At the end of the channel, the process has become a child of this one.
             return int(answers.read())
     finally:
         _prctl(0)
@@ -95,7 +95,7 @@ def _server() -> socket.socket:
 
 
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Fork for every order; return the order in the fork, and None at the end of the channel."""
+    """Fork for every order; return the order in the fork, or None when the channel ends."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(channel, _ORDER_BYTES, 4)
         if not text:

@@ -1,4 +1,4 @@
-"""Wheel of the current sources, installed alongside the libraries of the tests."""
+"""Install a wheel of the current sources alongside the libraries of the tests."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def build_wheel(sources: Path, folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Installation:
-    """Install a wheel into a new environment, with a package providing the protocol `cells`."""
+    """Install a wheel into a new environment, with a package that provides the protocol `cells`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     installation = Installation(folder)
     _pip("--python", installation.python, "install", "--no-deps", str(wheel))
     (packages,) = folder.glob("lib/python*/site-packages")
-    # Paths named here are searched last, and their own .pth files are ignored, so the current
-    # sources, which the tests use, are not found.
+    # Paths listed here are searched last and their .pth files are ignored, so that the sources
+    # that the tests use are not found.
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shutil.copyfile(cells.__file__, packages / f"{_CELLS}.py")
     about = packages / f"{_CELLS}-1.dist-info"

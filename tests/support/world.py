@@ -1,7 +1,7 @@
 """In-memory pipeline with faults: producers, and shuffle, aggregate and publish workers.
 
-Every action is counted. At a chosen count the acting process is killed, and its unflushed data is
-lost or kept.
+Actions are counted. At a chosen count, the acting process is killed, and its unflushed data is lost
+or kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CrashError(Exception):
 
 @dataclass
 class Accidents:
-    """Count of actions over all processes, with faults at some of them."""
+    """Count of actions over all processes, with faults at some actions."""
 
     at: frozenset[int] = frozenset()
     keep: bool = False
@@ -62,7 +62,7 @@ class Accidents:
 
 
 class MortalDriver(MemoryDriver):
-    """Driver that is killed at a chosen action. Commits of a zombie are fenced."""
+    """Driver that is killed at a chosen action; commits of a replaced owner are fenced."""
 
     def __init__(self, log: MemoryLog, accidents: Accidents) -> None:
         super().__init__(log)
@@ -82,7 +82,7 @@ class MortalDriver(MemoryDriver):
 
 
 def producer_generators(name: str) -> Callable[[str, int], np.random.Generator]:
-    """Return randomness as a function of producer and epoch alone."""
+    """Return randomness that depends only on producer and epoch."""
     number = int.from_bytes(name.encode(), "little")
     return lambda purpose, index: seeded_generator(SEED, number, len(purpose), index)
 
@@ -94,7 +94,7 @@ def reader_of(stage: str) -> str:
 
 @dataclass
 class World:
-    """Job, topics and killable processes. `values` is indexed by name, epoch and user."""
+    """Job, topics and killable processes; `values` is indexed by producer, epoch and user."""
 
     job: DeployedJob
     folder: Path
@@ -119,7 +119,7 @@ class World:
         return BEGUN + int(1000 * self.now)
 
     def identifier(self) -> bytes:
-        """Return a new id for every call, like random ids."""
+        """Return a new id on every call, in place of random ids."""
         self.identifiers += 1
         return self.identifiers.to_bytes(16, "big")
 
@@ -163,7 +163,7 @@ class World:
         return self.workers[name]
 
     def surviving(self, name: str, work: Callable[[], object]) -> None:
-        """Do work of a process, restarting it after crashes until the work is complete."""
+        """Run work of a process; restart it after crashes until the work is complete."""
         while True:
             try:
                 work()
@@ -172,7 +172,7 @@ class World:
                 self.kill(name)
 
     def kill(self, name: str) -> None:
-        """Drop everything that a process held in memory, and unlock its folder."""
+        """Drop a process's memory, and unlock its folder."""
         self.restarts += 1
         self.workers.pop(name, None)
         producer = self.producers.pop(name, None)
@@ -180,7 +180,7 @@ class World:
             producer.shut()
 
     def close_epoch(self, name: str, epoch: int) -> None:
-        """Send an epoch as a producer, in spite of crashes."""
+        """Send an epoch as a producer, across crashes."""
 
         def work() -> None:
             producer = self.producer(name)
@@ -193,7 +193,7 @@ class World:
         self.surviving(name, work)
 
     def settle(self, names: Iterable[str] | None = None) -> None:
-        """Let the workers process everything available, in spite of crashes."""
+        """Let the workers process all available records, across crashes."""
         for name in self.job.route.stages if names is None else names:
             self.surviving(name, lambda name=name: self._drain(name))  # type: ignore[misc]
 
@@ -202,13 +202,13 @@ class World:
         worker.run(worker.drain(self.now))
 
     def close_all(self, epoch: int) -> None:
-        """Send an epoch as every producer with values of it, in spite of crashes."""
+        """Send an epoch as every producer with values for it, across crashes."""
         for name, epochs in self.values.items():
             if epoch in epochs:
                 self.close_epoch(name, epoch)
 
     def run(self, epochs: Iterable[int], rounds: int = 1) -> World:
-        """Send epochs as one producer after the other, with the workers in between, then stop."""
+        """Send epochs as one producer after another, run workers after each, then stop."""
         for epoch in epochs:
             for name in self.values:
                 self.close_epoch(name, epoch)
@@ -226,7 +226,7 @@ class World:
             self.kill(name)
 
     def manifests(self) -> dict[int, Manifest]:
-        """Return the first manifest of every epoch, which decides it."""
+        """Return the first manifest of every epoch, which finalizes the epoch."""
         first: dict[int, Manifest] = {}
         decisions = DecisionLog(
             self.job, lambda each: first.update({each.manifest.epoch: each.manifest})
@@ -257,7 +257,7 @@ class World:
 
 
 class Owner:
-    """Worker that takes over every partition and is advanced one action at a time."""
+    """Worker that takes over every partition and advances one action at a time."""
 
     def __init__(self, world: World, stage: str, *nows: float) -> None:
         driver = MortalDriver(world.log, world.accidents)
@@ -282,7 +282,7 @@ class Owner:
                 self.done = True
                 return
             except DeletedError:
-                # Its successor has processed and deleted the records it was about to read.
+                # The successor has processed and deleted the records that this worker would read.
                 assert self.driver.fenced
                 self.done = True
                 return
@@ -292,21 +292,21 @@ class Owner:
 def memory_folder() -> Iterator[Path]:
     """Create a folder in memory where possible, and delete it afterwards."""
     memory = Path("/dev/shm")
-    # Containers have 64 MB of it by default, which concurrent tests fill.
+    # Containers have 64 MB by default, which concurrent tests fill.
     roomy = memory.is_dir() and disk_usage(memory).free > 1 << 30
     with TemporaryDirectory(dir=memory if roomy else None) as name:
         yield Path(name)
 
 
 def world_job(name: str, protocol: str, parameters: Mapping[str, Any], **keys: Any) -> DeployedJob:
-    """Deploy a job of two producers, whose epochs end before a world starts."""
+    """Deploy a job of two producers; all epochs end before a world starts."""
     times = {"start": "2023-01-01", "length": "PT1H", "grace": "60 s"}
     job = new_job(name, protocol, parameters, **{**times, "producers": 2, "partitions": 2, **keys})
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
 def own_cells(cells: int, epochs: int) -> dict[str, dict[int, dict[str, int]]]:
-    """Give every device its own cell, the lower half to the north's devices."""
+    """Give every device its own cell; the north's devices get the lower half."""
     half = cells // 2
     return {
         name: {
@@ -324,14 +324,14 @@ def interleavings(
     times: tuple[float, ...] = (0.0, 61.0, 122.0),
     meanwhile: Callable[[World], object] = lambda world: world.close_epoch("south", 1),
 ) -> Iterator[tuple[int, World]]:
-    """Pause a stage's owner anywhere, advance its successor to any point, and resume the owner.
+    """Pause a stage's owner at any point, advance its successor to any point, resume the owner.
 
     Args:
         begin: Builds the world before the stage runs.
-        times: Times at which the owner runs.
+        times: Broker times at which the owner runs.
 
     Yields:
-        The number of actions before the pause, and the world once everything has settled.
+        The number of actions before the pause, and the world after all workers have settled.
     """
     for pause in count(1):
         for progress in count():

@@ -1,6 +1,6 @@
-"""Protocol of a third-party package: randomized response at every epoch, with fresh noise.
+"""Protocol of a third-party package: randomized response with fresh noise at every epoch.
 
-Each epoch has an equal share of epsilon. A device sends its value with a probability that is a
+Epsilon is split evenly between epochs. A device sends its value with a probability that is a
 multiple of 1 / 2^32, so that the loss of the whole stream is exact.
 """
 
@@ -24,7 +24,7 @@ WHOLE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class FreshResponseParameters:
-    """Job parameters: `epsilon`, of a user's whole stream."""
+    """Job parameters; `epsilon` is for a user's whole stream."""
 
     epsilon: float
 
@@ -35,7 +35,7 @@ class FreshResponseParameters:
 
 @dataclass(frozen=True, slots=True)
 class FreshResponseLaw(Constants):
-    """Number of epochs, and how many of 2^32 draws send the true value."""
+    """Number of epochs, and number of draws of 2^32 that send the true value."""
 
     last_epoch: int
     kept: int
@@ -46,7 +46,7 @@ class FreshResponseLaw(Constants):
 
     @property
     def c_gap(self) -> float:
-        """P(a report equals the value) - P(it does not)."""
+        """P(report equals the value) - P(report differs from the value)."""
         return 2 * self.kept / WHOLE - 1
 
     @property
@@ -57,7 +57,7 @@ class FreshResponseLaw(Constants):
 
 
 class FreshResponse(Devices[FreshResponseLaw]):
-    """Devices of one horizon, without any draws in advance."""
+    """Devices of one horizon, without draws at enrollment."""
 
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
     width: ClassVar[int] = 1

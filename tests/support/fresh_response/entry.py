@@ -1,4 +1,4 @@
-"""Entry point named by the package's metadata."""
+"""Entry point of the package for protocols."""
 
 from __future__ import annotations
 
