@@ -1,7 +1,7 @@
 """Measure speed and memory: ``python -m tests.benchmarks [--json PATH] [--runs N]``.
 
-Prints tables, and writes all results as JSON. Runs in a temporary folder and on its own local
-broker, both removed afterwards.
+Prints tables, and writes all results as JSON. The benchmarks run in a temporary folder and on a
+separate local broker, which are both removed afterwards.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
             on_cores(CORES) as cores,
             console.status("") as status,
         ):
-            # The broker, the workers and their spill files are all inside.
+            # The broker, the workers and their spill files all use this folder.
             os.environ["DPSTREAM_HOME"] = folder
             figures = {"machine": {**machine(), "cores_used": cores}}
             figures |= _measure(arguments.runs, Path(folder), status)
@@ -240,7 +240,7 @@ def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
         stdout=subprocess.PIPE,
         text=True,
         env=_environment(),
-        # Only the parent handles Ctrl-C, and forwards it.
+        # Only the parent process handles Ctrl-C, and forwards it.
         start_new_session=True,
     ) as child:
         try:

@@ -1,9 +1,9 @@
-"""Throughput of a collector: ``python -m tests.benchmarks.collector``, about a minute.
+"""Throughput of a collector: ``python -m tests.benchmarks.collector`` takes about a minute.
 
-The collector is pinned to one core, and a load generator and the local broker run on the other. A
-report counts once Kafka has acknowledged it. Rates are those of 256 persistent connections with one
-request at a time. Latencies are measured at half that rate, with requests sent when due, however
-late other answers are. Prints JSON.
+The collector is pinned to one core; a load generator and the local broker run on the other core. A
+report counts when Kafka has acknowledged it. The rate is measured with 256 persistent connections,
+each with one request at a time. Latencies are measured at half that rate, with requests sent on
+schedule even if earlier answers are late. Prints JSON.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def measure(connection: Connection) -> dict[str, Any]:
 
 @contextmanager
 def _collector(connection: Connection) -> Iterator[tuple[int, int]]:
-    """Run a collector on the first core, and everything else of this process on the others."""
+    """Run a collector on the first core, and the rest of this process on the other cores."""
     cores = available_cores()
     command = [sys.executable, "-m", "dpstream.pipeline.cli", "collect", "--bind", "127.0.0.1:0"]
     with subprocess.Popen(
@@ -117,7 +117,7 @@ def _collector(connection: Connection) -> Iterator[tuple[int, int]]:
 
 
 class _Fleet:
-    """Connections with one request at a time each."""
+    """Connections, each with one request at a time."""
 
     def __init__(self, port: int, requests: list[bytes]) -> None:
         self._requests = requests
@@ -143,10 +143,10 @@ class _Fleet:
             time.sleep(0.1)
 
     def run(self, seconds: float, rate: float | None = None) -> tuple[int, float, list[float]]:
-        """Send requests and return the number of answers, the total seconds, and each latency.
+        """Send requests; return the number of answers, the total time, and all latencies (seconds).
 
         Args:
-            rate: Requests per second; None for as many as are answered.
+            rate: Requests per second; None sends the next request after each answer.
         """
         begun = now = time.perf_counter()
         latencies: list[float] = []

@@ -1,4 +1,4 @@
-"""Complete pipeline on a real broker, with every component a process of its own."""
+"""Complete pipeline on a real broker, with every component in a separate process."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ class Load:
     """Reports to send.
 
     Attributes:
-        kind: Of `tests.benchmarks.producing`.
-        number: Devices, or reports per epoch, of each producer.
-        reports: Bits of `future_rand`, letters of `value_stream`, or cells of items.
+        kind: Kind of producer, as in `tests.benchmarks.producing`.
+        number: Number of devices, or of reports per epoch, for each producer.
+        reports: Description of reports: bits of `future_rand`, symbols of `value_stream`, or cells
+            of items.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -88,9 +89,9 @@ class Passage:
     """One run, from the first close of an epoch to the last published estimate.
 
     Attributes:
-        reports: Reports counted in the published partials.
+        reports: Number of reports in the published partials.
         processor: Processor seconds by process, including the broker.
-        others: Processor seconds of everything else on the machine meanwhile.
+        others: Processor seconds of all other processes on the machine during the run.
         peaks: Peak resident memory by process, in megabytes.
     """
 
@@ -106,12 +107,12 @@ class Passage:
 
     @property
     def cores_busy(self) -> float:
-        """Cores kept busy by the processes."""
+        """Average number of cores used by the run's processes."""
         return sum(self.processor.values()) / self.seconds
 
     @property
     def cores_of_others(self) -> float:
-        """Cores kept busy by other processes, which slow down the run."""
+        """Average number of cores used by other processes, which slow down the run."""
         return self.others / self.seconds
 
     def shares(self) -> dict[str, float]:
@@ -151,7 +152,7 @@ def local_broker(print_message: Callable[[str], None]) -> Iterator[Connection]:
 
 
 def produce(connection: Connection, runs: int) -> Rate:
-    """Send batches of 64 KiB from one core, and wait for their acknowledgment."""
+    """Send batches of 64 KiB from one core, and wait until all are acknowledged."""
     reports = 20_000_000
     load = Load("drawn", epochs=64, producers=1, number=reports)
     with Cluster(connection) as cluster, _deployed(cluster, load) as job, on_cores(1):
@@ -283,7 +284,7 @@ class _Run:
         return [status for status in statuses if status["partitions"]]
 
     def _reports_held(self) -> int:
-        """Return the reports counted by the shuffler in its latest heartbeat."""
+        """Return the number of reports in the shuffler's latest heartbeat."""
         shuffle = [status for status in self._statuses() if status["stage"] == "shuffle"]
         return int(shuffle[-1]["counts"].get("reports", 0))
 

@@ -1,15 +1,15 @@
-"""Heavy hitters found by several protocols, compared on an item log.
+"""Compare the heavy hitters that several protocols find in an item log.
 
     python -m tests.benchmarks.heavy_hitters LOG [--epsilon 1] [--seed 1]
 
-LOG is the output of `prepare_words` or `prepare_retail --items 1`: a user has one item. Devices and
-aggregators are the real ones, without topics between them. For each protocol it prints the number
-of items found, how many of these any user has, how many of the top 32 are among them, and the root
-mean squared error of these 32, or of those found.
+LOG is the output of `prepare_words` or `prepare_retail --items 1`: a user has one item. Real
+devices and aggregators run without topics between them. For each protocol the program prints the
+number of items found, how many found items any user has, how many of the top 32 items are found,
+and the root mean squared error over the top 32 or, in searches, over found items.
 
-Found items are those listed by a search, and those named by the Bucket mechanism and sparse
-recovery. For protocols that estimate every item, they are the items whose count is above 0 at
-simultaneous 95 % confidence over the whole domain.
+A search, the Bucket mechanism and sparse recovery list the items that they find. For protocols that
+estimate every item, an item counts as found if its count is above 0 at simultaneous 95 % confidence
+over the whole domain.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Columns = tuple[str, int, int, int, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """Users, the item of each (int64, from 1 on), and the labels of all items."""
+    """The item of each user (int64, from 1 on), and the labels of all items."""
 
     held: NDArray[np.int64]
     labels: tuple[str, ...]
@@ -71,7 +71,7 @@ class Holders:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Number of holders of each item, shape (items + 1,), zero for item 0."""
+        """Number of users per item, shape (items + 1,); 0 for item 0."""
         return np.bincount(self.held, minlength=len(self.labels) + 1)
 
 
@@ -115,7 +115,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
     estimate: Any = aggregator.estimate(1, everybody)
     most = np.argsort(-counts, kind="stable")[:FOUND]
     if spread is None and isinstance(estimate, HeavyHitters):
-        # Large domains are only published in part, and the aggregator has the rest.
+        # Only part of a large domain is published; the aggregator has all estimates.
         known_of_all: Any = aggregator
         estimate = known_of_all.window([1], everybody).estimates.listed()
     if spread is not None:
@@ -133,7 +133,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
 
 
 def _spread(items: int) -> NDArray[np.int64]:
-    """Return a distinct number of `BITS` bits for every item, and 0 for none."""
+    """Return a distinct number of `BITS` bits for each item, and 0 for no item."""
     return np.append(0, 1 + np.arange(1, items + 1) * _SPREAD % (1 << BITS)).astype(np.int64)
 
 

@@ -1,13 +1,13 @@
-"""One window of millions of four-byte reports in the shuffle stage: time, memory, pauses.
+"""Time, memory and pauses of the shuffle stage for a window of millions of four-byte reports.
 
 ``python -m tests.benchmarks.large_windows [MILLIONS ...] [--order random] [--aggregate]``
 
-Each size runs in its own process, for its memory, with topics in files. A pause is the wait of a
-worker's event loop: the time between two records, or between two actions of the stage. Other
-processes prolong it, but not its share of processor time. The cost of a billion reports is
-extrapolated by a line through the sizes, in processor time, and printed with the cost per million
-at each size. With ``--aggregate`` the window then passes an aggregate stage too, which keeps every
-distinct word and its count.
+Each size runs in a separate process, to measure its memory, with topics in files. A pause is the
+time for which a worker's event loop waits: between two records, or between two actions of the
+stage. Other processes prolong the pause, but not its processor time. The processor time for a
+billion reports is extrapolated linearly from the sizes, and printed with the time per million at
+each size. With ``--aggregate``, the window then passes an aggregate stage, which keeps every
+distinct message and its count.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Figures:
 
     Attributes:
         collecting: Processor seconds until all records were read.
-        closing: Processor seconds from there to the last written record.
-        longest_pause: Wall-clock seconds.
-        busiest_pause: Processor seconds, which other processes do not prolong.
-        megabytes: Peak resident memory beyond the initial one.
-        spilled_megabytes, read_megabytes: Written to and read from spill files.
+        closing: Processor seconds from then until the last record was written.
+        longest_pause: Longest pause in wall-clock seconds.
+        busiest_pause: Longest pause in processor seconds, which other processes do not prolong.
+        megabytes: Increase of resident memory at its peak.
+        spilled_megabytes, read_megabytes: Data written to and read from spill files.
     """
 
     millions: int
@@ -95,7 +95,7 @@ class Figures:
 
 
 class CountedSpillFiles:
-    """Opens spill files, and counts the bytes written and read."""
+    """Open spill files, and count the bytes written and read."""
 
     def __init__(self) -> None:
         self.written = self.read = 0
@@ -129,7 +129,7 @@ class _CountedFile:
 
 
 class TimedLog(FileLog):
-    """Log that measures event loop pauses: a worker's loop runs at each record.
+    """Log that measures pauses of a worker's event loop, which runs at each record.
 
     `longest_pause` is in wall-clock seconds, and `busiest_pause` in processor seconds.
     """
@@ -139,7 +139,7 @@ class TimedLog(FileLog):
         self.begin()
 
     def begin(self) -> None:
-        """Start measuring, as if the event loop had just run."""
+        """Start measuring as if the event loop had just run."""
         self.longest_pause = self.busiest_pause = 0.0
         self._since = time.monotonic(), time.process_time()
 
@@ -159,7 +159,7 @@ class TimedLog(FileLog):
 
 @dataclass(slots=True)
 class WritingDriver(MemoryDriver):
-    """Driver that writes at once. In production, unflushed records wait in a Kafka client."""
+    """Driver that writes at once; in production, a Kafka client buffers unflushed records."""
 
     def carry_out(self, action: Action) -> object:
         assert isinstance(self.log, TimedLog)
@@ -248,7 +248,7 @@ def _records(
 
 
 def job_values(order: str) -> dict[str, Any]:
-    """Return a job with four-byte messages, too many distinct ones for a table."""
+    """Return a job with four-byte messages, which have too many values for a table."""
     return {
         "name": "large",
         "protocol": "count_mean_sketch",

@@ -1,10 +1,10 @@
-"""Cost of a long history of epochs for starting processes and queries.
+"""Cost of starting processes and of queries after a long history of epochs.
 
 ``python -m tests.benchmarks.long_history FOLDER [--epochs N] [--horizon N] [--only WHAT ...]``
 
-Topics are files in FOLDER, which later runs reuse. The code of real jobs makes manifests, partials,
-estimates and documents from drawn reports. Every role and command is measured in its own process,
-which reads the files in place of a broker. Prints a `Restart` per line, in JSON.
+Topics are files in FOLDER, which later runs reuse. Product code makes manifests, partials,
+estimates and documents from drawn reports. Every role and command is measured in a separate
+process, which reads the files instead of a broker. Prints a `Restart` per line, in JSON.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.RESU
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Cost of restoring a process from its topics, or of answering.
+    """Cost of restoring a process from its topics, or of answering a query.
 
     Attributes:
-        processor_seconds: Without starting Python and importing.
-        peak_megabytes: Peak resident memory of the process, with all modules of all roles.
-        more_megabytes: Increase of memory by reading.
+        processor_seconds: Processor time, without starting Python and importing modules.
+        peak_megabytes: Peak resident memory of the process, with the modules of all roles.
+        more_megabytes: Increase of resident memory by reading.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Restart:
 
 
 class TopicFile:
-    """One-partition topic in files: values, keys, and their end positions."""
+    """Topic with one partition in files: values, keys, and their end positions."""
 
     def __init__(self, folder: Path, role: Role) -> None:
         self._paths = {kind: folder / f"{role.value}.{kind}" for kind in ("values", "keys", "ends")}
@@ -98,7 +98,7 @@ class TopicFile:
         self.ends = self._ends()
 
     def read(self, start: int, stop: int, most: int = SLICE_BYTES) -> list[LogRecord]:
-        """Return records from `start` to before `stop`, of about `most` bytes."""
+        """Return records at offsets in [start, stop), up to about `most` bytes."""
         stop = min(stop, len(self.ends))
         if start >= stop:
             return []
@@ -130,9 +130,9 @@ class TopicFile:
 
 
 class HistoryLog(MemoryLog):
-    """Topics of a job in the files of a folder. Raw and shuffled records are deleted.
+    """Topics of a job in the files of a folder; raw and shuffled records are deleted.
 
-    Appended records follow the files, and are not written to them.
+    Appended records come after the records of the files, and are not written to files.
     """
 
     def __init__(self, folder: Path, job: DeployedJob, unpublished: int = 0) -> None:
@@ -151,7 +151,7 @@ class HistoryLog(MemoryLog):
         return self._kept(role) + super().end(role, partition)
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Return records from `start` to before `stop`, at most about `SLICE_BYTES` of them."""
+        """Return records at offsets in [start, stop), up to about `SLICE_BYTES` bytes."""
         kept = self._kept(role)
         if start >= kept:
             found = super().read(role, partition, start - kept, stop - kept)
@@ -168,7 +168,7 @@ class HistoryLog(MemoryLog):
 
 
 class HistoryCluster(MemoryCluster):
-    """Same history for tools, which query a cluster by topic names."""
+    """The same history for tools that query a cluster by topic names."""
 
     def __init__(self, job: DeployedJob, log: HistoryLog) -> None:
         super().__init__()

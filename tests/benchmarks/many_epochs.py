@@ -1,8 +1,9 @@
-"""Memory of all stages in one process over a job of many small epochs.
+"""Memory of all stages in one process during a job of many small epochs.
 
 ``python -m tests.benchmarks.many_epochs EPOCHS FOLDER``
 
-Topics are files, so that only the stages can grow. Prints a `Point` per line, in JSON.
+Topics are files, so that only the memory of the stages can grow. Prints a `Point` per line, in
+JSON.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class FileLog(MemoryLog):
         )
 
     def append(self, action: Append) -> None:
-        """Write a record without key or headers at the end of its partition."""
+        """Append a record without key or headers to its partition."""
         held = self._files[action.role, action.partition]
         held.file.write(action.value)
         held.starts.append(held.starts[-1] + len(action.value))
@@ -83,7 +84,7 @@ class FileLog(MemoryLog):
         return LogSlice(tuple(records), start + len(records))
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Do nothing: the folder is deleted as a whole."""
+        """Do nothing, because the folder is deleted as a whole."""
 
 
 def main() -> None:

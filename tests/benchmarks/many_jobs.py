@@ -1,17 +1,17 @@
-"""Cost of many jobs with idle workers on one machine, and throughput of busy ones.
+"""Cost of many jobs with idle workers on one machine, and throughput of busy jobs.
 
 ``python -m tests.benchmarks.many_jobs [JOBS [BUSY]] [--rounds N]``
 
-Uses the local broker of the state folder (``DPSTREAM_HOME``, preferably a new one), and idle jobs
-deployed there by an earlier run. Prints JSON: time from the start of three supervisors until every
-job is supervised; memory (proportional set size) and processor time of all their processes and of
-the broker; ``dpstream status`` of all jobs; time to publish an epoch that wakes a job; and reports
-per second of BUSY busy jobs, and of one job that is sent as many, with the processor time by
-component.
+Uses the local broker of the state folder (``DPSTREAM_HOME``, preferably a new folder), and idle
+jobs that an earlier run deployed there. Prints as JSON: the time from the start of three
+supervisors until every job is supervised; the memory (proportional set size) and processor time of
+their processes and of the broker; the duration of ``dpstream status`` for all jobs; the time to
+publish an epoch that wakes a job; and the reports per second of BUSY busy jobs, and of a single job
+with the same number of reports, with the processor time by component.
 
 The first measurement of the single job warms up the broker's JIT compiler and is dropped. Then the
-single job and the others alternate for N rounds, as machine speed varies. The result is the median
-of the ratio per round. All workers of a pass run when it starts.
+single job and the busy jobs alternate for N rounds, because machine speed varies. The result is the
+median ratio over the rounds. All workers of a pass are running when it starts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TIMEOUT = 300.0
 
 
 class Supervisors:
-    """Supervisors of each stage with all their processes."""
+    """The supervisor of each stage, with all its processes."""
 
     def __init__(self, connection: Connection, folder: Path) -> None:
         self._ports = {stage: free_port() for stage in STAGES}
@@ -86,7 +86,7 @@ class Supervisors:
         return [*own, *(child for each in own for child in each.children(recursive=True))]
 
     def processor(self) -> dict[str, float]:
-        """Processor seconds of each stage: of the supervisor and all that it has started so far."""
+        """Processor seconds per stage: of the supervisor and all processes it has started."""
         used = dict.fromkeys(self._ports, 0.0)
         for stage, process in zip(self._ports, self.processes, strict=True):
             own = psutil.Process(process.pid)
@@ -104,7 +104,7 @@ class Supervisors:
 
 
 class Sender:
-    """Sends previously drawn reports of a job, in full and in small epochs."""
+    """Send previously drawn reports of a job, in full and in small epochs."""
 
     def __init__(self, cluster: Cluster, name: str, epochs: int, passes: int) -> None:
         job = make_job(job_values(name, epochs + 2 * passes + 1))
@@ -164,7 +164,7 @@ def _measure(
         yield {"seconds from a record that wakes a job to its estimate": _wake(together[:WAKINGS])}
         ratios = []
         for number in range(rounds + 1):
-            # Woken workers stay up for a while, and none of the single job may be among them.
+            # Woken workers stay up for a while; the single job's workers must have become idle.
             _settle(supervisors)
             single, figures = _pass(supervisors, [alone], EPOCHS * busy)
             yield {"reports a second, alone": single, **figures}
@@ -238,11 +238,11 @@ def _wake(senders: Sequence[Sender]) -> dict[str, object]:
 def _pass(
     supervisors: Supervisors, senders: Sequence[Sender], epochs: int
 ) -> tuple[float, dict[str, object]]:
-    """Return the reports per second of jobs that are all awake, with memory and processor time."""
+    """Return the reports per second, memory and processor time of jobs that are all awake."""
     for sender in senders:
         sender.draw(2, _SMALL_REPORTS)
         sender.draw(epochs, REPORTS)
-    # The first epoch wakes all workers one at a time, and with the second all are working.
+    # The first epoch wakes all workers one at a time; at the second, all are working.
     for _ in range(2):
         for sender in senders:
             sender.send()
@@ -270,7 +270,7 @@ def _pass(
 
 
 def _used(supervisors: Supervisors) -> dict[str, float]:
-    """Return processor seconds so far: of the stages, the broker, and this process."""
+    """Return the processor seconds so far of the stages, the broker, and this process."""
     sender = sum(psutil.Process().cpu_times()[:2])
     return {**supervisors.processor(), "broker": _processor([_broker()]), "sender": sender}
 
@@ -285,7 +285,7 @@ def _broker() -> psutil.Process:
 def _memory(processes: Sequence[psutil.Process]) -> int:
     shares = []
     for each in processes:
-        # Some may have ended meanwhile.
+        # Some processes can have ended meanwhile.
         with suppress(psutil.NoSuchProcess):
             shares.append(each.memory_full_info().pss)
     return round(sum(shares) / MEGABYTE)

@@ -1,9 +1,9 @@
-"""Cost of windows of many producers for the shuffler: records, manifests, decision log.
+"""Cost for the shuffler of windows of many producers: records, manifests, decision log.
 
 ``python -m tests.benchmarks.many_producers [PRODUCERS ...]``
 
-Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered`,
-one per line, in JSON.
+Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered`
+results as lines of JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Closing:
     """Cost of closing a window.
 
     Attributes:
-        order: Order of the punctuation. All batches come before, in the other order.
+        order: Order of the punctuation; all batches come before it, in the opposite order.
         microseconds: Processor time per record, including admission.
     """
 
@@ -62,8 +62,8 @@ class Remembered:
     """Cost of a full decision log in a worker.
 
     Attributes:
-        producers: Producers of the job, a varying hundredth of which is missing at each epoch.
-        megabytes: Memory of the log of decisions.
+        producers: Number of producers, of which a different hundredth is missing at each epoch.
+        megabytes: Memory of the decision log.
         microseconds: Processor time per decision.
     """
 
@@ -118,7 +118,7 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
 
 
 def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
-    """Read a full log of decisions."""
+    """Measure reading a full decision log."""
     job = deploy_job(many_job(producers), deployed_at=0)
     rng = np.random.default_rng(1)
     populations = rng.integers(500, 1500, producers)

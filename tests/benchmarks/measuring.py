@@ -1,4 +1,4 @@
-"""Measurement of processor time, memory, and medians of several runs."""
+"""Measure processor time and memory, and take medians of several runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Rate:
     """Speed of one operation.
 
     Attributes:
-        megabytes: Encoded records per run, in units of 10^6 bytes.
-        clock: "processor", which other processes do not slow down, or "wall".
+        megabytes: Size of the encoded records per run, in units of 10^6 bytes.
+        clock: "processor" (unaffected by other processes) or "wall".
     """
 
     name: str
@@ -54,7 +54,7 @@ class Rate:
 
 
 def rate(name: str, reports: int, size: int, work: Callable[[], object], runs: int) -> Rate:
-    """Time work of this process, on `size` bytes of records: once to warm up, then `runs` times."""
+    """Time `work` on `size` bytes of records: once to warm up, then `runs` times."""
     work()
     seconds = []
     for _ in range(runs):
@@ -72,7 +72,7 @@ def available_cores() -> list[int]:
 
 @contextmanager
 def on_cores(count: int) -> Iterator[int]:
-    """Limit this process and its children to `count` cores if possible, and yield their number."""
+    """Limit this process and its children to `count` cores if possible; yield the core count."""
     before = available_cores()
     if not hasattr(os, "sched_setaffinity"):
         yield len(before)
@@ -85,13 +85,13 @@ def on_cores(count: int) -> Iterator[int]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process, in user and system mode together."""
+    """Return the processor time of a process, the sum of user and system mode."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 def busy_seconds() -> float:
-    """Return the processor time of the whole machine since an arbitrary moment."""
+    """Return the processor time used by the whole machine since an arbitrary moment."""
     times = psutil.cpu_times()._asdict()
     # Guest time is included in user and nice.
     idle = ("idle", "iowait", "steal", "guest", "guest_nice")
@@ -99,7 +99,7 @@ def busy_seconds() -> float:
 
 
 def peak_megabytes(pid: int) -> float:
-    """Return the peak resident memory of a process, or where unknown, the current one."""
+    """Return the peak resident memory of a process, or the current memory if unknown."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -119,7 +119,7 @@ def forget_peak() -> None:
 
 
 def machine() -> Mapping[str, Any]:
-    """Return the conditions of the measurement, with the load of the last minute."""
+    """Return the conditions of the measurement, including the load of the last minute."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Stages measured one at a time, in memory and on one core."""
+"""Measure stages one at a time, in memory and on one core."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DIFFERENT = ROWS * BUCKETS
 
 
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """Return a job over values 0 and 1 whose windows close only by completeness."""
+    """Return a job over values 0 and 1 whose windows close only when complete."""
     return {
         "name": name,
         "protocol": "future_rand",
@@ -68,12 +68,12 @@ def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
 
 
 def letters_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """Return such a job in which every device reports a letter at every epoch."""
+    """Return such a job in which every device reports a symbol at every epoch."""
     return {**job_values(name, epochs, **shuffle), "protocol": "value_stream"}
 
 
 def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """Return such a job over `ITEMS` items, each of which raises five cells out of 40,960."""
+    """Return such a job over `ITEMS` items, each of which adds to five of 40,960 cells."""
     parameters = {
         "epsilon": 1,
         "delta": 1e-6,
@@ -89,7 +89,7 @@ def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
 
 
 class DrawnReports:
-    """Registered producer whose reports are random words, for measurements of later stages."""
+    """Registered producer whose reports are random messages, to measure later stages."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -127,7 +127,7 @@ def measure(runs: int) -> Iterator[Rate]:
 
 
 def _randomize(runs: int) -> Rate:
-    """Measure all epochs of a million devices, of which 2 % change between two epochs."""
+    """Measure all epochs of a million devices, of which 2 % change per epoch."""
     job = deploy_job(make_job(job_values("randomize", 64)), deployed_at=0)
     generator = cryptographic_generator()
     enrolled = job.randomizer()
@@ -147,7 +147,7 @@ def _randomize(runs: int) -> Rate:
 
 
 def _cells(runs: int) -> Iterator[Rate]:
-    """Measure cells of many devices' items with dummies, and estimates of a million items."""
+    """Measure drawing cells and dummies for many devices, and estimating a million items."""
     users = 100_000
     job = deploy_job(make_job(items_job_values("cells", 1, minimum=users)), deployed_at=0)
     generator = cryptographic_generator()
@@ -170,7 +170,7 @@ def _cells(runs: int) -> Iterator[Rate]:
 
 
 def _projective(runs: int) -> Iterator[Rate]:
-    """Measure words of few and of very many items: draws, counts, and estimates of all items."""
+    """Measure few and very many items: draws of messages, counts, and estimates of all items."""
     generator = cryptographic_generator()
     for bits in (10, 20):
         law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, DEVICES)
@@ -247,7 +247,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
 
     yield rate(f"shuffle, {order}", WINDOW_REPORTS, sum(map(len, records)), shuffle, runs)
     chunks = log.values(Role.SHUFFLED, job.topics.partition_of(64))
-    # A sorted window of one-byte words is a record of a few hundred bytes, so 1,000 are measured.
+    # A sorted window of one-byte messages is a record of a few hundred bytes; 1,000 are measured.
     windows = 1 if order == "random" else 1000
     size = sum(map(len, chunks))
 

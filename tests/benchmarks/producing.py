@@ -6,9 +6,9 @@ KIND is one of
 
 * ``devices``: a real `Producer` with NUMBER devices closes every epoch of the job,
 * ``drawn``: NUMBER reports per epoch, encoded in advance, are sent unchanged,
-* ``held``: the same, with all punctuation delayed until a second SIGUSR1.
+* ``held``: as ``drawn``, but all punctuation is delayed until a second SIGUSR1.
 
-It prints ``ready`` when it could start, ``begun SECONDS``, of the monotonic clock, when it does,
+The process prints ``ready`` when it can start, ``begun SECONDS`` (monotonic clock) when it starts,
 and ``held`` when only the punctuation is missing.
 """
 
@@ -34,12 +34,12 @@ from dpstream.pipeline.parent_watch import follow
 from dpstream.topics.names import Role
 from tests.benchmarks.one_core import DrawnReports, changing_values
 
-# Number of epochs whose values are made in advance, and then repeat.
+# Number of epochs whose values are made in advance and then repeated.
 _EPOCHS_OF_VALUES = 16
 
 
 def main() -> None:
-    # Before any thread starts, so that none of them receives the signal.
+    # Before any thread starts, so that no thread receives the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     kind, name_of_job, name, servers, folder, number = sys.argv[1:]
     follow()
@@ -50,7 +50,7 @@ def main() -> None:
             _close_epochs(job, transport, name, Path(folder), int(number))
         else:
             _send_drawn(job, transport, int(number), hold=kind == "held")
-        # The parent reads the memory and processor time of this process before it ends it.
+        # The parent measures this process's memory and processor time before ending it.
         threading.Event().wait()
 
 

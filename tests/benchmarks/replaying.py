@@ -1,9 +1,9 @@
-"""In-memory replay of windows of a million one-byte reports from files by the real stages.
+"""In-memory replay, by the real stages, of files with windows of a million one-byte reports.
 
 ``python -m tests.benchmarks.replaying SOURCE RUNS FOLDER``
 
-Each source runs in its own process, for its memory. The time covers opening and verifying the
-source, splitting it into chunks, aggregating, publishing. Prints `Figures`.
+Each source runs in a separate process, to measure its memory. The time includes opening and
+verifying the source, splitting it into chunks, aggregating and publishing. Prints `Figures`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SOURCES = {
 class Figures:
     """Measurements of a source.
 
-    Rates are by processor time, of the median run. `peak_megabytes` is resident memory.
+    Rates are per processor second in the median run. `peak_megabytes` is resident memory.
     """
 
     source: str

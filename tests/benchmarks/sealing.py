@@ -1,8 +1,8 @@
 """Measure sealed reports per second and core: ``python -m tests.benchmarks.sealing [--reports N]``.
 
-A window of reports passes a producer and the real stages, two chained shufflers, in memory. Prints
-the processor time of each; then the same in as many processes as there are cores, with a partition
-each, like workers; and finally tables in two shares, of many producers.
+A window of reports passes a producer and the real stages, with two chained shufflers, in memory.
+Prints the processor time of each step; then the times with one process and partition per core, like
+workers; and finally the times for tables of many producers in two shares.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def shares(console: Console, tables: int, cells: int) -> None:
 
 
 def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, float]], float]:
-    """Return processor and wall-clock seconds of each step, and the bytes of a table as sent."""
+    """Return processor and wall-clock seconds of each step, and the bytes of a sent table."""
     values = {
         "name": "shares",
         "protocol": "single_message",

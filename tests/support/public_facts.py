@@ -1,9 +1,9 @@
 """Public facts, and all observables computed from them.
 
-Except for the randomized view, which the guarantees cover, everything that a party can observe is
-a function of the facts listed here, and never of a value. ``tests/conformance/test_neighbors.py``
-runs neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
-(``python -m tests.support.public_facts``).
+Except for the randomized view, which the guarantees cover, everything that a party can observe is a
+function of the facts listed here, and never of a value. ``tests/conformance/test_neighbors.py``
+runs neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of
+`markdown` (``python -m tests.support.public_facts``).
 """
 
 from __future__ import annotations

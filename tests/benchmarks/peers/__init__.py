@@ -1,1 +1,1 @@
-"""Comparison with other libraries: the same users, one run."""
+"""Comparison with other libraries on the same users, in one run."""

@@ -1,8 +1,8 @@
 """Compare with other libraries on the same users.
 
 ``python -m tests.benchmarks.peers [--words FILE]`` counts 1,024 items of 100,000 users with all
-protocols; or with FILE, the ``en_50k.txt`` of `experiments.prepare_words`, searches for the most
-frequent words. multi-freq-ldpy and pure-LDP are installed into an environment of their own.
+protocols or, if FILE is the ``en_50k.txt`` of `experiments.prepare_words`, searches for the most
+frequent words. multi-freq-ldpy and pure-LDP are installed into a separate environment.
 """
 
 from __future__ import annotations

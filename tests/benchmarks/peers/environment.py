@@ -22,15 +22,15 @@ _INSTALLING: Final = 900.0
 
 
 class NoPeersError(Exception):
-    """Other libraries cannot be measured. The message states the reason."""
+    """Other libraries cannot be measured; the message states the reason."""
 
 
 class PeerError(Exception):
-    """Another library failed. The message is a word for a table."""
+    """Another library failed; the message is a short text for a table cell."""
 
 
 def peer_python(place: Path = PLACE) -> Path:
-    """Return the interpreter of the peers' environment, creating it or raising `NoPeersError`."""
+    """Return the interpreter of the peers' environment; create it, or raise `NoPeersError`."""
     python, done = place / "bin" / "python", place / ".installed"
     wanted = REQUIREMENTS.read_text("utf-8")
     if done.is_file() and done.read_text("utf-8") == wanted:
@@ -62,12 +62,12 @@ def _run(command: list[str]) -> None:
 
 
 def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[str, Any]]:
-    """Run one task of `peer_side`, yielding its answers as they come.
+    """Run one task of `peer_side`, and yield each answer when it arrives.
 
     Raises:
-        PeerError: If it fails or takes longer than `limit` processor seconds.
+        PeerError: If the task fails or takes longer than `limit` processor seconds.
     """
-    # A single thread, as all measurements are on one core.
+    # A single thread, because all measurements use one core.
     threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
     command = ["sh", "-c", f'ulimit -t {limit}; exec "$@"', "sh", str(python), str(_SIDE)]
     with (

@@ -1,4 +1,4 @@
-"""Same users for the protocols of dpstream and of other libraries, in one run."""
+"""Measure protocols of dpstream and of other libraries on the same users, in one run."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
 """Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
 
 _TOGETHER: Final = 20_000
-# Clock tick in seconds, the minimum duration used for rates.
+# Clock tick in seconds: the minimum duration from which rates are computed.
 _TICK: Final = 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Result of a protocol, with None for everything not measured, and a note with the reason.
+    """Result of a protocol; unmeasured fields are None, and `note` states the reason.
 
     Attributes:
-        rmse: Root mean squared error over all items, in users, of unbiased estimates; the mean over
+        rmse: Root mean squared error of unbiased estimates over all items (users), averaged over
             all draws.
-        clipped: `rmse` of estimates clipped at zero and scaled to the number of users.
+        clipped: `rmse` after clipping at zero and scaling to the number of users.
         bytes: Minimum size of a report.
-        randomized: Reports per processor second.
-        served: Reports per processor second of aggregating and estimating all items.
+        randomized: Number of reports randomized per processor second.
+        served: Number of reports aggregated, with estimates of all items, per processor second.
         uncertainty: Standard error of `rmse`; None for a single draw.
     """
 
@@ -80,10 +80,10 @@ class Search:
     """Result and processor time of a search for the most frequent words.
 
     Attributes:
-        recall: How many of the top 32 words are among those listed.
+        recall: Number of the top 32 words that are listed.
         unheld: Number of listed words that no user has.
-        randomizing: Seconds for all users.
-        serving: Seconds for aggregating and searching.
+        randomizing: Processor seconds for all users.
+        serving: Processor seconds for aggregating and searching.
     """
 
     library: str
@@ -101,7 +101,7 @@ class Search:
 
 
 def zipf_items(users: int = USERS, items: int = ITEMS, seed: int = 1) -> NDArray[np.int64]:
-    """Return the item of each user, from 0 on."""
+    """Return the item of each user, numbered from 0."""
     weights = np.arange(1, items + 1) ** -EXPONENT
     drawn = np.random.default_rng(seed).choice(items, users, p=weights / weights.sum())
     return drawn.astype(np.int64)
@@ -115,7 +115,7 @@ def measure_oracles(
     epsilons: Sequence[float] = EPSILONS,
     draws: int = 1,
 ) -> Iterator[Oracle]:
-    """Measure all protocols at all epsilons on the same items, with fresh items per draw."""
+    """Measure all protocols at all epsilons on the same items, which differ between draws."""
     found: dict[tuple[str, str, float], list[Oracle]] = {}
     for draw in range(1, draws + 1):
 
@@ -129,7 +129,7 @@ def measure_oracles(
 
 
 def together(draws: Sequence[Oracle]) -> Oracle:
-    """Combine draws of one protocol at one epsilon: means, and the standard error of `rmse`."""
+    """Combine draws of a protocol at an epsilon into means, and the standard error of `rmse`."""
     measured = [each for each in draws if not each.note]
     if not measured:
         return draws[0]
@@ -193,7 +193,7 @@ def _measured(
 def _answers(
     python: Path, task: list[str], limit: int, epsilons: Sequence[float]
 ) -> Iterator[tuple[float, dict[str, Any] | str]]:
-    """Yield another library's answer at each epsilon, or the reason after its first failure."""
+    """Yield another library's answer at each epsilon; after a failure, yield the reason."""
     answers, failed = run_peer(python, task, limit), ""
     for epsilon in epsilons:
         try:
@@ -216,7 +216,7 @@ def _own_oracle(
         devices.enroll(users, rng)
         return devices.report(1, values, None, rng)
 
-    # Warm up what is built once for many epochs: tables of noise, and the arrays of a space.
+    # Warm up data that is built once for many epochs: noise tables, and arrays of a space.
     randomize()
     before = time.process_time()
     words = randomize()
@@ -236,9 +236,9 @@ def _own_oracle(
 
 
 def _rate(users: int, seconds: float) -> float:
-    """Return users per processor second, counting at least one clock tick.
+    """Return users per processor second, assuming at least one clock tick.
 
-    Linux may count multithreaded processes in ticks, and some libraries use several threads.
+    Linux can account multithreaded processes in ticks, and some libraries use several threads.
     """
     return users / max(seconds, _TICK)
 
@@ -251,7 +251,7 @@ def _errors(estimates: NDArray[np.float64], held: NDArray[np.int64]) -> tuple[fl
 
 
 def held_words(contents: bytes, users: int, seed: int = 1) -> list[str]:
-    """Return the word of each user, of `LETTERS` letters of `ALPHABET`, leaving out other words."""
+    """Draw each user's word, among words of at most `LETTERS` letters of `ALPHABET`."""
     shares: dict[str, int] = {}
     for word, count in word_counts(contents).items():
         if set(word) <= set(ALPHABET[:-1]):

@@ -1,13 +1,13 @@
-"""Measure other libraries in their own environment: a line of JSON for each EPSILON.
+"""Measure other libraries in their environment; print a line of JSON for each EPSILON.
 
     PYTHON peer_side.py oracle LIBRARY ORACLE EPSILON,... ITEMS HELD.npy
     PYTHON peer_side.py search ALGORITHM SKETCH EPSILON,... MOST WORDS.txt
 
-`oracle` estimates the number of holders of each of ITEMS items, numbered from 0. HELD contains the
+`oracle` estimates the number of users of each of ITEMS items, numbered from 0. HELD contains the
 item of each user. `search` finds the most frequent words. WORDS contains the word of each user,
-padded to one length. This module imports nothing of dpstream, and uses libraries as documented.
-Times are processor times. Estimates are unbiased: multi-freq-ldpy's own clipping at zero and
-scaling is left out, since it applies to any estimates, and is applied to all of them afterwards.
+padded to the same length. This module does not import dpstream, and uses libraries as documented.
+Times are processor times. Estimates are unbiased: multi-freq-ldpy's clipping at zero and scaling is
+omitted, because both are applied afterwards to the estimates of all libraries.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ PREFIX_STEP = 2
 def multi_freq(
     oracle: str, epsilon: float, items: int
 ) -> tuple[Callable[[int], Any], Callable[[Sequence[Any]], Any], int]:
-    """Return randomizer of a value, estimator of shares, and minimum bytes of a report."""
+    """Return a value's randomizer, the estimator of frequencies, and the minimum report size."""
     module = import_module(
         f"multi_freq_ldpy.pure_frequency_oracles.{'UE' if oracle == 'OUE' else oracle}"
     )
-    # The estimators of this library clip at zero, and scale the rest to a sum of 1.
+    # This library's estimators clip at zero and scale the result to a sum of 1.
     module.MI = lambda counts, n, p, q: (np.asarray(counts) / n - q) / (p - q)  # type: ignore[attr-defined]
     if oracle == "OUE":
         return (
@@ -69,7 +69,7 @@ def multi_freq(
 
 
 def pure_ldp(oracle: str, epsilon: float, items: int) -> tuple[Any, Any, int]:
-    """Return client, server, and minimum bytes of a report."""
+    """Return the client, the server, and the minimum report size in bytes."""
     oracles = import_module("pure_ldp.frequency_oracles")
     index = {"index_mapper": lambda item: item}
     number = number_bytes(items)
@@ -151,7 +151,7 @@ def run_search(
 ) -> dict[str, Any]:
     creators = import_module("pure_ldp.core.fo_creator")
     hitters = import_module("pure_ldp.heavy_hitters")
-    # TreeHist itself splits epsilon evenly between prefixes and whole words.
+    # TreeHist splits epsilon evenly between prefixes and whole words.
     requested: dict[str, Any] = {"epsilon": epsilon, **SKETCH}
     more: dict[str, Any]
     if sketch == "hcms":
