@@ -165,7 +165,8 @@ class Guarantee:
         """Part of a user's data that the epsilon is spent on, as text."""
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
-            unit += f" and {rounded_up(self.stream_epsilon)} for the whole stream"
+            most = "at most " if self.unit == "epoch" else ""
+            unit += f" and {most}{rounded_up(self.stream_epsilon)} for the whole stream"
         if self.horizons is None:
             return unit
         if self.unit == "epoch":

@@ -58,7 +58,10 @@ def test_guarantee_states_epoch_and_horizon() -> None:
         "exact",
         stream_epsilon=1.786034,
     )
-    said = "epsilon 1, delta 1e-06 for a user's value of one epoch and 1.78604 for the whole stream"
+    said = (
+        "epsilon 1, delta 1e-06 for a user's value of one epoch and at most 1.78604 for the whole "
+        "stream"
+    )
     assert str(guarantee).startswith(f"{said} (exact); ")
     renewed = guarantee.over(3)
     assert (renewed.epsilon, renewed.delta, renewed.stream_epsilon) == (1.0, 1e-6, 1.786034)
