@@ -37,7 +37,7 @@ ROOTS = (
     "dpstream.pipeline.results.follow",
     "dpstream.pipeline.stages.stage_builder",
 )
-"""Producer, job file, worker, protocol, reader and stages of a plain job."""
+"""Modules of a plain job: producer, job file, worker, protocol, reader and stages."""
 
 _ROOT = Path(dpstream.__file__).parent
 _NOT_COUNTED = ("pipeline/kafka/memory.py", "pipeline/simulation/")
@@ -171,7 +171,7 @@ def test_plain_report_imports_no_optional_module() -> None:
         cwd=_ROOT.parent,
         text=True,
     )
-    assert shown.stdout.splitlines()[-1] == "imported on the way: nothing else"
+    assert shown.stdout.splitlines()[-1] == "imported meanwhile: nothing else"
 
 
 def _print(title: str, numbers: Mapping[str, int]) -> None:
@@ -186,4 +186,4 @@ if __name__ == "__main__":
     files = Counter(file for file, _ in functions)
     _print(f"{len(functions)} functions in {len(files)} files", files)
     _print(f"{sum(closure.values())} lines in {len(closure)} modules", closure)
-    print("imported on the way:", ", ".join(sorted(imported - closure.keys())) or "nothing else")
+    print("imported meanwhile:", ", ".join(sorted(imported - closure.keys())) or "nothing else")

@@ -39,14 +39,14 @@ from tests.benchmarks.measuring import Rate, machine, on_cores, table_of
 
 CORES = 2
 MEMORY_LIMIT = 300
-"""Megabytes that no worker may exceed."""
+"""Maximum peak memory of a worker in megabytes."""
 EPOCHS = 20_000
-"""Epochs of the job that shows constant memory."""
+"""Number of epochs in the job that demonstrates constant memory."""
 
 WARM_UP = Load("drawn", epochs=256, producers=1, number=100_000)
 PASSAGES = {
     "devices report": Load("devices", epochs=256, producers=2, number=500_000),
-    "devices report letters": Load(
+    "devices report symbols": Load(
         "devices", epochs=64, producers=2, number=500_000, reports="letters"
     ),
     "reports already drawn": Load("drawn", epochs=128, producers=1, number=1_000_000),
@@ -68,7 +68,7 @@ def main() -> int:
     if arguments.runs < 1:
         parser.error("--runs must be at least 1")
     if not arguments.json.absolute().parent.is_dir():
-        parser.error(f"there is no folder for {arguments.json}")
+        parser.error(f"the folder of {arguments.json} does not exist")
     signal.signal(signal.SIGTERM, _leave)
     try:
         with (
@@ -86,7 +86,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    console.print(f"All figures: {arguments.json}")
+    console.print(f"All results: {arguments.json}")
     return 0
 
 
@@ -96,7 +96,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
         status.update("one core: randomize")
         for rate in one_core.measure(runs):
             rates.append(rate)
-            status.update(f"one core: {rate.name} is done")
+            status.update(f"one core: {rate.name} finished")
     with local_broker(status.update) as connection:
         status.update("one core: produce")
         rates.append(produce(connection, runs))
@@ -188,7 +188,7 @@ def _print_held(held: dict[str, Passage]) -> None:
         (process, *(megabytes(passage, process) for passage in held.values()))
         for process in next(iter(held.values())).peaks
     ]
-    caption = f"no worker may exceed {MEMORY_LIMIT} MB"
+    caption = f"the limit per worker is {MEMORY_LIMIT} MB"
     console.print(table_of(title, ("process", *held), rows, caption))
 
 
@@ -208,7 +208,7 @@ def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
             )
         shutil.rmtree(place)
         if done.returncode != 0:
-            raise BenchmarkError(f"replaying has ended with exit code {done.returncode}")
+            raise BenchmarkError(f"replaying exited with code {done.returncode}")
         measured.append(json.loads(done.stdout))
     rows = [
         (
@@ -252,7 +252,7 @@ def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
             child.kill()
             raise
     if child.returncode != 0:
-        raise BenchmarkError(f"many_epochs has ended with exit code {child.returncode}")
+        raise BenchmarkError(f"many_epochs exited with code {child.returncode}")
     rows = [
         (
             point["what"],

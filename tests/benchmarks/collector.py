@@ -36,7 +36,7 @@ from tests.support.new_jobs import new_job
 CONNECTIONS = 256
 SECONDS = 4.0
 BODIES = 500
-"""Distinct bodies of each size, from distinct devices."""
+"""Number of distinct bodies of each size, from distinct devices."""
 LOADS = {"single requests": 1, "requests of 100": 100}
 _ACCEPTED = b"HTTP/1.1 202"
 _START_SECONDS = 60.0
@@ -135,7 +135,7 @@ class _Fleet:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the collector takes no reports of {job}")
+                raise RuntimeError(f"the collector does not accept reports of {job}")
             made = self._idle[-1]
             made.sendall(self._requests[0])
             if made.recv(4096).startswith(_ACCEPTED):
@@ -163,7 +163,7 @@ class _Fleet:
                 assert isinstance(made, socket.socket)
                 answer = made.recv(4096)
                 if not answer.startswith(_ACCEPTED):
-                    raise RuntimeError(f"answered by {answer[:60]!r}")
+                    raise RuntimeError(f"unexpected answer: {answer[:60]!r}")
                 latencies.append(time.perf_counter() - self._sent.pop(made))
                 self._idle.append(made)
             now = time.perf_counter()

@@ -242,7 +242,7 @@ class _Run:
     def _pids(self) -> dict[str, int]:
         broker = LocalKafka(kafka_folder()).status().pid
         if broker is None:
-            raise BenchmarkError("the local broker has ended")
+            raise BenchmarkError("the local broker has exited")
         workers = {child.name: child.process.pid for child in self.processes.children}
         return {"broker": broker, **workers}
 
@@ -272,10 +272,10 @@ class _Run:
         while not condition():
             for child in self.processes.children:
                 if child.state != "running":
-                    raise BenchmarkError(f"{child.name} has ended:{child.log_end()}")
+                    raise BenchmarkError(f"{child.name} has exited:{child.log_end()}")
             if time.monotonic() > deadline:
                 logs = "".join(f"\n{c.name}:{c.log_end()}" for c in self.processes.children)
-                raise BenchmarkError(f"nothing happens for {_TIMEOUT:g} s{logs}")
+                raise BenchmarkError(f"no progress for {_TIMEOUT:g} s{logs}")
             time.sleep(_POLL_SECONDS)
 
     def _statuses(self) -> list[dict[str, Any]]:

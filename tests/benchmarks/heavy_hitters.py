@@ -45,13 +45,13 @@ from experiments.preparation import labels_path, read_plain
 
 DELTA: Final = 1e-6
 BITS: Final = 24
-"""Bits of the numbers by which a search identifies items."""
+"""Number of bits of the numbers by which a search identifies items."""
 
 _SPREAD: Final = 0x9E3779B1
 _TOGETHER: Final = 20_000
 
 Columns = tuple[str, int, int, int, float | None]
-"""Protocol, found items, those held by any user, top items among them, their RMSE."""
+"""Protocol, found items, found items of any user, found top items, RMSE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +150,14 @@ def _claimed(aggregator: Any, estimate: Any) -> NDArray[np.int64]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.heavy_hitters",
-        description="What protocols find of the items that most users hold.",
+        description="Compare how many of the most frequent items protocols find.",
     )
     parser.add_argument("log", metavar="LOG", type=Path, help="an item log, .csv.gz")
-    parser.add_argument("--epsilon", type=float, default=1.0, help="of every protocol (1)")
-    parser.add_argument("--seed", type=int, default=1, help="of all noise (1)")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="epsilon of every protocol (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all noise (1)")
     chosen = parser.parse_args(arguments)
     holders = Holders.read(chosen.log)
-    print("protocol | found | of them held | of the 32 most held | their RMSE, users", flush=True)
+    print("protocol | found | found, with users | of the top 32 | RMSE, users", flush=True)
     for name, protocol, parameters in requested(holders.labels, chosen.epsilon):
         _, found, held, among, error = compare(name, protocol, parameters, holders, chosen.seed)
         shown = "-" if error is None else f"{error:,.0f}"

@@ -215,7 +215,7 @@ def _measured(
     worker.run(worker.drain())
     ended = time.process_time()
     records = log.end(output, partition if output is Role.SHUFFLED else 0)
-    assert records, "the window has not passed"
+    assert records, "the window was not released"
     return Figures(
         millions,
         name,

@@ -292,10 +292,10 @@ MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
     "shuffle": lambda job, log: _start(shuffle_stage(job), log, job),
     "aggregate": lambda job, log: _start(build_stage(job, "aggregate", Environment()), log, job),
     "publish": lambda job, log: _start(PublishStage(job), log, job),
-    "publish, with an epoch that is due": lambda job, log: _publish(log.folder, job),
+    "publish, with a pending epoch": lambda job, log: _publish(log.folder, job),
     "producer": _producer,
     "page": _page,
-    "page, looked at": lambda job, log: _page(job, log, looked_at=True),
+    "page, with a viewer": lambda job, log: _page(job, log, looked_at=True),
     "status": _command("status", "long"),
     "estimates": _command("estimates", "long"),
     "estimates --json": _command("estimates", "long", "--json"),
@@ -325,9 +325,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.long_history")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--horizon", type=int, default=None, help="Default: all epochs.")
+    parser.add_argument("--horizon", type=int, default=None, help="Epochs per horizon (all).")
     parser.add_argument("--only", nargs="*", choices=list(MEASURED), default=list(MEASURED))
-    parser.add_argument("--here", action="store_true", help="In this process; one thing only.")
+    parser.add_argument("--here", action="store_true", help="Measure in this process.")
     given = parser.parse_args()
     if given.here:
         print(json.dumps(asdict(measure(given.only[0], given.folder))), flush=True)

@@ -53,15 +53,15 @@ from tests.benchmarks.one_core import DrawnReports, job_values
 from tests.benchmarks.producing import send
 
 IDLE_SECONDS = 60.0
-"""Longer than waking all busy jobs and drawing their reports takes."""
+"""Timeout in seconds, longer than waking all busy jobs and drawing their reports."""
 IDLE_SECONDS = 30.0
 WAKINGS = 3
 REPORTS = 1_000_000
-"""Reports per epoch of a busy job."""
+"""Number of reports per epoch of a busy job."""
 EPOCHS = 12
-"""Epochs of each busy job in a round. The single job has those of all of them."""
+"""Number of epochs per round of each busy job; the single job has the same total."""
 _SMALL_REPORTS = 1000
-"""Reports of an epoch that wakes a job: two before each pass, and a separate one."""
+"""Number of reports of an epoch that wakes a job: two before each pass, and one apart."""
 _TIMEOUT = 300.0
 
 
@@ -278,7 +278,7 @@ def _used(supervisors: Supervisors) -> dict[str, float]:
 def _broker() -> psutil.Process:
     pid = LocalKafka(kafka_folder()).status().pid
     if pid is None:
-        raise BenchmarkError("the local broker has ended")
+        raise BenchmarkError("the local broker has exited")
     return psutil.Process(pid)
 
 
@@ -307,7 +307,7 @@ def _wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"not within {_TIMEOUT:g} s")
+            raise BenchmarkError(f"timeout after {_TIMEOUT:g} s")
         time.sleep(0.05)
 
 

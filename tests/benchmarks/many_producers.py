@@ -112,7 +112,7 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
         worker.run(worker.drain())
         spent.append(time.process_time() - before)
     manifests = log.values(Role.MANIFESTS)
-    assert len(manifests) == epochs, "the windows have not closed"
+    assert len(manifests) == epochs, "the windows were not closed"
     records = 2 * producers
     return Closing(producers, order, round(min(spent) / records * 1e6, 1), len(manifests[-1]))
 

@@ -53,7 +53,7 @@ ITEMS = 10_000
 SCANNED = 1_000_000
 ROWS, BUCKETS = 64, 65_536
 DIFFERENT = ROWS * BUCKETS
-"""Four-byte words, too many distinct ones for a table."""
+"""Job keys for four-byte messages, which have too many values for a table."""
 
 
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ SOURCES = {
     "topics, order: sorted": "sorted",
     "topics, order: random": "random",
 }
-"""Replayed source, with the order of its windows: in random order all words are written."""
+"""Replayed source, and the order of its windows; random order writes every message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def timed(open_source: Callable[[], ReplaySource], runs: int) -> Iterator[float]
         before = time.process_time()
         published = replay(open_source())
         yield time.process_time() - before
-        assert published == EPOCHS, "not all epochs have been published"
+        assert published == EPOCHS, "not all epochs were published"
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def main() -> None:
         )
     console = Console()
     console.print(table)
-    console.print(f"{CIPHERTEXT_BYTES} bytes more for each box")
+    console.print(f"each ciphertext adds {CIPHERTEXT_BYTES} bytes")
     shares(console, given.tables, given.cells)
 
 

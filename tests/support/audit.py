@@ -38,7 +38,7 @@ _SHOWN = 20
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)
 
 Logs = Mapping[Role, Sequence[LogRecord]]
-"""Audited topics, of one partition each."""
+"""Audited topics, each with one partition."""
 
 
 class AuditError(AssertionError):
@@ -95,7 +95,7 @@ def audit(
     account = auditor.run()
     if auditor.problems:
         shown = "\n".join(auditor.problems[:_SHOWN])
-        raise AuditError(f"{len(auditor.problems)} problems, the first of them:\n{shown}")
+        raise AuditError(f"{len(auditor.problems)} problems; the first ones:\n{shown}")
     return account
 
 
@@ -137,7 +137,7 @@ class _Auditor:
                 payload = self._payload(epoch, inside.values())
                 self._check_partial(epoch, inside, payload, partials.get(epoch, []))
             elif epoch in partials:
-                self._problem(epoch, f"is {window.manifest.window_status}, and was aggregated")
+                self._problem(epoch, f"{window.manifest.window_status}, but has a partial")
             estimation.take_in(window.manifest, payload)
             if epoch in estimates:
                 self._check_estimate(window.manifest, estimation, estimates[epoch])
@@ -181,7 +181,7 @@ class _Auditor:
         for epoch in sorted(wanted - set(found))[:_SHOWN]:
             self._problem(epoch, f"no {what}")
         for epoch in sorted(set(found) - wanted)[:_SHOWN]:
-            self._problem(epoch, f"{what} of an epoch that no producer has reached")
+            self._problem(epoch, f"{what} of an epoch that no producer has closed")
 
     def _inside(
         self, window: _Window, reports: Mapping[bytes, Mapping[int, Reports]]
@@ -192,7 +192,7 @@ class _Auditor:
         for producer in window.inside:
             made = reports.get(producer.enrollment, {}).get(epoch)
             if made is None:
-                self._problem(epoch, f"{producer.name} is in, and has drawn nothing")
+                self._problem(epoch, f"the window includes {producer.name}, which drew no reports")
             else:
                 inside[producer.name] = made
         return inside
@@ -201,17 +201,19 @@ class _Auditor:
         contributors = sum(made.contributors for made in inside.values())
         if manifest.contributors != contributors:
             self._problem(
-                manifest.epoch, f"{manifest.contributors} contributors, {contributors} were present"
+                manifest.epoch, f"got {manifest.contributors} contributors; expected {contributors}"
             )
         enrolled = {each.devices.name: each.devices.count for each in self.drawn}
         populations = tuple(enrolled[name] for name in inside)
         if manifest.populations != populations:
             self._problem(
-                manifest.epoch, f"populations {manifest.populations}, enrolled are {populations}"
+                manifest.epoch, f"got populations {manifest.populations}; expected {populations}"
             )
         everybody = sum({each.enrollment: each.devices.count for each in self.drawn}.values())
         if not sum(populations) <= manifest.population <= everybody:
-            self._problem(manifest.epoch, f"population {manifest.population} of {everybody}")
+            self._problem(
+                manifest.epoch, f"population {manifest.population}; expected at most {everybody}"
+            )
         if contributors == 0:
             window_status = WindowStatus.EMPTY
         elif contributors < self.job.shuffle.minimum:
@@ -221,7 +223,8 @@ class _Auditor:
         if manifest.window_status is not window_status:
             self._problem(
                 manifest.epoch,
-                f"is {manifest.window_status}, {contributors} make it {window_status}",
+                f"got status {manifest.window_status} with {contributors} contributors; expected "
+                f"{window_status}",
             )
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
@@ -250,14 +253,14 @@ class _Auditor:
                 if len(parts) == part.total:
                     complete[part.epoch].append(join_parts(parts.values()))
             elif parts[part.index].payload != part.payload:
-                self._problem(part.epoch, f"part {part.index} of a partial was written twice")
+                self._problem(part.epoch, f"part {part.index} of a partial has two contents")
         return dict(complete)
 
     def _check_partial(
         self, epoch: int, inside: Mapping[str, Reports], payload: bytes, found: Sequence[bytes]
     ) -> None:
         if not found:
-            self._problem(epoch, "released, and never aggregated")
+            self._problem(epoch, "the released window has no partial")
         self.repeated += max(0, len(found) - 1)
         for number, each in enumerate(found):
             if each != payload:
@@ -268,10 +271,10 @@ class _Auditor:
         for name in inside:
             others = [made for who, made in inside.items() if who != name]
             if found == self._payload(epoch, others):
-                return f"all that {name} sent is lost"
+                return f"all reports of {name} are lost"
             if found == self._payload(epoch, [*inside.values(), inside[name]]):
-                return f"all that {name} sent is doubled"
-        return f"not what {', '.join(inside)} sent"
+                return f"all reports of {name} are counted twice"
+        return f"it differs from the reports of {', '.join(inside)}"
 
     def _estimates(self) -> dict[int, list[EstimateRecord]]:
         found: defaultdict[int, list[EstimateRecord]] = defaultdict(list)
@@ -298,7 +301,7 @@ class _Auditor:
         for each in found:
             if each.to_bytes() != right.to_bytes():
                 self._problem(
-                    manifest.epoch, f"published {each.to_json()}, must be {right.to_json()}"
+                    manifest.epoch, f"published {each.to_json()}; expected {right.to_json()}"
                 )
 
     def _rejected(self) -> set[tuple[bytes, int]]:
@@ -313,12 +316,13 @@ class _Auditor:
                 )
                 continue
             if isinstance(raw, SealedBatch):
-                self._problem(raw.epoch, "rejected a sealed report of a job that seals none")
+                self._problem(raw.epoch, "rejected a sealed report, which the job does not have")
                 continue
             rejected.add((raw.enrollment, raw.epoch))
             if raw.enrollment not in self._names:
                 self._problem(
-                    raw.epoch, f"rejected an unknown user, {letter.reason}: {letter.detail}"
+                    raw.epoch,
+                    f"rejected a report of an unknown producer ({letter.reason}): {letter.detail}",
                 )
         return rejected
 
@@ -340,10 +344,10 @@ class _Auditor:
                 where[window_status] += made.messages
                 if each.punctual and window_status != "counted":
                     self._problem(
-                        epoch, f"{each.devices.name} is punctual, and was {window_status}"
+                        epoch, f"reports of punctual {each.devices.name} were {window_status}"
                     )
                 if each.punctual and (each.enrollment, epoch) in rejected:
-                    self._problem(epoch, f"some of what {each.devices.name} sent was rejected")
+                    self._problem(epoch, f"rejected a report of punctual {each.devices.name}")
         return Account(
             epochs=len(windows),
             windows_by_status=Counter(window.manifest.window_status for window in windows.values()),

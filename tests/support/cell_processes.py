@@ -127,7 +127,7 @@ class Published:
             processes.keep_alive()
             self.read()
             assert time.monotonic() < deadline, (
-                f"{len(self.records)} epochs after {TIMEOUT} s, waiting for {count}\n"
+                f"{len(self.records)} of {count} epochs published after {TIMEOUT} s\n"
                 + processes.logs()
             )
 
@@ -156,7 +156,7 @@ def expect_every_cell_once(
     last = last_epoch or law.last_epoch
     assert sorted(published.records) == list(range(1, last + 1))
     wrong = np.argwhere(read_counts(cluster, job)[1 : last + 1] != 1)
-    assert not len(wrong), f"(epoch - 1, cell) not exactly 1: {wrong[:10]}, {len(wrong)} in all"
+    assert not len(wrong), f"counts other than 1, at (epoch - 1, cell): {wrong[:10]}, ..."
     for record in published.records.values():
         assert record.headline is not None
         assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)

@@ -142,7 +142,7 @@ class Chaos:
                 fleet.said(name, _NO_ROOM) > before
                 or len(member.noted("closed")) > closed + _WITHOUT_ROOM
             ),
-            f"{name} has no room",
+            f"{name} has a full disk",
         )
         return disk.empty
 
@@ -151,12 +151,12 @@ class Chaos:
         ahead = member.orders.ahead
         ahead.with_suffix(".new").write_text(str(member.closed + epochs))
         ahead.with_suffix(".new").rename(ahead)
-        self.fleet.wait_until(lambda: not ahead.exists(), f"{name} has tried to run ahead")
+        self.fleet.wait_until(lambda: not ahead.exists(), f"{name} tries to run ahead")
         return _nothing
 
     def _cut(self, source: str, target: str) -> Undo:
         network = self.network
-        assert network is not None, "there is no network to be cut"
+        assert network is not None, "the scenario has no network that can be cut"
         network.cut(source, target)
         return lambda: network.heal(source, target)
 

@@ -179,7 +179,7 @@ class ChaosScenario:
         }
         wanted = dict(counts)
         if not self.disks and wanted.pop(Kind.FULL_DISK, 0):
-            print("full disks are not tried: only root may mount small ones")
+            print("full disks are skipped: mounting small disks requires root")
         fleet.wait_for_epochs(2)
         chaos = Chaos(fleet, self.brokers, network=self._network, disks=self.disks)
         chaos.survive(draw_schedule(SEED, wanted, {**targets, **(only or {})}))

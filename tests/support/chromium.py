@@ -30,7 +30,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 TIMEOUT = 30_000.0
-"""Milliseconds; far longer than any expected wait."""
+"""Timeout in milliseconds, far longer than any expected wait."""
 
 expect.set_options(timeout=TIMEOUT)
 

@@ -25,7 +25,7 @@ def compile_preload(folder: Path) -> Path:
     try:
         subprocess.run([*command, str(SOURCE), "-o", str(library), "-ldl"], check=True)
     except FileNotFoundError:
-        raise RuntimeError("no C compiler: apt install gcc libc6-dev, as .ci/run does") from None
+        raise RuntimeError("no C compiler: apt install gcc libc6-dev, as in .ci/run") from None
     return library
 
 

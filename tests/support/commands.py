@@ -36,7 +36,7 @@ class Commands:
     def __call__(self, *arguments: object) -> Result:
         name = str(next(iter(arguments), None))
         if self.program is main and name in COMMANDS.keys() - installed_commands().keys():
-            pytest.skip(f"dpstream {name} is left out of this installation")
+            pytest.skip(f"this installation does not include dpstream {name}")
         self.capture.readouterr()
         code = self.program([*map(str, arguments), *self.options])
         output, errors = self.capture.readouterr()

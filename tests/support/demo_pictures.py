@@ -19,7 +19,7 @@ from tests.support.chromium import ARGUMENTS, CHROMIUM, TIMEOUT
 DEMO = Path(__file__).parents[2] / "pipeline" / "demo"
 WIDTH = 1280
 HEIGHT = 1080
-"""Window height, down to the end of the curves."""
+"""Window height that includes the curves."""
 
 _ADDRESS = re.compile(r"The live page: (http://\S+)")
 _OPEN = "It stays until Ctrl-C."
@@ -83,7 +83,7 @@ def _address(terminal: int) -> str:
         except OSError:
             new = ""
         if not new:
-            sys.exit("the demonstration has ended before its page was open: see above")
+            sys.exit("the demonstration ended before its page was open; see above")
         sys.stdout.write(new)
         said = (said + new)[-10_000:]
     found = _ADDRESS.search(said)

@@ -107,9 +107,9 @@ class Echo:
         """Wait for a condition that running workers bring about."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
+            assert time.monotonic() < deadline, f"{what}: timeout after {TIMEOUT} s"
             for worker in self.workers:
-                assert worker.may_end or worker.process.poll() is None, f"{what}: a worker ended"
+                assert worker.may_end or worker.process.poll() is None, f"{what}: worker exited"
             time.sleep(0.05)
 
     def produce(self, count: int, *, size: int = 1024) -> None:

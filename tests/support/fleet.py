@@ -252,7 +252,7 @@ class Fleet:
         while not condition():
             if time.monotonic() > deadline:
                 assert seconds is not None, (
-                    f"after {TIMEOUT:.0f} s still waiting: {what}; published up to "
+                    f"timeout after {TIMEOUT:.0f} s: {what}; the last published epoch is "
                     f"{self.published}\n{self.logs()}"
                 )
                 return False
@@ -290,7 +290,7 @@ class Fleet:
         stop = self.folder / "stop"
         stop.with_suffix(".new").write_text(str(last))
         stop.with_suffix(".new").rename(stop)
-        self.wait_until(lambda: self.published >= last, f"epoch {last}, the last, is published")
+        self.wait_until(lambda: self.published >= last, f"the last epoch, {last}, is published")
         self.wait_until(
             lambda: all(each.finished for each in self.producers.values()), "producers end"
         )
@@ -365,6 +365,6 @@ def _drawn(member: Member) -> Drawn | None:
         return None
     assert isinstance(enrollment, bytes)
     assert isinstance(closed, int)
-    assert not (member.finished and outbox), f"{member.orders.producer} has not sent all"
+    assert not (member.finished and outbox), f"{member.orders.producer} has unsent records"
     epochs = tuple(sorted(epoch for epoch in set(member.noted("closing")) if epoch <= closed))
     return Drawn(member.orders.devices(), enrollment, epochs, member.punctual)

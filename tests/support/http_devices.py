@@ -113,7 +113,7 @@ class HttpDevices:
             elif status in (0, 429, 503):
                 await asyncio.sleep(_PAUSE * random.random())
             else:
-                raise AssertionError(f"a collector answers {status} to a report of epoch {epoch}")
+                raise AssertionError(f"got status {status} for a report of epoch {epoch}")
 
     async def _post(self, session: aiohttp.ClientSession, url: str, epoch: int, number: int) -> int:
         headers: Mapping[str, str] = {"Content-Type": CONTENT_TYPE}

@@ -49,7 +49,7 @@ from tests.support.served import Served
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120.0
-"""Seconds; far longer than any expected wait."""
+"""Timeout in seconds, far longer than any expected wait."""
 
 _LOOK_SECONDS = 0.2
 
@@ -150,7 +150,7 @@ def _workers(job: DeployedJob, release: SameRelease) -> Iterator[list[_Worker]]:
 def _wait(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT
     while not done():
-        assert time.monotonic() < deadline, "the workers do not finish"
+        assert time.monotonic() < deadline, "the workers did not finish in time"
         time.sleep(_LOOK_SECONDS)
 
 

@@ -105,7 +105,7 @@ class Tree:
         while more := {name for name, found in self.imports.items() if found & going} - going:
             inner = sorted(name for name in more if not name.startswith(SHELL))
             if inner:
-                raise NotALeafError(f"{inner[0]} imports what goes with {', '.join(sorted(gone))}")
+                raise NotALeafError(f"{inner[0]} imports modules of {', '.join(sorted(gone))}")
             going |= more
         return sorted(going)
 
@@ -211,7 +211,7 @@ def verify_all(tree: Tree, leaves: Sequence[str]) -> None:
                 failed.append(leaf)
             shutil.rmtree(Path(folder, leaf))
     if failed:
-        sys.exit(f"something needs {', '.join(failed)}")
+        sys.exit(f"these leaves have other importers: {', '.join(failed)}")
 
 
 def tool(name: str) -> str:
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str]) -> None:
     leaves = arguments[1:]
     unknown = set(leaves) - tree.needs.keys()
     if unknown:
-        sys.exit(f"{', '.join(unknown)}: the leaves are {', '.join(tree.needs)}")
+        sys.exit(f"{', '.join(unknown)}: expected one of: {', '.join(tree.needs)}")
     match arguments:
         case []:
             for leaf, commands in commands_of(tree).items():
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str]) -> None:
                 print(f"{leaf:<12} commands: {', '.join(commands) or 'none'}", end="")
                 print(f"; needed by {dependents}" if dependents else "")
         case ["delete", _, *_]:
-            print(f"{len(tree.delete(leaves))} files deleted: see git status")
+            print(f"{len(tree.delete(leaves))} files deleted; see 'git status'")
         case ["verify", *_]:
             verify_all(tree, leaves or list(tree.needs))
         case _:

@@ -37,7 +37,7 @@ def rejection() -> str | None:
         return "network namespaces need root"
     for program in ("ip", "iptables"):
         if shutil.which(program) is None:
-            return f"there is no {program}: apt install iproute2 iptables, as .ci/run does"
+            return f"{program} is missing: apt install iproute2 iptables, as in .ci/run"
     name = f"dpstream-{os.getpid()}-probe"
     try:
         _run("ip", "netns", "add", name)

@@ -19,14 +19,14 @@ from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
 PRODUCERS = {"gateway": 6, "house": 4, "phone-1": 1, "phone-2": 1}
-"""Number of users of each producer: gateways, and devices that are their own producers."""
+"""Number of users of each producer: gateways, and devices that are producers themselves."""
 USERS = {
     name: tuple(f"{name}-{number}" for number in range(count)) for name, count in PRODUCERS.items()
 }
 CHANGED = (USERS["gateway"][-1], USERS["phone-2"][0])
-"""Users with other values and rows: one of many behind a gateway, and one alone."""
+"""Users with different values and rows: one of a gateway's, and one that is a producer."""
 NEIGHBORS = ("reference", "other values", "no row to use")
-"""Input of these users at every epoch."""
+"""Input of the differing users at every epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ EXAMPLES = {
         _SETS.format(1, "{grid: [64, 64]}, messages_per_user: 20000"), ("3;17", "60;5")
     ),
 }
-"""Examples by the names used in the documentation; `job.yaml` is the first one."""
+"""Examples by their names in the documentation; `job.yaml` is the first one."""
 
 
 def write_files(folder: Path) -> None:
@@ -103,5 +103,5 @@ IN_MEMORY = [
     for page in WITH_COMMANDS
     if {words[0] for words in words_of(page)} <= _IN_MEMORY and not has_program(page)
 ]
-"""Pages whose commands need neither processes nor a broker."""
+"""Pages whose commands require neither other processes nor a broker."""
 ON_KAFKA = [page for page in WITH_COMMANDS if page not in IN_MEMORY]

@@ -14,7 +14,7 @@ from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Timeout in seconds, far longer than any operation takes."""
 
 
 def start_command(
@@ -47,5 +47,5 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = TIME
     """Wait until a condition holds; fail with `what` after the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
+        assert time.monotonic() < deadline, f"{what}: timeout after {timeout} s"
         time.sleep(0.1)

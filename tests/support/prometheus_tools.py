@@ -11,5 +11,5 @@ def find_tool(name: str) -> str:
     """Return the path of a Prometheus program, failing the test if it is missing."""
     path = shutil.which(name)
     if path is None:
-        pytest.fail(f"there is no {name}: on Debian and Ubuntu, apt install prometheus brings it")
+        pytest.fail(f"{name} is missing; on Debian and Ubuntu: apt install prometheus")
     return path

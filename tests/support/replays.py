@@ -41,10 +41,10 @@ from tests.support.small_run import generators
 
 ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
 DECIDED = 1_700_000_000_000
-"""A second before the first epoch is finalized. Later epochs follow at intervals of a second."""
+"""Time one second before the first epoch is finalized; others follow at intervals of a second."""
 USERS = 40
 KEYS = all_keys(SHUFFLE_KEYS)
-"""Keys of jobs whose reports are sealed to one shuffle stage."""
+"""Job file keys for reports sealed to one shuffle stage."""
 
 
 @dataclass(frozen=True, slots=True)

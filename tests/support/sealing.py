@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.state import private_folder
 
 SHUFFLE_KEYS = ((2,), (3,), (4,))
-"""Keys of three chained shufflers. The aggregator has key 1."""
+"""Key numbers of three chained shufflers; the aggregator has key 1."""
 
 
 def private_key(number: int) -> X25519PrivateKey:

@@ -22,7 +22,7 @@ SYMBOLS = np.arange(FIRST - ZERO, LAST + 1 - ZERO, dtype=np.int16)
 """All symbols, offset by -80."""
 
 Chooser: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.int16]]
-"""Map from the tilts of all symbols, shape (devices, symbols), to each device's symbol - 80."""
+"""Function from tilts, shape (devices, symbols), to each device's symbol, offset by -80."""
 
 
 class Histories(ValueStream):

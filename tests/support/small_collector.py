@@ -28,7 +28,7 @@ STREAM: dict[str, Any] = {
     "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
     "devices": {},
 }
-"""Spends its epsilon once in four days."""
+"""Job that spends its epsilon once in four days."""
 SETS: dict[str, Any] = {
     "name": "fruits",
     "protocol": "single_message",
@@ -42,7 +42,7 @@ SETS: dict[str, Any] = {
     "shuffle": {"minimum": 1000},
     "devices": {},
 }
-"""Spends its epsilon at every epoch."""
+"""Job that spends its epsilon at every epoch."""
 
 
 def deployed(

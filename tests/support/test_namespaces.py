@@ -34,7 +34,7 @@ print(here.recvfrom(1)[1][0], flush=True)
 def _may_have_namespaces() -> None:
     reason = rejection()
     if reason is not None:
-        pytest.skip(f"no network that can be cut: {reason}")
+        pytest.skip(f"network namespaces are unavailable: {reason}")
 
 
 def arrives(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 TIMEOUT = 60.0
-"""Seconds; far longer than any expected wait."""
+"""Timeout in seconds, far longer than any expected wait."""
 
 
 async def until(condition: Callable[[], object]) -> None:

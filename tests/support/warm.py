@@ -34,7 +34,7 @@ _IMPORTED: Final = (
 _BECOME_SUBREAPER: Final = 36
 _ORDER_BYTES: Final = 1 << 17
 _NEEDS_EXEC: Final = ("LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""Variables that a process reads before its first instruction."""
+"""Environment variables that only a new interpreter reads."""
 
 
 class WarmPopen(subprocess.Popen[Any]):
@@ -78,7 +78,7 @@ def _fork(order: bytes, streams: list[int]) -> int:
 
 def _prctl(adopts: int) -> None:
     if ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, adopts, 0, 0, 0):
-        raise OSError("this process cannot adopt others")
+        raise OSError("this process cannot adopt other processes")
 
 
 @cache

@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
     parser.add_argument("--words", type=Path, metavar="FILE", help="plain or gzip")
     parser.add_argument(
-        "--users", type=int, default=1_000_000, help="who hold a word (%(default)s)"
+        "--users", type=int, default=1_000_000, help="number of users with a word (%(default)s)"
     )
-    parser.add_argument("--draws", type=int, default=1, help="of users who hold an item (1)")
-    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds a task (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures")
+    parser.add_argument("--draws", type=int, default=1, help="draws of the users' items (1)")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds per task (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="file for all results")
     chosen = parser.parse_args(arguments)
     console = Console()
     if not console.is_terminal:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="dpstream-peers-") as name,
         on_cores(1),
-        console.status("other libraries' environment") as status,
+        console.status("environment of other libraries") as status,
     ):
         folder, python = Path(name), python_or_none(console)
         measured: list[Oracle] | list[Search]

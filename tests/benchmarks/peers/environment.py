@@ -41,7 +41,7 @@ def peer_python(place: Path = PLACE) -> Path:
         _run([str(python), *quiet, "--retries", "1", "--requirement", str(REQUIREMENTS)])
     except NoPeersError as error:
         raise NoPeersError(
-            "Other libraries are left out: multi-freq-ldpy and pure-LDP could not be installed "
+            "Other libraries are skipped: multi-freq-ldpy and pure-LDP could not be installed "
             f"into {place} ({error}). They need the package index, and a Python that numpy 1.26 is "
             "there for, such as 3.11 or 3.12."
         ) from None
@@ -55,7 +55,7 @@ def _run(command: list[str]) -> None:
             command, capture_output=True, text=True, timeout=_INSTALLING, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NoPeersError(f"not done after {_INSTALLING:.0f} s") from None
+        raise NoPeersError(f"timeout after {_INSTALLING:.0f} s") from None
     if done.returncode != 0:
         output = (done.stderr or done.stdout).strip().splitlines()
         raise NoPeersError(output[-1].strip() if output else f"exit code {done.returncode}")
@@ -88,7 +88,7 @@ def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[st
             raise
         code = child.wait()
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
-            raise PeerError(f"not done after {limit:,} s")
+            raise PeerError(f"timeout after {limit:,} s")
         if code != 0:
             output.seek(0)
             lines = output.read().strip().splitlines()

@@ -29,16 +29,16 @@ ORACLES: Final = {
     "multi-freq-ldpy": ("GRR", "OUE", "SS"),
     "pure-LDP": ("GRR", "OUE", "OLH", "FastLH", "HR"),
 }
-"""OLH of multi-freq-ldpy is pure-LDP's, according to its source."""
+"""Note: the source of multi-freq-ldpy states that its OLH is pure-LDP's."""
 SLOW: Final = {"OLH": (1.0,)}
-"""Protocols whose server takes a minute, with the only epsilons measured."""
+"""Protocols whose server takes a minute, with the epsilons to measure."""
 
 LETTERS: Final = 6
-"""Length to which words are cut or padded, as in pure-LDP's own experiments."""
+"""Length to which words are cut or padded, as in pure-LDP's experiments."""
 SYMBOL_BITS: Final = 5
 WANTED: Final = 32
 SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
-"""Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
+"""Algorithms and the oracles of their sketches: Hadamard count-mean sketch, fast local hashing."""
 
 _TOGETHER: Final = 20_000
 # Clock tick in seconds: the minimum duration from which rates are computed.

@@ -25,19 +25,19 @@ from typing import Any
 import numpy as np
 
 ALPHABET = list("abcdefghijklmnopqrstuvwxyz'.")
-"""Letters of words. The last one is padding."""
+"""Letters of words; the last one is padding."""
 
 TOGETHER = 10_000
-"""Number of users whose reports are in memory at a time."""
+"""Number of users whose reports are in memory at once."""
 
 HASHES = 1_000
-"""Hashes of FastLH: from 1,000 on they add little to its error (Cormode, Maddock, Maple 2021)."""
+"""Number of FastLH hashes; 1,000 or more add little error (Cormode, Maddock, Maple 2021)."""
 
 SKETCH = {"k": 32, "m": 1024}
-"""Rows and buckets of a sketch, as in the library's own experiments."""
+"""Rows and buckets of a sketch, as in the library's experiments."""
 
 PREFIX_STEP = 2
-"""Additional letters per level, as in the library's own experiments."""
+"""Letters added per level, as in the library's experiments."""
 
 
 def multi_freq(
@@ -102,7 +102,7 @@ def pure_ldp(oracle: str, epsilon: float, items: int) -> tuple[Any, Any, int]:
         server = oracles.HadamardResponseServer(epsilon, items, **index)
         client = oracles.HadamardResponseClient(epsilon, items, server.get_hash_funcs(), **index)
         return client, server, number_bytes(4 * items)
-    raise ValueError(f"no oracle {oracle}")
+    raise ValueError(f"unknown oracle {oracle}")
 
 
 def number_bytes(values: int) -> int:

@@ -30,7 +30,7 @@ class FreshResponseParameters:
 
     def __post_init__(self) -> None:
         if not 1e-3 <= self.epsilon <= 64:
-            raise ValueError(f"epsilon is {self.epsilon}, must be from 0.001 to 64")
+            raise ValueError(f"epsilon is {self.epsilon}; expected a number from 0.001 to 64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FreshResponseLaw(Constants):
 
     def __post_init__(self) -> None:
         if not WHOLE // 2 < self.kept < WHOLE:
-            raise ValueError(f"{self.kept} of {WHOLE} are kept, must be more than half of them")
+            raise ValueError(f"kept is {self.kept}; expected more than half of {WHOLE}")
 
     @property
     def c_gap(self) -> float:
