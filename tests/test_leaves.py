@@ -81,7 +81,7 @@ def test_contract_detects_a_package_without_a_ring(graph: grimp.ImportGraph) -> 
     assert [name.partition(":")[0] for name in broken(added)] == ["Rings"]
 
 
-def test_contracts_hold(graph: grimp.ImportGraph) -> None:
+def test_import_contracts_hold(graph: grimp.ImportGraph) -> None:
     assert broken(graph) == []
 
 

@@ -37,7 +37,7 @@ MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
-    An implementation is constructed from a calibrated law and the last epoch. It computes
+    An implementation is constructed from a calibrated `Law` and the last epoch. It computes
     probabilities independently of the protocol's code, by enumerating all draws of a device.
     """
 
@@ -60,7 +60,7 @@ class ExactLaw(typing.Protocol):
 
 
 MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
-"""Constructor of an exact law from a calibrated law and the last epoch."""
+"""Constructor of an exact law, with a calibrated `Law` and the last epoch as arguments."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Case:
 
     @cached_property
     def law(self) -> Law:
-        """Calibrated law of the example."""
+        """Calibrated mechanism of the example."""
         return self.protocol.calibrate(self.parameters, self.last_epoch, self.minimum)
 
     @cached_property
     def message_format(self) -> MessageFormat:
-        """Message format of the protocol with the example's law."""
+        """Format of the example's messages."""
         return self.protocol.message_format(self.law)
 
     @property

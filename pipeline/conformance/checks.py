@@ -77,10 +77,10 @@ def examples_are_small(case: Case) -> None:
 
 
 def laws_survive_json(case: Case) -> None:
-    """Check that a law round trips through JSON, in which deployed jobs store it."""
+    """Check that a mechanism round trips through JSON, in which deployed jobs store it."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
-        raise DoesNotConformError("has a law that changes when written to JSON and read back")
+        raise DoesNotConformError("has a mechanism that changes when written to JSON and read back")
 
 
 def reports_have_the_declared_format(case: Case) -> None:

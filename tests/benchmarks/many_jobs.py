@@ -167,11 +167,11 @@ def _measure(
             # Woken workers stay up for a while; the single job's workers must have become idle.
             _settle(supervisors)
             single, figures = _pass(supervisors, [alone], EPOCHS * busy)
-            yield {"reports a second, alone": single, **figures}
+            yield {"reports per second, alone": single, **figures}
             if number:
                 rate, figures = _pass(supervisors, together, EPOCHS)
                 ratios.append(rate / single)
-                yield {"reports a second, together": rate, **figures}
+                yield {"reports per second, together": rate, **figures}
         yield {"ratio": round(median(ratios), 3), "all": [round(each, 3) for each in ratios]}
     for name in names:
         undeploy(cluster, name, delete_topics=True)

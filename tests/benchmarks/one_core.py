@@ -262,7 +262,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
             )
 
     yield rate(
-        f"aggregate, {'chunks of words' if order == 'random' else 'counted pairs'}",
+        f"aggregate, {'chunks of messages' if order == 'random' else 'counted pairs'}",
         windows * WINDOW_REPORTS,
         windows * size,
         aggregate,

@@ -34,7 +34,7 @@ def golden_file(protocol: str) -> Path:
 
 
 def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
-    """Return the bytes that the current code writes with a law, in hexadecimal, and JSON values."""
+    """Return what the current code writes for a mechanism: bytes in hexadecimal, and JSON."""
     protocol, parameters = case.protocol, case.parameters
     devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, parameters)
     devices.enroll(DEVICES, seeded_generator(0))

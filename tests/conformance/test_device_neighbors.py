@@ -74,8 +74,8 @@ class Run:
         if body is not None:
             report = HEADER_BYTES + IDENTITY_BYTES
             content = HEADER_BYTES + ENVELOPE_OVERHEAD
-            # A report's id follows its words and uses the same randomness: on a device it is
-            # random.
+            # The id of a report is drawn after its messages, from the same generator; on a
+            # device it is random.
             public = body[:report] + body[report + IDENTITY_BYTES : content]
             self.contents.append(body[content:])
         size = len(body or b"")

@@ -134,7 +134,7 @@ def test_enrollment_draws_are_complete(case: Case) -> None:
 
 
 @every_form
-def test_exhausted_budget_survives_restore(case: Case, tmp_path: Path) -> None:
+def test_exhausted_budget_stays_exhausted_after_restore(case: Case, tmp_path: Path) -> None:
     """Saving and restoring after every epoch changes neither reports nor state."""
     undisturbed, restarted = enrolled(case, 6), enrolled(case, 6)
     used: list[int] = []
@@ -212,7 +212,7 @@ def test_independent_epochs_have_the_same_draws(case: Case, devices: int, trials
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 def test_one_epoch_mechanism_has_the_same_draws_and_loss(case: Case) -> None:
-    assert isinstance(case.law, PerEpochLaw), "the law needs 'of_one_epoch'"
+    assert isinstance(case.law, PerEpochLaw), "the mechanism lacks 'of_one_epoch'"
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
     for devices in (several, single):
@@ -239,7 +239,7 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
     return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
 
 
-def test_per_epoch_protocols_keep_no_draws() -> None:
+def test_protocols_with_independent_epochs_keep_no_draws() -> None:
     for case in CASES:
         if not keeps_draws(case.protocol, case.parameters):
             assert not drawn_by(case), case.protocol.name

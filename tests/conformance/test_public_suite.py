@@ -157,7 +157,7 @@ def aggregating(kind: type[EpochResponsesAggregator]) -> dict[str, Any]:
 
 
 def weak(parameters: Any, last_epoch: int, minimum: int) -> FreshResponseLaw:
-    """Return a law that loses half of the requested epsilon."""
+    """Return a mechanism that loses half of the requested epsilon."""
     halved = FreshResponseParameters(parameters.epsilon / 2)
     law: Any = PROTOCOL.calibrate(halved, last_epoch, minimum)
     return law  # type: ignore[no-any-return]
@@ -268,7 +268,7 @@ def test_failed_checks_explain_themselves(
         (0.0, "or are not all positive; expected the possible observations only, with sum 1"),
     ],
 )
-def test_law_with_wrong_total_probability_is_rejected(factor: float, message: str) -> None:
+def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -> None:
     class Wrong(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}

@@ -16,7 +16,7 @@ def test_installed_protocols_are_discovered() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_protocol_offers_examples(name: str) -> None:
+def test_protocol_provides_examples(name: str) -> None:
     examples = PROTOCOLS[name].examples
     assert examples, f"give protocol {name} examples in pipeline/protocols/{name}.py"
     for example in examples:
@@ -25,7 +25,7 @@ def test_protocol_offers_examples(name: str) -> None:
 
 
 @every_case
-def test_law_round_trips_through_json(case: Case) -> None:
+def test_mechanism_round_trips_through_json(case: Case) -> None:
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     assert case.protocol.law(case.parameters).from_json(body) == case.law
 

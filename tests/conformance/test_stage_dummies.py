@@ -70,7 +70,7 @@ def test_stage_adds_noise_only_on_request(protocol: Protocol) -> None:
 
 @every_case
 def test_all_workers_draw_the_same_dummies(case: Case) -> None:
-    """Each worker reads the law from the deployed job; earlier draws do not matter."""
+    """Each worker reads the mechanism from the deployed job; earlier draws do not matter."""
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
     first = [case.draw(law, epoch) for epoch in epochs]

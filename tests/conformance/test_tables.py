@@ -173,7 +173,7 @@ def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> 
 
 
 @every_kind
-def test_draws_stay_within_charged_delta(case: Case, parameters: Any) -> None:
+def test_errors_of_draws_stay_within_the_charged_delta(case: Case, parameters: Any) -> None:
     law = case.law
     if parameters != case.parameters:
         law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

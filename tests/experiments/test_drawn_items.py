@@ -109,7 +109,7 @@ def test_command_compares_messages_and_selection_with_prediction(
     assert all(line.split()[-1].endswith("%") for line in lines)
 
 
-def test_experiment_predicts_rounding_of_answers() -> None:
+def test_experiment_predicts_rounding_errors_of_answers() -> None:
     text = """
 name: queries
 data: [{zipf: {users: 4000, exponent: 0.5, held: 4, answers: true}}]

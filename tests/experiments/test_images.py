@@ -49,7 +49,7 @@ def values_of(epoch: CountedEpoch) -> NDArray[np.float64]:
     return values
 
 
-def test_pixel_value_is_its_number_of_users(tmp_path: Path) -> None:
+def test_pixel_value_is_the_user_count(tmp_path: Path) -> None:
     job, path = job_of(), tmp_path / "image.pgm.gz"
     (tmp_path / "source").write_bytes(IMAGE)
     prepare_image.main([str(tmp_path / "source"), str(path)])

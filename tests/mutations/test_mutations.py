@@ -39,7 +39,7 @@ def test_every_area_has_mutations() -> None:
     assert len(MUTATIONS) >= 60
 
 
-def test_detecting_tests_exist() -> None:
+def test_tests_listed_as_detecting_exist() -> None:
     for mutation in MUTATIONS:
         assert mutation.detected_by, mutation.name
         assert mutation.witness.startswith((AUDIT, ATTACKS, CONFORMANCE)), mutation.name

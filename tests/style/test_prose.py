@@ -93,7 +93,7 @@ def test_banned_wording_is_detected() -> None:
     assert not list(findings('"""Say.\n\n>>> "nobody"\n\'nobody\'\n"""\n# nobody prose: ok\n'))
 
 
-def test_banned_wording_is_detected_in_messages_across_lines() -> None:
+def test_banned_wording_is_detected_across_lines_of_a_message() -> None:
     (found,) = findings('f"{1} records of which the {x} is "\\\n    "none"\n')
     assert found.startswith("1: 'is none'")
     assert len(list(findings('print("the state is "\n    "none")\n'))) == 1

@@ -125,7 +125,7 @@ class SecuredJob:
         others: Collection[str] = (),
         more: Mapping[str, Collection[tuple[Resource, Operation]]] = MappingProxyType({}),
     ) -> tuple[list[tuple[str, str, str]], int]:
-        """Try all operations outside the table, on this job and on topics of other jobs.
+        """Try all operations not in the permissions table, on this job and on other jobs' topics.
 
         Returns role, operation and resource name of allowed attempts, and the number of attempts.
         """

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
 SHELL = ("pipeline/cli/", "pipeline/demo/", "pipeline/connect.py", "experiments/", "tests/")
 CONTRACT = "Leaves import only the leaves listed here"
-# Fast tests of the core alone.
+# Fast tests of the core only.
 SHORT_TESTS = (
     "tests/pipeline/test_memory_job.py",
     "tests/pipeline/cli/test_cli.py",

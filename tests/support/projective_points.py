@@ -6,7 +6,7 @@ Vector = tuple[int, ...]
 
 
 def word_vector(number: int, order: int, coordinates: int) -> Vector:
-    """Return the vector of a word, whose base-q number starts with a 1."""
+    """Return the vector of a message, whose first nonzero coordinate is 1."""
     free, number = _free(number, order)
     digits = _digits(number, order, free)
     return (0,) * (coordinates - 1 - free) + (1, *digits)

@@ -170,7 +170,7 @@ if IMAGES.exists():
         return float(np.sqrt(np.square(np.clip(counts, 0, 255) - ground_truth).mean()))
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
-    def test_sketch_error_with_published_odds(epsilon: float, bar: float) -> None:
+    def test_sketch_error_with_published_odds_matches_the_bar(epsilon: float, bar: float) -> None:
         """Published odds assume that messages of all rows hide each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
         requested = CountMeanSketchParameters(

@@ -119,7 +119,7 @@ CROWD_PARAMETERS = [
 
 
 @pytest.mark.parametrize("parameters", CROWD_PARAMETERS, ids=["every-epoch", "boosted"])
-def test_errors_do_not_grow_with_crowd(parameters: Any) -> None:
+def test_errors_do_not_grow_with_the_number_of_users(parameters: Any) -> None:
     measured = []
     for users in CROWDS:
         streams = crowd(users)

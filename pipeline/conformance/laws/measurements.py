@@ -68,7 +68,7 @@ class ExactMeasurements:
 def column_of(law: MeasurementsLaw, item: int) -> list[int]:
     """Return the matrix entries of an item, numbered from 1."""
     match law:
-        case JlHhLaw():  # Rows of scipy's Hadamard matrix, as chosen by the law.
+        case JlHhLaw():  # Rows of scipy's Hadamard matrix that the mechanism uses.
             matrix = hadamard(1 << law.items.bit_length())
             return [int(matrix[row, item]) for row in law.matrix.rows]
         case BucketLaw():  # Parities of the bits that are 1 in both the bit string and the item.

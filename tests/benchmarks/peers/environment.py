@@ -42,8 +42,8 @@ def peer_python(place: Path = PLACE) -> Path:
     except NoPeersError as error:
         raise NoPeersError(
             "Other libraries are skipped: multi-freq-ldpy and pure-LDP could not be installed "
-            f"into {place} ({error}). They need the package index, and a Python that numpy 1.26 is "
-            "there for, such as 3.11 or 3.12."
+            f"into {place} ({error}). They require the package index, and a Python supported by "
+            "numpy 1.26, such as 3.11 or 3.12."
         ) from None
     done.write_text(wanted, "utf-8")
     return python

@@ -28,7 +28,7 @@ def test_audit_passes_the_installed_protocol(name: str) -> None:
         assert ("whole histories" in found["draws compared with the mechanism"].what) == alone
 
 
-def test_quick_audit_enumerates_sums_of_shuffler() -> None:
+def test_quick_audit_enumerates_the_shufflers_sums() -> None:
     (summed,) = (
         case
         for case in find_cases("shuffled_counts")

@@ -70,7 +70,7 @@ def test_search_trials_never_fail_a_mechanism() -> None:
     assert finding.observed == 0.0
 
 
-def test_candidates_are_neighbors_by_the_guarantee() -> None:
+def test_candidate_pairs_are_neighbors_under_the_guarantee() -> None:
     case = find_cases("projective_geometry")[0]
     job = job_of(case, epochs=4, minimum=1)
     pairs = candidate_pairs(job, job.guarantee, 4)
