@@ -130,10 +130,6 @@ class Guarantee:
 
         Losses are summed (basic composition), which is exact only without a delta. An epoch lies in
         only one horizon: its guarantee, and that of all epochs of its horizon, are unchanged.
-
-        >>> local = Guarantee(0.1, 0.0, "stream", "any two streams", "none", "exact")
-        >>> local.over(3).epsilon
-        0.30000000000000004
         """
         if self.unit == "epoch":
             return replace(self, horizons=horizons)
@@ -188,11 +184,7 @@ class Guarantee:
 
 
 def format_loss(epsilon: float, delta: float = 0.0) -> str:
-    """Format an epsilon and a delta, rounded up; a delta of 0 is omitted.
-
-    >>> format_loss(1.0, 1e-6), format_loss(5.9170001)
-    ('epsilon 1, delta 1e-06', 'epsilon 5.91701')
-    """
+    """Format an epsilon and a delta, rounded up; a delta of 0 is omitted."""
     return f"epsilon {rounded_up(epsilon)}" + (f", delta {rounded_up(delta)}" if delta else "")
 
 
@@ -228,11 +220,6 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
 
     It has no trusted party. `epsilon` is the loss of a device's messages at one epoch; the device
     sends messages at `messages` epochs of a horizon.
-
-    >>> shuffled = Guarantee(0.1, 1e-6, "epoch", "any two items", "the shuffle stage", "bound")
-    >>> apart = of_messages_apart(shuffled, 2.0, 3)
-    >>> apart.epsilon, apart.delta, apart.stream_epsilon
-    (2.0, 0.0, 6.0)
     """
     pure = replace(shuffled, epsilon=epsilon, delta=0.0, trust="none", basis="bound")
     return replace(pure, stream_epsilon=_times(messages, epsilon))

@@ -115,10 +115,6 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
 
     >>> posterior_odds(4.0)
     'a factor of 54.6 (epsilon 4): a guess that was 50 % likely is right in at most 98.3 % of cases'
-    >>> print(posterior_odds(1.0, 1e-6))
-    a factor of 2.72 (epsilon 1). Larger shifts can occur, but make no conclusion likelier than \
-this allows by more than 1 in 1,000,000 (delta). A guess that was 50 % likely is right in at most \
-73.2 % of cases
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
@@ -155,20 +151,12 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
 
 
 def _up(number: float, digits: int) -> str:
-    """Format a number in full with `digits` significant digits, rounded up.
-
-    >>> _up(2.7182, 3), _up(22026.4657, 3), _up(4.0, 3)
-    ('2.72', '22,100', '4')
-    """
+    """Format a number in full with `digits` significant digits, rounded up."""
     return f"{Decimal(rounded_up(number, digits)):,f}"
 
 
 def _chance(delta: float) -> str:
-    """Format a small probability as 1 in N, rounded up.
-
-    >>> _chance(1e-6), _chance(0.25)
-    ('1 in 1,000,000', '1 in 4')
-    """
+    """Format a small probability as 1 in N, rounded up."""
     return f"1 in {math.floor(1 / Fraction(repr(delta))):,}"
 
 

@@ -76,8 +76,7 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     words = " and ".join(f"the {each}" for each in trusted) or "none"
     words = words.replace(" and ", ", ", len(trusted) - 2) if len(trusted) > 2 else words
     if job.shared:
-        words = "either one of the two aggregators"
-        words = f"{words}; if they collude, they can read what each producer counted"
+        words = "either aggregator; if both collude, they can read what each producer counted"
     elif job.added_by_each(job.law):
         words = f"any one of the {_shufflers(job)} and the aggregator, not to collude with the rest"
         if job.shuffle.instances > 1:

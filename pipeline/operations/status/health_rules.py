@@ -172,8 +172,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
             "from an earlier one of the same device and epoch; the first one counts. A device "
-            "whose state was lost or copied draws again, which can disclose more about it than "
-            "guaranteed"
+            "whose state was lost or copied draws again: that can disclose more than guaranteed"
         )
     if status.missing_producers and not status.finished:
         yield (

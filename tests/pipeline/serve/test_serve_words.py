@@ -159,6 +159,6 @@ def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
     assert [party.name for party in parties if party.trusted] == ["devices, producers"]
     body = trust_body(job)
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
-    assert "either one of the two aggregators" in body["description"]
+    assert ": either aggregator; if both collude" in body["description"]
     assert body["description"].endswith("This assumes at least 2,000 honest users per epoch.")
     assert job.guarantee.trust.startswith("the two aggregators, not to collude with each other; ")
