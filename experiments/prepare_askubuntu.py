@@ -39,7 +39,7 @@ def read_events(path: Path) -> NDArray[np.int64]:
     text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     numbers = np.array(text.split(), np.int64)
     if not len(numbers) or len(numbers) != 3 * len(text.splitlines()):
-        raise ValueError(f"{path}: expected a file with lines SRC DST UNIX_TIME")
+        raise ValueError(f"{path}: expected a file of lines SRC DST UNIX_TIME")
     return numbers.reshape(-1, 3)
 
 

@@ -23,7 +23,7 @@ def word_counts(contents: bytes) -> dict[str, int]:
         raise ValueError("expected a file of lines WORD COUNT")
     counts = {word: int(count) for word, count in lines}
     if len(counts) < len(lines):
-        raise ValueError("a word occurs twice")
+        raise ValueError("a word occurs twice; expected distinct words")
     return counts
 
 

@@ -129,7 +129,8 @@ class Data(Section):
     def _one_input(self) -> Self:
         given = (self.change_log, self.synthetic, self.zipf, self.selection)
         if sum(each is not None for each in given) != 1:
-            raise ValueError("expected one of 'change_log', 'synthetic', 'zipf', 'selection'")
+            keys = "'change_log', 'synthetic', 'zipf', 'selection'"
+            raise ValueError(f"expected exactly one of {keys}")
         if self.change_log is None and self.top_items is not None:
             raise ValueError("'top_items' applies only to items of a 'change_log'. Remove it")
         if (self.change_log is None) != (self.epochs is None):

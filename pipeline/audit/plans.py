@@ -80,7 +80,7 @@ def _description_problem(deployed: DeployedJob) -> str:
     signed = deployed.signed_description
     assert signed is not None
     if not is_signed(signed):
-        return "the signature of the job description for devices does not match its stated key"
+        return "the job description for devices has a signature that does not match its stated key"
     if json.loads(signed.statement)["law"] != deployed.constants:
         return "the constants sent to devices differ from those of the stages"
     return ""

@@ -78,7 +78,7 @@ def _streams(
 # Rounds of the search: number of pairs kept, number of trials as a fraction of the test trials, and
 # minimum number of trials, if available.
 _ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
-# Before the last round, pairs are ranked by point estimates, without confidence bounds.
+# False-alarm probability of the bounds that rank pairs before the last round.
 _SEARCHING = 0.05
 LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
 """Multiples of the claimed loss, and the required probability of detecting each.

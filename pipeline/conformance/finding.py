@@ -39,9 +39,9 @@ def find_cases(name: str) -> list[Case]:
     PROTOCOLS.check(name)
     if name not in PROTOCOLS:
         raise ProtocolError(
-            f"protocol {name} does not exist; expected one of: {', '.join(PROTOCOLS)}. A package "
-            "that provides another protocol must be installed and name it in its metadata (entry "
-            "points dpstream.protocols)"
+            f"protocol {name} does not exist; expected one of: {', '.join(PROTOCOLS)}. Another "
+            "protocol's package must be installed, and declare the protocol as an entry point in the "
+            "group dpstream.protocols"
         )
     return cases_of(PROTOCOLS[name], exact_law_of(name))
 
@@ -58,8 +58,8 @@ def exact_law_of(name: str) -> MakeExactLaw:
     laws = list(entry_points(group=GROUP, name=name))
     if not laws:
         raise ProtocolError(
-            f"protocol {name} has no exact law to check against. Name one in the metadata of its "
-            f"package (entry points {GROUP}); those of dpstream are in {OWN_LAWS.replace('.', '/')}"
+            f"protocol {name} has no exact law. Declare one as an entry point of its package, in "
+            f"group {GROUP}; for examples, see {OWN_LAWS.replace('.', '/')}"
         )
     try:
         make_exact = laws[0].load()

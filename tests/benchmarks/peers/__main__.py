@@ -100,8 +100,7 @@ def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
 def show_searches(console: Console, measured: Sequence[Search], users: int) -> None:
     table = Table(
         title=f"Words of {users:,} users, truncated to 6 letters",
-        caption=f"Items named, those among the top {WANTED}, and those of no user; CPU seconds on "
-        "one core",
+        caption=f"Listed words: all, of the top {WANTED}, and of no user; CPU seconds on one core",
     )
     for heading in ("epsilon", "library", "search"):
         table.add_column(heading)

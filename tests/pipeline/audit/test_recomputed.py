@@ -103,4 +103,4 @@ def test_audit_fails_sets_charged_like_one_item(monkeypatch: pytest.MonkeyPatch)
     )
     found = reasons(item_sets.sets_of_items())
     assert "for two items with" in found
-    assert "reported with their items" in found
+    assert "labeled with items" in found
