@@ -1,4 +1,4 @@
-"""Contracts detect forbidden imports, and deleting a leaf deletes exactly its dependents."""
+"""Import contracts detect forbidden imports, and deleting a leaf also deletes its dependents."""
 
 from __future__ import annotations
 

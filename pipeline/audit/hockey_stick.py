@@ -41,7 +41,7 @@ Observation: TypeAlias = tuple[Reports, ...]
 
 Seen = TypeVar("Seen")
 
-# Number of messages, the most frequent ones, that have a weight of their own in scores.
+# Number of messages with separate weights in scores: the most frequent messages.
 _MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 

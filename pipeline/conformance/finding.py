@@ -40,7 +40,7 @@ def find_cases(name: str) -> list[Case]:
     if name not in PROTOCOLS:
         raise ProtocolError(
             f"protocol {name} does not exist; expected one of: {', '.join(PROTOCOLS)}. Another "
-            "protocol's package must be installed, and declare the protocol as an entry point in the "
+            "protocol's package must be installed, and declare the protocol as an entry point in "
             "group dpstream.protocols"
         )
     return cases_of(PROTOCOLS[name], exact_law_of(name))

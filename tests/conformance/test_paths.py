@@ -106,7 +106,7 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
     second: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
     for view, probability in views.items():
         if len(views) > MANY:
-            # A common denominator of this many fractions would be too long.
+            # The common denominator of these fractions would have too many digits.
             probability = Fraction(float(probability))
         for epoch, reports in enumerate(view):
             for report, times in Counter(reports).items():

@@ -131,7 +131,7 @@ def test_finished_trials_are_identified_by_their_inputs(
     again = read_rows(Path("small-results/results.csv"))
     assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
 
-    # Other data, and a restart option, invalidate all of them.
+    # Other data, or --restart, invalidate all results.
     write_changes(experiment.parent / "changes.csv", users=USERS + 1)
     monkeypatch.setattr(pending_trials, "run_trial", run_trial)
     assert experiments(experiment).errors == ""

@@ -185,7 +185,7 @@ def test_results_have_a_row_per_trial_and_query_and_a_plot(
     for line in lines:
         assert line["parameters"]["domain"] == "120 values"
         assert line["trials"] == 2
-        # 240 estimates with independent noise, or 40.
+        # There are 240 or 40 estimates with independent noise.
         assert 0.5 < line["rmse"] / line["predicted_rmse"] < 1.6
         assert line["coverage"] > 0.7
     said = experiments(experiment)
