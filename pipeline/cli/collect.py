@@ -1,7 +1,5 @@
 """The command ``dpstream collect``."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

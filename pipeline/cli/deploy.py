@@ -1,7 +1,5 @@
 """The commands ``dpstream deploy`` and ``undeploy``."""
 
-from __future__ import annotations
-
 import math
 import secrets
 from pathlib import Path

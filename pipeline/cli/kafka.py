@@ -1,7 +1,5 @@
 """The commands ``dpstream kafka``, for the local broker."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

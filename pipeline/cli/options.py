@@ -1,7 +1,5 @@
 """Arguments and options shared by several commands."""
 
-from __future__ import annotations
-
 import re
 import sys
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The commands ``dpstream pause``, ``resume`` and ``drain``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Annotated

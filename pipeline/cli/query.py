@@ -1,7 +1,5 @@
 """The command ``dpstream query``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeAlias

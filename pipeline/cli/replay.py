@@ -1,7 +1,5 @@
 """The command ``dpstream replay``."""
 
-from __future__ import annotations
-
 import secrets
 import sys
 import time

@@ -1,7 +1,5 @@
 """Print the status of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 

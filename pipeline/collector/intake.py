@@ -4,8 +4,6 @@ A body is checked twice. Its header determines at once whether the job accepts i
 of envelopes are checked for a group of bodies together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

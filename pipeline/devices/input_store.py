@@ -5,8 +5,6 @@ epoch and removes the epoch's rows. At any moment, the file therefore shows for 
 it is unread, waiting for its epoch, or drawn.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager

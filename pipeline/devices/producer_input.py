@@ -12,8 +12,6 @@ The users enrolled and present are public: they never depend on values, nor on w
 * Rows of unknown users are not used; `unknown_users` is the number of these users.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

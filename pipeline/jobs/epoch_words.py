@@ -1,7 +1,5 @@
 """Names of epochs for readers: by the job's calendar, or else by number."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 

@@ -1,7 +1,5 @@
 """Messages about problems in a settings file: location, key and valid values."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

@@ -8,8 +8,6 @@
 | signing key | PEM, Ed25519 | operators, see `descriptions` | describe a job to devices falsely |
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -5,8 +5,6 @@ clock continues from there until the next one. The result does not depend on thi
 clock, whose error is reported.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

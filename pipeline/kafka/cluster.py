@@ -3,8 +3,6 @@
 It uses kafka-python, for tools and producers. Workers use asyncio and Faust's own client instead.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections import deque

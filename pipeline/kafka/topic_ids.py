@@ -4,8 +4,6 @@ aiokafka lacks the version of the metadata request that returns IDs, so its conn
 request of kafka-python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from io import BytesIO
 from typing import Any, Self

@@ -10,8 +10,6 @@
 * Any other record was written by another party, and is an `Oddity`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """List the producers registered with a deployment, and retire one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

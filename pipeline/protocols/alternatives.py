@@ -1,7 +1,5 @@
 """Protocols for the same counts and epsilon, with any trusted party, that `plan` compares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, singledispatch
 from typing import Any, Final, TypeAlias

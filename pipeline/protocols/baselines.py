@@ -1,7 +1,5 @@
 """Registry entries and forecasts of Boolean protocols that are for comparison only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Forecasts of protocols whose devices track changes with one symbol per epoch."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Round user counts to their significant digits, and clip them to the population."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

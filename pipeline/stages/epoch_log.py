@@ -5,8 +5,6 @@ these logs grow, and every later reader therefore find the same content of an ep
 the first complete record of an epoch counts.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass

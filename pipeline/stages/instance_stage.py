@@ -14,8 +14,6 @@ manifest is the decision for all: the producers in the window, and the drawing o
   after that is a function of the log.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from dpstream.pipeline.actions import (

@@ -1,7 +1,5 @@
 """Latest window of each producer, and the number of its devices in that window."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Interface to the senders of a window: producers, or devices that send through collectors."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping

@@ -10,8 +10,6 @@
   duplicated in any state: repetitions are identical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final

@@ -3,8 +3,6 @@
 The manifest determines the result. Only attempt ids and a random order differ in repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol

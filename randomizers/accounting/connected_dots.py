@@ -11,8 +11,6 @@ depend on earlier publications, as long as the distance never exceeds D: the los
 motion whose time is the squared distance.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Final

@@ -12,8 +12,6 @@ times as likely. Fewer messages are no worse: Poisson distributions are log-conc
 have the same optimal tests, and the power of these grows with the shift.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Errors that keep a device from reporting. Messages name a remedy and never contain values."""
 
-from __future__ import annotations
-
 
 class DeviceError(Exception):
     """Condition that the app must handle; nothing was drawn or sent because of it."""

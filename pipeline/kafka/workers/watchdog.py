@@ -9,8 +9,6 @@
   detects this by the file.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

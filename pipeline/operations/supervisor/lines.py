@@ -1,7 +1,5 @@
 """Log lines of a supervisor and its workers."""
 
-from __future__ import annotations
-
 import re
 import threading
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each request queries all workers at once. A worker that does not answer is unhea
 from the metrics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
