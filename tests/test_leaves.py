@@ -122,7 +122,7 @@ def test_leaf_with_other_importers_is_not_deleted(importer: str) -> None:
 
 def test_conftests_import_no_leaf(tree: Tree) -> None:
     gone = tree.going_with(tree.needs)
-    # Of the live page.
+    # Only the live page, a leaf, has a conftest that depends on it.
     assert [name for name in gone if name.endswith("conftest.py")] == ["tests/browser/conftest.py"]
 
 

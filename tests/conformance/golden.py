@@ -93,7 +93,7 @@ def main(names: list[str]) -> None:
     for name in names or PROTOCOLS:
         cases = [golden_bytes(case, case.law) for case in CASES if case.protocol.name == name]
         if not cases:
-            sys.exit(f"no protocol {name} with examples: the registry has {', '.join(PROTOCOLS)}")
+            sys.exit(f"protocol {name} has no examples; expected one of: {', '.join(PROTOCOLS)}")
         golden_file(name).parent.mkdir(exist_ok=True)
         golden_file(name).write_text(json.dumps(cases, indent=1) + "\n")
         print(f"{golden_file(name)}: {len(cases)} examples")

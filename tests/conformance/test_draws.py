@@ -191,7 +191,7 @@ def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
     # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
     if getattr(case.parameters, "dummies", "") != "negative_binomial":
         assert (np.abs(sent - added) < 7 * np.sqrt(sent + added)).all(), (sent, added)
-    assert (added > 6 * 7**2).all(), "a missing half of the noise would be detected"
+    assert (added > 6 * 7**2).all(), "the test would not detect half of the noise"
     assert (sent > added / 4).all()
 
 

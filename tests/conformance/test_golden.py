@@ -93,7 +93,7 @@ def golden(case: Case) -> Any:
     command = f"python -m tests.conformance.golden {name}"
     path = golden_file(name)
     if not path.exists():
-        pytest.fail(f"protocol {name} has no golden bytes; this writes them: {command}")
+        pytest.fail(f"protocol {name} has no golden bytes; to write them: {command}")
     cases = json.loads(path.read_text())
     if case.number >= len(cases):
         pytest.fail(

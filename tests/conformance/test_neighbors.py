@@ -108,14 +108,14 @@ def test_only_randomized_view_depends_on_values(
             1,
             [1],
             ("fragments-0", "single_message-0"),
-            id="three stages in series",
+            id="three chained shufflers",
         ),
         pytest.param(
             sealed_section(SHUFFLE_KEYS),
             3,
             [1],
             ("fragments-0", "single_message-0"),
-            id="three stages side by side",
+            id="three parallel shufflers",
             marks=pytest.mark.verify,
         ),
         pytest.param(

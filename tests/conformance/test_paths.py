@@ -31,7 +31,7 @@ ALONE = 1_500
 TOGETHER = 20_000
 # Rarer outcomes are merged, because the chi-square approximation would not hold.
 RARE = 20
-# Views.
+# Number of views above which the common denominator of fractions has too many digits.
 MANY = 10_000
 
 # (epoch, report) -> mean and variance of its count over one observed group of devices.
@@ -106,7 +106,6 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
     second: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
     for view, probability in views.items():
         if len(views) > MANY:
-            # The common denominator of these fractions would have too many digits.
             probability = Fraction(float(probability))
         for epoch, reports in enumerate(view):
             for report, times in Counter(reports).items():

@@ -18,10 +18,10 @@ def test_installed_protocols_are_discovered() -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocol_provides_examples(name: str) -> None:
     examples = PROTOCOLS[name].examples
-    assert examples, f"give protocol {name} examples in pipeline/protocols/{name}.py"
+    assert examples, f"protocol {name} has no examples in pipeline/protocols/{name}.py"
     for example in examples:
         assert type(example.parameters) is PROTOCOLS[name].parameters
-        assert 1 <= example.last_epoch <= 4, "all streams are enumerated"
+        assert 1 <= example.last_epoch <= 4, "too many streams to enumerate"
 
 
 @every_case

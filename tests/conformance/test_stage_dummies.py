@@ -129,7 +129,7 @@ def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
             sent[trial] += len(written_out(reports))
     # Totals are Poisson: 7 standard deviations of their difference are exceeded once in 1e11.
     assert abs(added.sum() - sent.sum()) < 7 * np.sqrt(added.sum() + sent.sum())
-    assert added.sum() > 6 * 7**2, "a missing half of the noise would be detected"
+    assert added.sum() > 6 * 7**2, "the test would not detect half of the noise"
 
 
 def messages_of(dummies: StageDummies, trial: int) -> int:

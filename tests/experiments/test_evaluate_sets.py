@@ -98,7 +98,7 @@ def test_quantile_errors_are_ranks() -> None:
     assert (
         (right.series.low <= right.ground_truth) & (right.ground_truth <= right.series.high)
     ).all()
-    # Counts of other users, all of whom have the last value: below it are 70.
+    # All users are counted at the last value, below which 70 users truly are.
     others = window(code, np.array([0, 0, 0, 0, 0, 0, 0, 100]))
     wrong = ask(CountedEpoch(others, ground_truth), None, np.random.default_rng(1))[QUANTILES]
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])

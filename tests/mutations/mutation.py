@@ -15,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = "dpstream"
-"""Folder of links that makes the root folders importable."""
+"""Folder of links that make the root folders importable."""
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
 """Prefix of the ids of tests that run ``dpstream audit --quick``."""
@@ -68,8 +68,8 @@ class Mutation:
         times = source.count(self.old)
         if times != 1 or self.old == self.new:
             raise MutationError(
-                f"{self.name}: its text occurs {times} times in {self.file}, must be once and be "
-                f"changed; bring tests/mutations/table/{self.area}.toml up to date"
+                f"{self.name}: its text occurs {times} times in {self.file}; expected once, and a "
+                f"different new text. Update tests/mutations/table/{self.area}.toml"
             )
         return source.replace(self.old, self.new)
 

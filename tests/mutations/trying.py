@@ -143,7 +143,7 @@ class InstalledCopy:
         if report.exists():
             body = json.loads(report.read_text())
         else:
-            body["failures"] = [_failure("nothing was run", printed.read_text().splitlines()[-1:])]
+            body["failures"] = [_failure("no test was run", printed.read_text().splitlines()[-1:])]
         return body | {"seconds": answer["seconds"]}
 
     def _obeyed(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class InstalledCopy:
         self._warm.stdin.flush()
         answer = self._warm.stdout.readline()
         if not answer:
-            raise RuntimeError(f"the process that runs tests in {self.folder} has ended")
+            raise RuntimeError(f"the process that runs tests in {self.folder} has exited")
         body: dict[str, Any] = json.loads(answer)
         return body
 

@@ -43,7 +43,7 @@ def main() -> None:
             stdout=inside,
             stderr=inside,
             start_new_session=True,
-            # The broker must have no previous charges.
+            # A new broker, without previous charges.
             env={**os.environ, "DPSTREAM_HOME": f"{folder}/home"},
         )
         os.close(inside)

@@ -152,7 +152,7 @@ class LateRegistrationScenario:
         self.world.now += later
         for _ in range(2):
             self.world.settle()
-        # Dead letters are in flight as soon as they are written.
+        # Written dead letters reach Kafka even if the process is killed.
         for stage, role in self.job.route.stages.items():
             if role in self.job.route.reports:
                 self.world.workers[stage].driver.crash(keep=True)

@@ -188,7 +188,7 @@ class Namespaces:
         folder.mkdir(parents=True, exist_ok=True)
         lines = [Path("/etc/hosts").read_text().rstrip("\n")]
         lines += [f"{self.address(each)} {each}" for each in self._numbers]
-        # Write in place and at once: processes would not see a replacement of the file.
+        # Write in place with one call, because processes would not see a replaced file.
         descriptor = os.open(folder / "hosts", os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.ftruncate(descriptor, os.write(descriptor, ("\n".join(lines) + "\n").encode()))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-# A producer's log grows to 16 MiB before it starts over.
+# Size of a disk in bytes; a producer's log grows to 16 MiB before it is reset.
 _BYTES = 48 << 20
 
 

@@ -292,7 +292,7 @@ class Owner:
 def memory_folder() -> Iterator[Path]:
     """Create a folder in memory where possible, and delete it afterwards."""
     memory = Path("/dev/shm")
-    # Containers have 64 MB by default, which concurrent tests fill.
+    # In containers, /dev/shm has 64 MB by default, which concurrent tests fill.
     roomy = memory.is_dir() and disk_usage(memory).free > 1 << 30
     with TemporaryDirectory(dir=memory if roomy else None) as name:
         yield Path(name)
