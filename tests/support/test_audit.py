@@ -165,7 +165,7 @@ def test_audit_detects_one_lost_or_replaced_report(run: Run) -> None:
             run.changed(Role.PARTIALS, partial(change, move=move))
 
 
-@pytest.mark.parametrize(("times", "words"), [(0, "lost"), (2, "doubled")])
+@pytest.mark.parametrize(("times", "words"), [(0, "lost"), (2, "counted twice")])
 def test_audit_names_a_lost_or_duplicated_producer(run: Run, times: int, words: str) -> None:
     def change(records: list[LogRecord]) -> list[LogRecord]:
         part = decode_partial(records[0].value)

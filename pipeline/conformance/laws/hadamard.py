@@ -18,8 +18,6 @@ from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class ExactHadamard:
-    """Enumerate all draws of the devices."""
-
     def __init__(self, law: HadamardLaw, last_epoch: int) -> None:
         assert law.dummies == "bernoulli"
         self.law = law

@@ -13,8 +13,6 @@ Vector = tuple[int, ...]
 
 
 class ExactProjectiveGeometry:
-    """Enumerate the vectors of all points."""
-
     devices = 1
 
     def __init__(self, law: ProjectiveGeometryLaw, last_epoch: int) -> None:

@@ -12,8 +12,6 @@ from dpstream.randomizers.single_message import SingleMessageLaw
 
 
 class ExactSingleMessage:
-    """Enumerate all messages of all devices."""
-
     def __init__(self, law: SingleMessageLaw, last_epoch: int) -> None:
         self.law = law
         self.devices = law.minimum
