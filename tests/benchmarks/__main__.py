@@ -146,8 +146,8 @@ def _passages(
     middle = sorted(passages, key=lambda passage: passage.reports_per_second)[runs // 2]
     caption = (
         f"median of {runs} runs of {middle.reports / 1e6:.0f} million reports, "
-        f"{speeds[0] / 1e6:.1f} to {speeds[-1] / 1e6:.1f}; in the middle one "
-        f"{middle.cores_busy:.2f} cores busy, {middle.cores_of_others:.2f} with something else"
+        f"{speeds[0] / 1e6:.1f} to {speeds[-1] / 1e6:.1f}; the median run used "
+        f"{middle.cores_busy:.2f} cores, other processes {middle.cores_of_others:.2f}"
     )
     rows = [
         (process, f"{middle.processor[process]:.2f} s", f"{share:.0%}", megabytes(middle, process))
@@ -165,8 +165,8 @@ def megabytes(passage: Passage, process: str) -> str:
 
 def _print_rates(rates: Sequence[Rate]) -> None:
     caption = (
-        f"medians of {len(rates[0].seconds)} runs; by processor time, only produce, which waits "
-        "for the broker's acknowledgements, by the clock on the wall"
+        f"medians of {len(rates[0].seconds)} runs, by processor time; produce, which waits for "
+        "the broker's acknowledgments, by wall-clock time"
     )
     rows = [
         (

@@ -294,7 +294,7 @@ def main() -> None:
 
 
 def print_table(order: str, found: Sequence[Figures]) -> None:
-    headings = ("reports", "stage", "collecting", "closing", "longest pause", "of it busy")
+    headings = ("reports", "stage", "collecting", "closing", "longest pause", "busy pause")
     rows = [
         (
             f"{each.millions} million",
@@ -311,7 +311,7 @@ def print_table(order: str, found: Sequence[Figures]) -> None:
     ]
     title = f"A window of four-byte reports, order: {order}; processor time"
     console = Console(width=None if sys.stdout.isatty() else 132)
-    console.print(table_of(title, (*headings, "memory", "scratch", "read of it", "records"), rows))
+    console.print(table_of(title, (*headings, "memory", "spilled", "read back", "records"), rows))
     shuffled = [each for each in found if each.stage == "shuffle"]
     if len(shuffled) < 3:
         return
@@ -324,10 +324,10 @@ def print_table(order: str, found: Sequence[Figures]) -> None:
     # A merge needs a page of each run.
     pages = PAGE_BYTES / _MEMORY_LIMIT * 1e9 * 4 / MEGABYTE
     console.print(
-        f"A billion reports: {base + 1000 * slope:.0f} s of a processor by a line through these "
-        f"{len(shuffled)} sizes; a million took {each_million} million. The shuffle stage took "
-        f"{memory:.0f} MB at most, beyond what it starts with; of a billion sorted ones pages of "
-        f"runs would be {pages:.0f} MB of it."
+        f"A billion reports: {base + 1000 * slope:.0f} s of processor time, extrapolated linearly "
+        f"from these {len(shuffled)} sizes. Per million: {each_million} million. The memory of the "
+        f"shuffle stage grew by at most {memory:.0f} MB; for a billion sorted reports, pages of "
+        f"runs would take {pages:.0f} MB."
     )
 
 
