@@ -1,8 +1,8 @@
 """The broker's clock, derived from acknowledgements.
 
 Every topic uses LogAppendTime, so an acknowledgement contains the broker's write time. A monotonic
-clock continues from there until the next one. The result does not depend on this machine's wall
-clock, whose error is reported.
+clock continues from there until the next acknowledgement. The result does not depend on this
+machine's wall clock, whose error is reported.
 """
 
 import time
@@ -34,8 +34,8 @@ class _Reading:
 class BrokerClock:
     """Current time of the broker's clock; unknown before the first acknowledgement.
 
-    A record's write time is used as the time at which its acknowledgement arrives. This clock
-    therefore trails the broker's by the network delay, and is never ahead of it. `own` returns this
+    When an acknowledgement arrives, this clock is set to the record's write time. It therefore
+    trails the broker's clock by the network delay, and is never ahead of it. `own` returns this
     machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
 
     >>> clock = BrokerClock(own=lambda: 7_200_000, steady=lambda: 5.0)
@@ -59,7 +59,7 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Update the clock from a record's write time; `sent` is what `begin` returned."""
+        """Update the clock from a record's write time; `begin` returned `sent` before sending."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 

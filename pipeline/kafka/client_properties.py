@@ -277,7 +277,7 @@ class _SettingsReader:
                 return
         else:
             identity += chain
-        # OpenSSL reads a key only from a file; this one is private and deleted at once.
+        # OpenSSL reads a key only from a file; this one is private and deleted immediately.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
             file.write(identity)
             file.flush()

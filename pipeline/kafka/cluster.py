@@ -302,8 +302,8 @@ class Cluster:
         except KafkaError as error:
             self._check_rejection(error, "delete records of", topic)
             raise ClusterError(
-                f"cannot delete records of {topic} below offset {offset}: {error}. Retention "
-                "will delete them"
+                f"cannot delete records of {topic} below offset {offset}: {error}. They "
+                "will be deleted when their retention ends"
             ) from error
 
     def end_offsets(self, topic: str) -> list[int]:
@@ -597,7 +597,7 @@ class KafkaTransport:
                 self._settle(0)
                 return dict(self._written)
             case _:
-                raise TypeError(f"not an action of a producer: {type(action).__name__}")
+                raise TypeError(f"action is {type(action).__name__}; expected a producer's action")
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""Errors of a cluster: missing topics and missing access rights.
+"""Errors of a cluster: missing topics and missing permissions.
 
 Kafka's two client families, kafka-python and aiokafka, share error codes, which are checked here.
 """

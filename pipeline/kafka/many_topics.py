@@ -1,4 +1,4 @@
-"""A cluster client for polling hundreds of jobs at once.
+"""A cluster client for polling hundreds of jobs together.
 
 Polled separately, each job takes about thirty small requests. `ManyTopics.look` instead fetches
 everything for all jobs in a few requests: partitions, start and end offsets, committed offsets, and

@@ -110,7 +110,7 @@ class MemoryLog:
         """
         stored = self._partitions[role, partition]
         if start < stored.base:
-            raise DeletedError(f"offset {start} of {role} {partition} is below {stored.base}")
+            raise DeletedError(f"{role} {partition}: offset {start} was deleted")
         taken: list[LogRecord] = []
         size = 0
         for index in range(start - stored.base, min(stop, stored.end) - stored.base):
@@ -223,7 +223,7 @@ class SimulatedCluster:
     """All stages of a job on initially empty topics in memory, with one worker per stage.
 
     `generators` returns the random generator for a purpose and a number. `noise_key`, for the
-    shuffler's dummy messages, is drawn if missing. `listeners` returns the listener for finished
+    shuffler's dummy messages, is random by default. `listeners` returns the listener for finished
     windows of a stage. `workers` maps stage names to workers, in the order of the data flow.
     """
 

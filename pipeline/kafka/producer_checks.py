@@ -1,15 +1,15 @@
-"""Check, before a producer draws, that its registration is valid and its state is the latest.
+"""Check, before a producer reports, that its registration is valid and its state is the latest.
 
 A state is an old copy if the producer has sent an epoch that the state does not contain. Sent
 epochs appear in the reports and, once finalized, in the manifests. Neither is read completely:
 
 * A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch.
-  The manifest of an epoch after the last drawn epoch therefore follows the manifests of all epochs
-  more than `EPOCHS_AHEAD` earlier, which bounds its offset from below.
+  If the state ends with epoch e, the manifest of a later epoch therefore follows the manifests of
+  all epochs up to e - `EPOCHS_AHEAD`, which bounds its offset from below.
 * Records that an earlier start with this state has checked are not read again: the state still
   contains the epochs that it contained then.
-* Records older than the state folder cannot be from its producer, whose enrollment ID was drawn
-  with the folder. The first start reads only the producer registry.
+* Records older than the state folder cannot be from its producer, whose random enrollment ID was
+  created with the folder. The first start reads only the producer registry.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
   reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
   among the last sent and not finalized yet. Once it is finalized, its manifest reveals the copy.
@@ -67,7 +67,7 @@ def check_registered(
     notify: Callable[[str], None] = lambda sentence: None,
     before: Mapping[LogPartition, int] | None = None,
 ) -> None:
-    """Check that a producer's registration is valid and its state is the latest, before it draws.
+    """Check that a producer's registration is valid and its state is the latest, before it reports.
 
     `before` is the result of `ends_before`. `notify` is called if a check is impossible.
 
@@ -100,7 +100,7 @@ def check_registered(
         raise ProducerError(
             f"the state directory of producer {producer.name} of job {job.name} is an old "
             f"copy: it ends with epoch {producer.closed_epoch}, but epoch {latest} was sent. "
-            "Drawing twice can disclose more about devices than guaranteed. Use the latest "
+            "Randomizing an epoch again can disclose more than guaranteed. Use the latest "
             f"state directory, or retire this producer: 'dpstream producers {job.name} "
             f"--retire {producer.name}'. Never restore a copy of device state"
         )
@@ -123,7 +123,7 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
 
 
 class _ReadBefore:
-    """Read partitions from the offsets up to which an earlier start has checked them.
+    """Read partitions from where the checks at an earlier start ended.
 
     `before` holds offsets below which no record is from this producer.
     """
@@ -179,7 +179,7 @@ def _fact(role: Role, partition: int) -> str:
 
 
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
-    """Return the last undrawn epoch whose window contains the producer, or 0."""
+    """Return the last epoch that is missing from the state but finalized with its reports, or 0."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
     for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):

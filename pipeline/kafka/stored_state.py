@@ -25,7 +25,7 @@ class StageOffsets:
     """Offsets in the topic that a stage reads, one per deployed partition.
 
     `starts` are the offsets of the first remaining records, and `ends` of the next records to be
-    written. `committed` was set by the stage's consumer group, or by another program.
+    written. `committed` offsets were set by the stage's workers, or by another program.
     """
 
     role: Role

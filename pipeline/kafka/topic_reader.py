@@ -53,7 +53,7 @@ def read_registry(cluster: Cluster, job: DeployedJob) -> ProducerRegistry:
 
 
 def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
-    """Carry out a generator that only reads; raise ClusterError if a topic is gone."""
+    """Run steps that only read, and return their result; raise ClusterError if a topic is gone."""
     return carry_out(steps, partial(reply_from, cluster, job))
 
 

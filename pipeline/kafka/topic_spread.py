@@ -1,4 +1,4 @@
-"""Estimate record ages by searches, and wait until all brokers know new topics.
+"""Estimate record ages by binary search, and wait until all brokers know new topics.
 
 The controller answers once it has created a topic, but brokers learn of it one by one. Until then,
 a broker can answer that the topic does not exist.

@@ -1,7 +1,7 @@
 """Determine which entries of the ledger are valid: a pure function of its log.
 
-* Several writers can append at once; the single partition orders their records. An entry is valid
-  if and only if its `previous` is the hash of the last valid entry before it.
+* Several writers can append concurrently; the single partition orders their records. An entry is
+  valid if and only if its `previous` is the hash of the last valid entry before it.
 * All other entries are void. Their writers have lost a race: they read to the end, and write again
   with the new head as `previous`, or give up.
 * The `previous` of an honest writer is a valid entry, and the writer checks that its own entry is
@@ -94,7 +94,7 @@ class Chain:
 
     @property
     def damage(self) -> list[Oddity]:
-        """Oddities that might have lost entries, except before the latest `REOPENED` entry."""
+        """Oddities after the latest `REOPENED` entry that might have lost entries."""
         return [
             each for each in self.oddities if each.problem.loses and each.offset > self._reopened
         ]

@@ -2,12 +2,12 @@
 
 * ``dpstream.jobs`` contains a copy of charges and budgets. What a damaged ledger has lost is taken
   from the copy, and restored to the ledger by the next permitted writer.
-* Of two different values of a charge, the larger is used: an interruption between the two writes
-  charges too much rather than too little.
+* If the two values of a charge differ, the larger one is used. An interruption between the two
+  writes thus charges too much rather than too little.
 * Manifests bound the participation in all released windows. A manifest contains the producers, the
-  number of devices enrolled with each, and the total number of devices present, but not which ones.
-  The number of devices that missed at least one window is at most the sum of those missing from
-  each window.
+  number of devices enrolled with each, and the total number of devices present, but does not
+  identify them. The number of devices that missed at least one window is at most the sum of those
+  missing from each window.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class DeadLetterLog:
     """Rejected records of the deployment, read incrementally.
 
     `redriven` and `discarded` contain the positions of requeued and discarded letters read so far.
-    All records from the offset `markers_from` are markers.
+    All records from the offset `markers_from` are markers of requeued or discarded letters.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
@@ -90,7 +90,7 @@ class DeadLetterLog:
 
 
 def discard(cluster: Cluster, job: DeployedJob) -> int:
-    """Discard all current dead letters and delete them; return the number of unhandled ones.
+    """Discard all current dead letters and delete them; return how many were unhandled.
 
     After a ClusterError, they are discarded, but the cluster has not deleted the records.
     """

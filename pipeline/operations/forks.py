@@ -75,7 +75,7 @@ class Forks:
     def wait(self) -> None:
         """Wait until the imports are complete or the forker has exited; any thread can wait.
 
-        A `start` before that also waits.
+        Calls of `start` wait as well.
         """
         # Leave the message unread, so that all waiting threads see it: Linux would wake only one of
         # several receiving threads.

@@ -80,8 +80,8 @@ def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
     if state.unreadable:
         names = ", ".join(sorted(state.unreadable))
         raise WrongKeyError(
-            f"{names}: deployed by an incompatible version of dpstream, and might need any of "
-            "these keys: use that version, or undeploy finished jobs"
+            f"any of these keys might be needed by jobs that an incompatible version of dpstream "
+            f"deployed ({names}): use that version, or undeploy the jobs that are finished"
         )
     sealed = [job for job in state.jobs.values() if sealing_periods(job)]
     return key_periods(keys, ((job, _last_published(cluster, job)) for job in sealed))

@@ -36,7 +36,7 @@ def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
 
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
-    """Describe what a plan would end and which population it would charge again, or return None."""
+    """Describe the deployment that a plan ends and the population it charges again, or None."""
     if plan.rejection is not None or not plan.starts_over:
         return None
     parts = []

@@ -183,7 +183,7 @@ def end_all(
 ) -> None:
     """End processes, by force after `timeout` seconds; return once all have ended.
 
-    `hurry` returns True to stop waiting at once.
+    `hurry` returns True to end the wait early.
     """
     left = list(processes)
     for process in left:

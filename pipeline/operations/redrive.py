@@ -8,8 +8,8 @@
   ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
 * With parallel shufflers, the topic of the first is fed last, because that shuffler finalizes
-  windows. It gets its part of a drawing only after all other shufflers have their parts.
-* A sealed batch does not reveal its producer: all parts of its whole epoch must be complete.
+  windows. It gets its part of a draw's reports only after all other shufflers have their parts.
+* A sealed batch does not reveal its producer, so all parts of its whole epoch must be complete.
 """
 
 import hashlib
@@ -44,11 +44,11 @@ from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.redriven import markers
 
 _Drawing: TypeAlias = tuple[int, bytes, bytes]
-"""Epoch, enrollment ID and drawing ID."""
+"""Epoch, enrollment ID and draw ID."""
 
 
 class Parts:
-    """Records of parallel shufflers, by drawing and by epoch.
+    """Records of parallel shufflers, by draw and by epoch.
 
     They are in a shuffler's topic, or about to be requeued there.
     """
@@ -80,7 +80,7 @@ class Parts:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
-        """Return whether all shufflers except the first have their parts of a record's drawing.
+        """Return whether all shufflers except the first have their parts of a record's draw.
 
         If batches are sealed, they must have their parts of the record's whole epoch.
         """

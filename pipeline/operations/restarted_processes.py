@@ -65,7 +65,7 @@ class RestartedProcesses:
     """Start processes, and end them on close.
 
     `notify` is called with a message when a failed process will be restarted. On close, processes
-    are killed after `timeout` seconds, or at once when `hurry` returns True.
+    are killed after `timeout` seconds, or immediately when `hurry` returns True.
     """
 
     def __init__(

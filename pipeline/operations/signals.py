@@ -19,7 +19,7 @@ class SignaledError(Exception):
 class Signals:
     """Record SIGINT, SIGTERM and SIGHUP instead of being interrupted by them.
 
-    A signal can therefore not arrive between starting a process and recording that it runs. A
+    A signal therefore cannot interrupt this process between starting a child and recording it. A
     signal that was ignored (``nohup``) stays ignored.
     """
 
@@ -43,7 +43,7 @@ class Signals:
             raise SignaledError(self.received[0])
 
     def hurry(self) -> bool:
-        """Return whether a second signal has arrived, which requests to stop at once."""
+        """Return whether a second signal has arrived, which requests an immediate stop."""
         return len(self.received) > 1
 
     def _note(self, number: int, frame: FrameType | None) -> None:

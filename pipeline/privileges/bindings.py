@@ -60,7 +60,7 @@ def principals_of(
             )
     if roles and (others := [role for role in given if role not in roles]):
         raise PrincipalError(
-            f"--principal lists {', '.join(others)}, but --role selects only {', '.join(roles)}"
+            f"--principal sets {', '.join(others)}, but --role selects only {', '.join(roles)}"
         )
     return {
         role: tuple(given.get(role, [f"User:{job.name}-{role}"]))

@@ -151,7 +151,7 @@ class ClusterAcls:
             ) from error
         except KafkaError as error:
             raise ClusterError(
-                f"cannot {action} ACLs of the cluster at {where}: {error}"
+                f"cannot {action} ACLs on the cluster at {where}: {error}"
             ) from error
 
 

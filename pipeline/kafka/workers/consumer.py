@@ -61,7 +61,7 @@ class StageConsumer(PromptConsumer):
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
-        """Note that Faust has dropped records fetched while the flow was closed."""
+        """Record that Faust has dropped records fetched while the flow was closed."""
         self._dropped = True
 
     async def flow_from(self, offsets: Mapping[TP, int]) -> None:

@@ -44,10 +44,10 @@ class Log(Protocol):
     """Executor of actions; in a worker, `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog`."""
 
     async def append(self, action: Append) -> None:
-        """Start to write a record; `flush` waits for its acknowledgement."""
+        """Start writing a record; `flush` waits for its acknowledgement."""
 
     async def flush(self) -> Ends:
-        """Wait until all appended records are acknowledged; raise the error of a failure.
+        """Wait until all appended records are acknowledged; raise an error if one failed.
 
         Returns the known end offsets: see `dpstream.pipeline.actions.Flush`.
         """
@@ -59,7 +59,7 @@ class Log(Protocol):
         """Ignore the outcome of all records appended so far."""
 
     async def settle(self, seconds: float) -> None:
-        """Wait at most `seconds` until no appended record is in flight."""
+        """Wait until no appended record is in flight, for at most `seconds`."""
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Read some records from `start`, below `stop`."""
@@ -95,7 +95,7 @@ class Execution:
         starts: Start offset of the deployment in each partition of the topic; other partitions are
             not read.
         pause: Seconds without `beat` after which the membership is confirmed before continuing.
-        report: Called with messages on assigned partitions and on harmless failures.
+        report: Called with messages about assigned partitions and harmless failures.
         fail: Called with the error that ends the execution.
     """
 
@@ -381,8 +381,8 @@ class Execution:
     def _delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete records in the background.
 
-        A broker answers only after all replicas have deleted the records, or at the timeout. No
-        window must wait for a replica that is cut off.
+        A broker answers only after all replicas have deleted the records, or at the timeout.
+        Windows must not wait for a replica that is cut off.
         """
         self._doomed[role, partition] = offset
         if (role, partition) not in self._deleting:
@@ -396,8 +396,8 @@ class Execution:
                     await self._log.delete_below(role, partition, offset)
                 except (KafkaError, AccessError) as error:
                     self._report(
-                        f"{self._topic(role)}, partition {partition}: cannot delete records "
-                        f"below {offset} ({error}). Retention will delete them"
+                        f"{self._topic(role)}, partition {partition}: cannot delete records below "
+                        f"{offset} ({error}). They will be deleted when their retention ends"
                     )
         except Exception as error:
             self._fail(error)

@@ -45,7 +45,7 @@ class PromptConsumer(Consumer):
         """Fetch some records, and check again soon which partitions have capacity.
 
         If all partitions have capacity, waiting loses nothing, and each check costs an idle worker
-        a millisecond of processor time. New records end the wait at once; a rebalance does not.
+        a millisecond of processor time. New records end the wait early; a rebalance does not.
         """
         wait = _POLL_SECONDS if self._paused_partitions else self.timings.idle
         return super().getmany(wait if timeout >= _FAUST_SECONDS else min(timeout, wait))
@@ -98,14 +98,14 @@ class ClientThread(AIOKafkaConsumerThread):
 
     @property
     def client(self) -> AIOKafkaConsumer:
-        """The aiokafka client; Faust's own commits depend on acknowledged events."""
+        """The aiokafka client, for commits: Faust itself commits only acknowledged events."""
         return self._ensure_consumer()
 
     @property
     def generation(self) -> int:
         """The client's current group generation, which has no public name in aiokafka.
 
-        aiokafka commits under its current generation, even if the work is of an earlier one.
+        aiokafka commits under its current generation, even if an earlier one did the work.
         """
         generation: int = self.client._coordinator.generation
         return generation
@@ -139,7 +139,7 @@ class ClientThread(AIOKafkaConsumerThread):
 
 
 class NoTables(TableManager):
-    """Faust's table manager, which starts at once, since a worker has no tables.
+    """Faust's table manager, which starts immediately, since a worker has no tables.
 
     Faust waits for a second before it joins the group, in case a table is created late.
     """
@@ -269,8 +269,8 @@ def rejection_of(app: AppT) -> KafkaError | None:
 def never_give_up(producer: AIOKafkaProducer) -> None:
     """Let batches of an idempotent producer wait indefinitely for a partition's leader.
 
-    Sent batches are repeated until they are acknowledged. By default, only batches that wait for an
-    unknown leader are dropped, after the request timeout.
+    Sent batches are always repeated until they are acknowledged. By default, however, batches that
+    wait for an unknown leader are dropped after the request timeout.
     """
     accumulator = producer._message_accumulator
     accumulator._batch_ttl = max(math.inf, accumulator._batch_ttl)

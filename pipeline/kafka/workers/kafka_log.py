@@ -3,9 +3,9 @@
 * One idempotent producer and one consumer without a group stay open.
 * During an outage, repeatable requests are repeated until the broker is back, and the producer
   keeps its records. Only errors that waiting cannot cure are raised.
-* `KnownRecords` caches records that were acknowledged, or passed to the stage: every reader gets
-  the same record at this offset. A stage thus need not fetch a record that it has just written, or
-  a record that has just woken it.
+* `KnownRecords` caches records that were acknowledged, or passed to the stage. This is safe,
+  since every reader gets the same record at an offset. A stage thus need not fetch a record that
+  it has just written, or that has just woken it.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class KafkaLog:
 
     Every aiokafka client gets `options`: servers, security, timeouts, client ID. Every
     acknowledgement updates `clock` with the broker's time. The reading client checks what to
-    request every `look_seconds`, unless notified. Methods raise AccessError, which names
+    request every `look_seconds`, and when notified. Methods raise AccessError, which names
     `principal`, if access is denied; for appended records, `flush` raises it.
     """
 
@@ -128,7 +128,7 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect; raise `KafkaConnectionError` if no broker answers. Can be called again."""
+        """Connect; raise `KafkaConnectionError` if no broker answers, and can be repeated then."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)

@@ -10,7 +10,7 @@ class Timings:
     """Durations in seconds; tests shorten them.
 
     Attributes:
-        session: Silence after which Kafka reassigns a worker's partitions.
+        session: Time without heartbeats after which Kafka reassigns a worker's partitions.
         heartbeat: Interval of heartbeats to the group's coordinator.
         rebalance: Kafka's timeout for workers to release their partitions.
         request: Timeout for answers of the broker.
@@ -27,7 +27,7 @@ class Timings:
         batch: Bytes that end the delay `whole`.
         quiet: Maximum delay of the answer if no record arrived since the last fetch.
         idle: Interval of polls while there is capacity for more records.
-        look: Interval at which a client checks what to request, unless notified, and a thread
+        look: Interval at which a client that is not notified checks what to request, and a thread
             checks whether to end.
     """
 

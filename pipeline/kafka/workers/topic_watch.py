@@ -36,7 +36,7 @@ class GroupWatch:
     def see(self, assigned: Collection[int] | None, now: float) -> None:
         """Check the assigned partitions, which are None during a rebalance or an outage.
 
-        Raises UnassignedError if partitions had no owner for longer than a session.
+        Raises UnassignedError if partitions had no owner for longer than the session timeout.
         """
         missing = () if assigned is None else sorted(self._partitions.difference(assigned))
         if not missing:
@@ -45,9 +45,9 @@ class GroupWatch:
             self._since = now
         elif now - self._since > self._session:
             raise UnassignedError(
-                f"no worker has had partitions {', '.join(map(str, missing))} for more than a "
-                f"session of {self._session:g} s, although the broker answers: exiting. "
-                "Restart this worker; it joins the group under another instance ID"
+                f"no worker has had partitions {', '.join(map(str, missing))} for longer than the "
+                f"session timeout, {self._session:g} s, although the broker answers: exiting. "
+                "Restart this worker, which then joins the group under another instance ID"
             )
 
 
@@ -153,7 +153,7 @@ class TopicWatch:
             partition, end, at = wrong[0]
             raise WorkerError(
                 f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, "
-                f"but offset {at} was reached before: the topic was deleted and recreated, or its "
+                f"but had reached offset {at} before: the topic was deleted and recreated, or its "
                 "brokers lost records. While a broker is down, this is temporary. If it "
                 f"persists: {self._remedy}"
             )

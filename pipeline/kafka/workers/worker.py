@@ -447,7 +447,7 @@ class _Process:
 
     async def _send_heartbeats(self) -> None:
         execution = self.execution
-        # Write the first heartbeat at once: its acknowledgement contains the broker's time.
+        # Write the first heartbeat immediately: its acknowledgement contains the broker's time.
         before, records = time.monotonic() - self.timings.status, 0
         while True:
             if self.stopping:

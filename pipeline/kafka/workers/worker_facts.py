@@ -49,10 +49,10 @@ def heartbeat(
 ) -> dict[str, object]:
     """Return the heartbeat of a working worker.
 
-    Record counts are omitted where devices rely on the stage to hide how many messages they send:
-    almost every record is a batch. `positions` maps owned partitions to the next offset to read,
-    and `ends` maps partitions to known end offsets. `read` records were read in the `seconds` since
-    the last heartbeat.
+    Record counts are omitted where devices rely on the stage to hide how many messages they send,
+    since almost every record is a batch. `positions` maps owned partitions to the next offset to
+    read, and `ends` maps partitions to known end offsets. `read` records were read in the `seconds`
+    since the last heartbeat.
 
     >>> heartbeat({}, {0: 7}, {0: 9, 1: 4}, read=10, seconds=2.0)
     {'partitions': [0], 'busy': True, 'lag': 2, 'records_per_second': 5.0}

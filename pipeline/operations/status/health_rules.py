@@ -169,8 +169,8 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if contradicting := status.contradicting_reports:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
-            "from an earlier one of the same device and epoch; the first one counts. A device "
-            "whose state was lost or copied draws again: that can disclose more than guaranteed"
+            "from an earlier one of the same device and epoch; the first one counts. If a device's "
+            "state was lost or copied, it randomizes again: that can disclose more than guaranteed"
         )
     if status.missing_producers and not status.finished:
         yield (
@@ -280,7 +280,7 @@ def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
 
 
 def _longest_window(job: DeployedJob) -> float:
-    """Return the maximum seconds for which devices report to a window, without grace period."""
+    """Return the maximum seconds for which devices report to a window, without its grace period."""
     length = job.epochs.length
     if job.devices is None or length is None:
         return 0.0

@@ -1,7 +1,7 @@
 """Serve the metrics and health of all workers of a supervisor at one address.
 
-Each request queries all workers at once. A worker that does not answer is unhealthy, and is missing
-from the metrics.
+Each request queries all workers in parallel. A worker that does not answer is unhealthy, and is
+missing from the metrics.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator

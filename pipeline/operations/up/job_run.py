@@ -58,7 +58,7 @@ class UpSettings:
         to_epoch: Last epoch of the input to use; None means the last epoch of the job.
         linger: Keep the page after the last estimate, until a signal arrives.
         agreed: True if the user agreed to end other deployments and charge users again.
-        adapted: Function from the job of a file to the job to deploy.
+        adapted: Function that turns a file's job into the job to deploy.
     """
 
     job_files: tuple[Path, ...]

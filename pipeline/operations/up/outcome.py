@@ -153,12 +153,12 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Numbers of intervals that contain the ground truth, and that claim to contain it."""
+        """Number of intervals that contain the ground truth, and of those that claim to do so."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Yield each epoch, and whether each of its intervals has the ground truth as claimed."""
+        """Yield each epoch, and whether its intervals contain the ground truth as claimed."""
         for row in self.rows:
             if (
                 row.ground_truths is not None
