@@ -82,10 +82,10 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
-                f"{sentence}: no role of a job has that right. Use the cluster administrator's "
-                "--kafka-config"
+                f"{sentence}: no role of a job has that permission. Use the --kafka-config "
+                "of the cluster administrator"
             )
-        return f"{sentence}: request that right from the cluster administrator"
+        return f"{sentence}: request that permission from the cluster administrator"
     named = principal or "User:NAME"
     return (
         f"{sentence}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "

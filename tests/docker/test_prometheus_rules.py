@@ -320,7 +320,7 @@ def found(name: str, scenario: Scenario, expression: str, samples: Sequence[str]
 
 
 def failing(folder: Path, *tests: dict[str, Any]) -> list[str]:
-    """Return the names of failing promtool tests, after running all tests at once."""
+    """Return the names of failing promtool tests, after running all tests together."""
     if _succeed(folder, tests):
         return []
     return [test["name"] for test in tests if not _succeed(folder, [test])]

@@ -1,4 +1,4 @@
-"""Test crowds on a real broker: a window rewritten after a kill has the same messages deleted."""
+"""Test crowds on a real broker: a window rewritten after a kill omits the same messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Attempts: TypeAlias = dict[int, list[tuple[Counter[Row], bool]]]
 
 @pytest.mark.verify
 @pytest.mark.parametrize("deaths", [SHORT, LONG], ids=["once", "often"])
-def test_rewritten_window_has_the_same_messages_deleted(
+def test_rewritten_window_omits_the_same_messages(
     deaths: tuple[int, ...],
     bootstrap_servers: str,
     job_name: str,

@@ -66,7 +66,7 @@ def kill_broker(broker: LocalKafka) -> None:
 @pytest.mark.parametrize(
     "scenario", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["short", "long"]
 )
-def test_every_cell_count_is_one_under_kills_and_pauses(
+def test_every_report_counts_once_under_kills_and_pauses(
     scenario: Scenario, own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

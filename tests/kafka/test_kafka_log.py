@@ -150,7 +150,7 @@ def test_log_ignores_records_removed_by_compaction(connection: Connection, job_n
     run(connection, job_name, scenario)
 
 
-def test_log_error_names_deleted_records(connection: Connection, job_name: str) -> None:
+def test_log_error_reports_deleted_records(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         for _ in range(10):
             await log.append(Append(Role.REPORTS, 0, b"value"))

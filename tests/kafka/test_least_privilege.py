@@ -93,7 +93,7 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return log.values(Role.ESTIMATES)
 
 
-def test_roles_need_only_their_own_rights(
+def test_roles_need_only_their_own_permissions(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     as_role = secured.as_role
@@ -130,10 +130,10 @@ def test_roles_need_only_their_own_rights(
         assert seen.finished
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
         assert read_spending(page).charges
-    # All work succeeded with the granted rights, and no request was denied. Listing topics
+    # All work succeeded with the granted permissions, and no request was denied. Listing topics
     # requests all of them, and leaves out those without permission.
     assert secured.denied() == set()
-    # Almost every granted right was used.
+    # Almost every granted permission was used.
     assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
 
 
@@ -167,7 +167,7 @@ def test_acls_are_added_once_and_revoked(
     assert "does not allow User:small-operator to view ACLs of cluster" in rejected.errors
 
 
-def test_operations_missing_from_the_table_are_denied(secured: SecuredJob) -> None:
+def test_operations_outside_the_privilege_table_are_denied(secured: SecuredJob) -> None:
     let, tried = secured.let(OTHER)
     assert let == []
     assert tried > 800
@@ -243,7 +243,7 @@ def posted(port: int, job: str, data: bytes) -> bool:
 
 
 @pytest.mark.verify
-def test_registered_producer_needs_no_right_to_register(
+def test_registered_producer_needs_no_permission_to_register(
     secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
 ) -> None:
     name = "registered"
@@ -297,7 +297,7 @@ def test_cluster_rejects_wrong_credentials(secured: SecuredJob, tmp_path: Path) 
 
 @pytest.mark.verify
 @pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
-def test_worker_names_missing_rights_and_exits(secured: SecuredJob, stage: str) -> None:
+def test_worker_reports_missing_permissions_and_exits(secured: SecuredJob, stage: str) -> None:
     with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
         assert process.wait(TIMEOUT) == 1
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""Test operator commands, replays and the page, each run by a user with its own rights."""
+"""Test operator commands, replays and the page, each run by a user with its own permissions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def origin(secured_kafka: SecuredKafka) -> SecuredJob:
     return SecuredJob(secured_kafka, deployed, made.users)
 
 
-def test_operator_commands_work_with_operator_rights(
+def test_operator_commands_work_with_operator_permissions(
     secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"
@@ -175,12 +175,12 @@ def test_operator_commands_work_with_operator_rights(
             assert {job.topic(role) for role in job.start_offsets} <= admin.topics()
             give(OPERATOR, "undeploy", WATCHED, "--delete-topics", "--yes")
             wait_for(lambda: not {job.topic(role) for role in Role} & admin.topics())
-    # All rights of an operator were used.
+    # All permissions of an operator were used.
     assert {each for each in secured.unused() if not is_used_by_other_jobs(*each)} == set()
 
 
 def is_used_by_other_jobs(role: str, operation: str, name: str) -> bool:
-    """Return whether a right is for events outside this job. See `is_for_another_day`."""
+    """Return whether a permission is for events outside this job; see `is_for_another_day`."""
     return (
         # Workers poll settings periodically.
         operation == "DESCRIBE_CONFIGS"
@@ -352,7 +352,7 @@ def planned_replay(origin: SecuredJob, name: str) -> DeployedJob:
 
 
 def is_for_other_replays(role: str, operation: str, name: str) -> bool:
-    """Return whether a right is for events outside this replay."""
+    """Return whether a permission is for events outside this replay."""
     return (
         is_for_another_day(role, operation, name)
         # A replay has no producers, and ledger entries are tested elsewhere.
@@ -387,7 +387,7 @@ COMMANDS = {
 }
 
 
-def test_commands_without_rights_state_the_missing_right(
+def test_denied_commands_report_the_missing_permission(
     origin: SecuredJob, dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -404,7 +404,7 @@ def test_commands_without_rights_state_the_missing_right(
             for role in asking:
                 if role not in allowed:
                     said = dpstream(*origin.as_role(role, *line))
-                    if not names_missing_right(origin, role, said):
+                    if not reports_missing_permission(origin, role, said):
                         wrong.append(f"{role}: {' '.join(line)}: {said}")
         assert not wrong, "\n".join(wrong)
         # The rejected attempts had no effect.
@@ -417,8 +417,8 @@ def test_commands_without_rights_state_the_missing_right(
                 assert "does not allow" not in said.errors, (role, line)
 
 
-def names_missing_right(origin: SecuredJob, role: str, said: Result) -> bool:
-    """Return whether a user is rejected with a role that has the missing right."""
+def reports_missing_permission(origin: SecuredJob, role: str, said: Result) -> bool:
+    """Return whether a rejection mentions a role that has the missing permission."""
     found = _REJECTED.search(said.errors)
     if said.code != 1 or found is None:
         return False

@@ -1,4 +1,4 @@
-"""Test that every kind of job works with the rights of ``dpstream acl``, and no others."""
+"""Test that every kind of job works with exactly the permissions of ``dpstream acl``."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def write_examples(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_roles_of_every_kind_of_job_have_exactly_their_rights(
+def test_roles_of_every_job_kind_have_only_required_permissions(
     kind: str,
     secured_kafka: SecuredKafka,
     dpstream: Commands,

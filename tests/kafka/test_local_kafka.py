@@ -1,4 +1,4 @@
-"""Test that the local broker is a real Kafka, survives kills, and spares other processes."""
+"""Test that the local broker is a real Kafka, survives kills, and leaves other processes alone."""
 
 import asyncio
 import os
@@ -192,7 +192,7 @@ def test_recycled_pid_is_not_mistaken_for_the_broker(own: LocalKafka) -> None:
     assert stranger.returncode == 0
 
 
-def test_start_error_names_an_occupied_port(own: LocalKafka) -> None:
+def test_start_error_reports_an_occupied_port(own: LocalKafka) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LocalKafkaError, match=rf"another process listens on 127.0.0.1:{port}"):

@@ -82,7 +82,7 @@ def test_worker_exits_when_its_topic_was_recreated(echo: Echo, cluster: Cluster)
 
 
 @pytest.mark.slow
-def test_worker_names_compaction_when_records_are_missing(echo: Echo, cluster: Cluster) -> None:
+def test_worker_reports_compaction_when_records_are_missing(echo: Echo, cluster: Cluster) -> None:
     """The worker fails at every start; the reported ages are those of existing records."""
     topic = echo.topic(Role.REPORTS)
     begun = time.time()

@@ -169,7 +169,7 @@ def check_disk_before(broker: LocalKafka, job: DeployedJob, raw: dict[Role, list
 
 
 def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Ciphertexts]) -> None:
-    """Check that no aggregated ciphertext is in the broker's earlier topics."""
+    """Check that no aggregated ciphertext is left in the topics of earlier stages on disk."""
     needles = {row[:16] for ciphertexts in drawn.values() for _, row in ciphertexts}
     shuffled = files_of(broker, job, Role.SHUFFLED)
     assert all(needle in shuffled for needle in needles)

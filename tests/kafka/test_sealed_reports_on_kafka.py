@@ -122,7 +122,7 @@ def check_sizes(raw: list[bytes]) -> None:
 
 
 def check_disk(broker: LocalKafka, job: DeployedJob, shuffled: set[tuple[int, bytes]]) -> None:
-    """Check that no aggregated ciphertext is in the broker's earlier topics."""
+    """Check that no aggregated ciphertext is left in the topics of earlier stages on disk."""
     needles = {row[:16] for _, row in shuffled}
     for role in (Role.REPORTS, Role.HOP_1):
         files = list(broker.directory.rglob(f"{job.topic(role)}-0/*.log"))

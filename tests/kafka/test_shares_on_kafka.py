@@ -1,4 +1,4 @@
-"""Test tables in two shares on a real broker: its disk and one party's key reveal nothing."""
+"""Test tables split into two shares on a real broker: its disk and one key reveal nothing."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_deploy_succeeds_when_brokers_learn_of_topics_late(
 
 
 @pytest.mark.verify
-def test_every_cell_count_is_one_when_a_broker_is_killed(
+def test_every_report_counts_once_when_a_broker_is_killed(
     brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

@@ -134,7 +134,7 @@ def test_rewritten_window_is_timestamped_when_rewritten(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the time of its manifest, retention would delete it before it is read."""
+    """If it had the time of its manifest, retention would delete it before it is read."""
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     gateways = Gateways(cluster, job, tmp_path)

@@ -233,7 +233,7 @@ def test_producer_stores_offsets_of_its_reports(cluster: Cluster, job: Job, tmp_
         assert known == ends == [0, ends[1]]
 
 
-def test_oversized_record_error_names_topic_and_size(cluster: Cluster, job: Job) -> None:
+def test_oversized_record_error_states_topic_and_size(cluster: Cluster, job: Job) -> None:
     deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
     def write() -> Steps[None]:
@@ -245,7 +245,7 @@ def test_oversized_record_error_names_topic_and_size(cluster: Cluster, job: Job)
         KafkaTransport(cluster, job.name).run(write())
 
 
-def test_close_reports_a_deleted_topic_and_keeps_the_drawn_reports(
+def test_close_reports_a_deleted_topic_and_keeps_unsent_reports(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)

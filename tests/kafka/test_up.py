@@ -71,7 +71,7 @@ class Home:
 
 
 def heed_all_signals() -> None:
-    """Reset signals that nohup or a background shell ignores, as child processes inherit it."""
+    """Reset signals that nohup or a shell ignores, since child processes would ignore them too."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 

@@ -42,7 +42,7 @@ def test_records_are_copied_once_across_kills_and_rebalances(echo: Echo) -> None
     assert authors() == {"first", "second"}
 
 
-def test_sigterm_stops_a_busy_worker_at_once(echo: Echo) -> None:
+def test_sigterm_stops_a_busy_worker_immediately(echo: Echo) -> None:
     echo.produce(300)
     worker = echo.start("only", work=0.01)
     echo.wait_until(lambda: echo.copied() > 0, "the worker copies")
@@ -113,7 +113,7 @@ def test_missing_topic_error_states_the_remedy(echo: Echo) -> None:
     )
 
 
-def test_worker_exits_when_its_position_is_deleted(echo: Echo) -> None:
+def test_worker_exits_when_needed_records_are_deleted(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")

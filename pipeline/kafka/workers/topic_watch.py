@@ -46,7 +46,7 @@ class GroupWatch:
         elif now - self._since > self._session:
             raise UnassignedError(
                 f"no worker has had partitions {', '.join(map(str, missing))} for longer than the "
-                f"session timeout, {self._session:g} s, although the broker answers: exiting. "
+                f"session timeout of {self._session:g} s, although the broker answers: exiting. "
                 "Restart this worker, which then joins the group under another instance ID"
             )
 

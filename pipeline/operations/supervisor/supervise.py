@@ -183,7 +183,7 @@ class _Supervisor:
             case Away(reason):
                 self._broker_answers = False
                 away = reason if event.rejected else f"Kafka does not answer ({reason})"
-                waiting = "waiting for this right" if event.rejected else "waiting"
+                waiting = "waiting for this permission" if event.rejected else "waiting"
                 self._lines.warning(None, f"{away}; {waiting}")
             case None:
                 self._broker_answers = True

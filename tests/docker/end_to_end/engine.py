@@ -59,7 +59,7 @@ class Podman:
     def run(
         self, *arguments: object, stdin: Any = subprocess.DEVNULL, timeout: float = _TIMEOUT
     ) -> str:
-        """Return the output of a podman command, raising `EndToEndError` with its last lines."""
+        """Return a podman command's output; on failure, raise `EndToEndError` with its end."""
         return self._run(["podman", *map(str, arguments)], stdin, timeout)
 
     def works(self, *arguments: object) -> bool:
@@ -89,7 +89,7 @@ class Podman:
         return dict(found)
 
     def healthy(self, container: str) -> bool:
-        """Run the container's own health check, as podman leaves checks to systemd."""
+        """Run the container's own health check, which podman leaves to systemd."""
         return self.works("healthcheck", "run", container)
 
     def clean(self, images: bool) -> None:

@@ -112,7 +112,7 @@ class TestPlaintext:
             file, "security.protocol=TLS"
         )
 
-    def test_missing_file_error_names_the_file(self, tmp_path: Path) -> None:
+    def test_missing_file_error_contains_the_path(self, tmp_path: Path) -> None:
         with pytest.raises(
             ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
         ):

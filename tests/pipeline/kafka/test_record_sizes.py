@@ -119,7 +119,7 @@ def test_oversized_records_are_rejected_before_charging(
     assert any("deploy rejects it" in each for each in warnings_for(job, law, 5_000))
 
 
-def test_labels_beyond_record_capacity_are_rejected() -> None:
+def test_labels_too_long_for_a_record_are_rejected() -> None:
     job = job_of(
         "projective_geometry", epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
     )

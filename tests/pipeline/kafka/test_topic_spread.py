@@ -132,7 +132,7 @@ UNANSWERED = (
 def test_topics_are_looked_up_after_an_unanswered_creation(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the response takes longer than brokers need to settle."""
+    """The response might take longer than brokers need to learn of the topics."""
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
     brokers = Brokers(0, 1, 2)
     brokers.faults, brokers.carries_out = [fault], carries_out
@@ -166,7 +166,7 @@ def test_unresponsive_cluster_times_out_with_a_message() -> None:
     assert brokers.requested == 3
 
 
-def test_broker_that_never_learns_of_topics_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_lists_a_broker_that_never_learns_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:

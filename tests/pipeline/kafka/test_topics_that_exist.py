@@ -34,7 +34,7 @@ def cluster_that_answers(code: int) -> Cluster:
     ("code", "there"),
     [(0, True), (UnknownTopicOrPartitionError.errno, False), (InvalidTopicError.errno, False)],
 )
-def test_topic_exists_unless_unknown_or_invalid(code: int, there: bool) -> None:
+def test_unknown_or_invalid_topic_does_not_exist(code: int, there: bool) -> None:
     assert cluster_that_answers(code).exists("a.reports") is there
 
 

@@ -211,7 +211,7 @@ async def test_execution_passes_each_record_once_and_in_order() -> None:
 
 
 async def test_revoked_assignment_carries_out_no_further_actions() -> None:
-    """A flush never ends because the broker is unavailable; the partition is reassigned."""
+    """A flush hangs, since the broker is unavailable, until the partition is reassigned."""
     stage = ScriptedStage(
         on_record=(Append(Role.SHUFFLED, 0, b""), Flush(), Commit(Role.REPORTS, 0, 1))
     )
@@ -285,7 +285,7 @@ async def test_action_is_skipped_when_partitions_are_lost_in_a_pause() -> None:
     assert world.carried_out == ["append", "forget"]
 
 
-async def test_error_names_a_position_deleted_before_restoration() -> None:
+async def test_error_reports_records_deleted_before_restoration() -> None:
     world = World(committed_offsets={3: 10}, first={3: 20})
     await world.own(3)
     [error] = world.failures
@@ -305,7 +305,7 @@ async def test_offset_committed_by_another_program_is_ignored() -> None:
     assert any("another program set offset 40" in line for line in world.reports)
 
 
-async def test_missing_records_are_an_error_despite_a_foreign_offset() -> None:
+async def test_missing_records_are_an_error_despite_another_programs_offset() -> None:
     world = World(committed_offsets={1: 40}, set_by_others=True, first={1: 20})
     await world.own(1)
     [error] = world.failures
@@ -313,7 +313,7 @@ async def test_missing_records_are_an_error_despite_a_foreign_offset() -> None:
     assert not world.execution.restored
 
 
-async def test_error_names_a_position_deleted_while_running() -> None:
+async def test_error_reports_records_deleted_while_running() -> None:
     world = World()
     await world.own(0)
     world.first[0] = 8

@@ -154,7 +154,7 @@ def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
     assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
 
 
-def test_metric_labels_are_bounded_and_name_no_user(tmp_path: Path) -> None:
+def test_metric_labels_are_bounded_and_identify_no_user(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
     labels = {
         "dpstream_job",

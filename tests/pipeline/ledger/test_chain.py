@@ -87,7 +87,7 @@ def test_chain_accepts_entries_from_first_to_last() -> None:
     assert (chain.head, chain.oddities, chain.next) == (hash_of(records[-1]), [], 5)
 
 
-def test_entry_that_lost_a_race_is_void_without_a_problem() -> None:
+def test_entry_that_lost_a_race_is_void_but_not_a_problem() -> None:
     first, *_ = records = log_of(1)
     one, other = (draft(number).under(hash_of(first), nonce="n", software="1") for number in (7, 8))
     chain = chain_of([*records, one, other])

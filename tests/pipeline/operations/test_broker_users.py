@@ -40,7 +40,7 @@ def test_killed_process_no_longer_uses_the_broker(tmp_path: Path) -> None:
     assert again.leave()
 
 
-def test_mark_file_identifies_one_broker(tmp_path: Path) -> None:
+def test_mark_file_identifies_the_broker_to_stop(tmp_path: Path) -> None:
     users = BrokerUsers(tmp_path)
     assert not users.is_marked(17)
     users.mark.write_text("17")

@@ -96,7 +96,7 @@ def test_forked_process_matches_a_started_one(forks: Forks, tmp_path: Path) -> N
     assert forked["ends with its parent"]
 
 
-def test_forked_processes_draw_different_numbers(forks: Forks, tmp_path: Path) -> None:
+def test_forked_processes_generate_different_random_numbers(forks: Forks, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=forks.start) as processes:
         children = [run(processes, tmp_path / str(number), "describe") for number in range(3)]
         seen = [described(child) for child in children]

@@ -34,7 +34,7 @@ def counted(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     made.world.shut()
 
 
-def test_late_registration_is_counted_after_redrive(
+def test_late_registered_producer_is_counted_after_redrive(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     undisturbed = LateRegistrationScenario(

@@ -52,7 +52,7 @@ def whole(scenario: LateRegistrationScenario, *epochs: int) -> None:
     assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_late_registration_is_counted_with_parts_of_all_shufflers(
+def test_late_registered_producer_is_counted_from_all_parts(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     sealed = scenario.job.sealed is not None

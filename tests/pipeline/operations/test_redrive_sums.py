@@ -1,4 +1,4 @@
-"""Test that reports requeued for noisy sums are released once, with one noise.
+"""Test that reports requeued for noisy sums are released once, with a single noise sample.
 
 The difference of two sums of nearly the same messages with the same noise reveals a few messages;
 the mean of two sums with different noises reveals more than either sum.

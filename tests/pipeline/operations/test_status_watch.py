@@ -36,7 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
     return use_memory_cluster(monkeypatch)
 
 
-def test_status_without_jobs_names_the_deploy_command(
+def test_status_without_jobs_suggests_the_deploy_command(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dpstream = Commands(capsys)
@@ -154,7 +154,7 @@ def test_watch_shows_the_last_state_of_a_removed_job(
         watched([DeploymentError("job small is not deployed")], capsys)
 
 
-def test_unauthorized_jobs_are_named_and_other_jobs_shown(
+def test_unauthorized_jobs_are_reported_and_other_jobs_shown(
     cluster: MemoryCluster,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -140,7 +140,7 @@ def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
 
 @given(EVENTS)
 def test_number_of_starts_is_bounded_by_requests_and_time(events: list[Event]) -> None:
-    """Only an operator's request starts a worker at once; all other starts have back-off."""
+    """Only an operator's request starts a worker immediately; all other starts have back-off."""
     machine = Machine()
     words: Counter[str] = Counter()
     for event in events:

@@ -119,7 +119,7 @@ def test_recreated_topic_is_read_from_the_start(cluster: MemoryCluster, reader: 
     assert reader.topic.jobs.keys() == {"three"}
 
 
-def test_known_jobs_continue_without_the_topic(
+def test_known_jobs_remain_when_the_jobs_topic_disappears(
     cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(topic: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Test rotation of token keys under a running job: authorized users stay the same."""
+"""Test rotation of the token keys of a running job: authorized users stay the same."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 @pytest.mark.parametrize("chosen", [True, False])
-def test_producer_gets_the_same_user_list_and_last_epoch(
+def test_producer_gets_the_user_list_and_last_epoch_of_the_run(
     files: tuple[Path, Path, Path], chosen: bool
 ) -> None:
     job, rows, user_list = files

@@ -79,7 +79,7 @@ def test_infinite_intervals_are_excluded_from_coverage(outcome: Outcome) -> None
     assert replace(outcome, rows=rows).covered == (0, 1)
 
 
-def test_progress_prints_starts_and_due_epochs_once(outcome: Outcome) -> None:
+def test_screen_prints_each_activity_and_epoch_once(outcome: Outcome) -> None:
     console = Console(file=io.StringIO(), width=60, record=True)
     with Screen(console) as screen:
         for last, activity in ((0, "fetching: 1 of 2"), (0, "fetching: 2 of 2"), (5, ""), (12, "")):
