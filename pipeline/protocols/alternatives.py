@@ -1,4 +1,4 @@
-"""Protocols for the same counts and epsilon, with any trusted party, that `plan` compares."""
+"""Alternatives that `plan` compares: same counts and epsilon, whatever the trusted party."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, singledispatch
@@ -36,7 +36,7 @@ _SetsParameters: TypeAlias = (
 
 @singledispatch
 def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Return alternatives to a protocol, given its parameters; empty for other classes."""
+    """Return alternatives to a protocol, given its parameters; none for unknown parameters."""
     return ()
 
 
@@ -61,7 +61,7 @@ def _of_booleans(
 
 
 def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols without a trusted party; for few epochs, also one that splits epsilon."""
+    """Yield protocols without a trusted party; for few epochs, also an epsilon split by epoch."""
     yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
     yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
     if last_epoch <= FEW_EPOCHS:
@@ -143,8 +143,8 @@ def _trusting_with_values(
 ) -> Iterator[Alternative]:
     """Yield the protocol for items or numbers in which the shuffler adds the noise.
 
-    Devices would have to send too much noise. `max_changes` excludes a user's first value, which
-    counts as a change in shuffled_counts.
+    Noise added by devices is no alternative, because each would have to send too much of it.
+    `max_changes` excludes a user's first value, which counts as a change in shuffled_counts.
     """
     yield (
         "shuffled_counts",

@@ -70,7 +70,7 @@ def change_limit(
     first_is_free: bool = False,
     boost: float = 1.0,
 ) -> ChangeLimit | None:
-    """Return the limit; None if epochs are too few for more changes, or no change is boosted."""
+    """Return the limit; None if users cannot exceed it, or if no change is boosted."""
     if not boost or epochs <= max_changes + first_is_free:
         return None
     return ChangeLimit(max_changes, later, first_is_free)

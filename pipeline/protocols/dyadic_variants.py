@@ -64,7 +64,7 @@ class FutureRandForecast:
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return the bound (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
 
-        The bound holds for equally likely orders; c_gap is the smallest of all orders. n is
+        The bound holds if all orders are equally likely; c_gap is the minimum over orders. n is
         `users`; beta is `exceeded`, the maximum probability that some error is larger.
 
         Reference: *Randomize the Future*, Theorem 4.1.

@@ -1,4 +1,4 @@
-"""Forecasts of protocols whose devices track changes with one symbol per epoch."""
+"""Forecasts of protocols whose devices report once per epoch and track their changes."""
 
 from abc import ABC, abstractmethod
 
@@ -12,7 +12,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """Forecast for one report per device and epoch, which tracks the changes of its value."""
+    """Forecast if every device reports once per epoch and tracks the changes of its value."""
 
     def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
         self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
@@ -68,7 +68,7 @@ class ValueStreamForecast(FollowedForecast):
 
 
 class HadamardValuesForecast:
-    """Forecast with twice the standard error of a Boolean per item, and that of random rows."""
+    """Forecast per item: twice the error of a Boolean, and the error from devices' random rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)

@@ -138,5 +138,5 @@ class CellForecast(Forecast, typing.Protocol):
     def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
-        """Return the forecast for items that these fractions of users have, in any order."""
+        """Return the forecast if `held` has the fraction of users with each item, in any order."""
         ...

@@ -30,7 +30,7 @@ _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast of the errors from bits that are reversed with one probability for all users."""
+    """Forecast of the errors from bits, reversed with the same probability for all users."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class FragmentsForecast(PerEpochForecast):
 
 
 def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
-    """Yield the privacy loss to an observer who sees several reports of a device together."""
+    """Yield the privacy loss to an observer who links several reports of a device."""
     for seen in law.reports_seen:
         yield {
             "reports_seen": seen,
@@ -77,7 +77,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield the privacy loss to one instance, by number of reports seen, with its probability."""
+    """Yield the privacy loss to one shuffler, and its probability, by number of reports seen."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -121,7 +121,7 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
 
 
 def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
-    """Describe the cost of unchanged values and changes, and what averaging retains."""
+    """Describe epsilon by the changes of a value, and the variance left after averaging."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
         f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
@@ -139,7 +139,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, then for numbers that each grow by a quarter."""
+    """Return the exposure for 1 to 16 reports, then for report counts in steps of a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

@@ -49,7 +49,7 @@ class Aggregator(typing.Protocol):
     """Mergeable integer state from which epochs are estimated."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if a window of the epoch cannot have these (n, width) messages."""
+        """Raise `ValueError` if a window of the epoch cannot contain these (n, width) messages."""
         ...
 
     def add(
@@ -58,7 +58,7 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Count messages of shape (n, width): `counts`, shape (n,), times, or once if None."""
+        """Add messages, shape (n, width); `counts`, shape (n,), repeats them, or None for once."""
         ...
 
     def merge(self, other: Self) -> None:
@@ -70,7 +70,7 @@ class Aggregator(typing.Protocol):
         ...
 
     def estimate(self, epoch: int, participation: Participation) -> Published | None:
-        """Return the estimate of an epoch from all messages so far, or None without one."""
+        """Return the estimate of an epoch from all messages so far, or None if it has none."""
         ...
 
 
@@ -79,7 +79,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that can drop most of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
-        """Return, as JSON, the state after an epoch that estimates of later epochs need."""
+        """Return the JSON state that estimates after an epoch need."""
         ...
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
@@ -141,7 +141,7 @@ class LearningDevices(typing.Protocol):
     """Devices whose reports of an epoch concern a public model."""
 
     def take_model(self, model: NDArray[np.float64], /) -> None:
-        """Set the model for later reports, float64, shape (numbers,); it is 0 until then."""
+        """Set the model for later reports, float64, shape (numbers,), initially all 0."""
         ...
 
 
@@ -159,13 +159,13 @@ class LearningAggregator(Aggregator, typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Epsilon against an observer of some, but not all, of a device's reports together.
+    """Epsilon against an observer who links some, but not all, of a device's reports.
 
     Attributes:
-        reports: Ascending numbers of reports, from 1 to all reports.
+        reports: Report counts in ascending order, from 1 to all reports.
         epsilons: Epsilon of a user for each number of reports.
         limit: Upper bound on epsilon for any number of reports.
-        lasting: True if reports can be of different epochs, about a value that stays the same.
+        lasting: True if the reports can come from different epochs with the same value.
     """
 
     reports: tuple[int, ...]
@@ -260,8 +260,8 @@ class Planning:
     """Functions of `plan`; running a job needs none of them.
 
     Attributes:
-        forecast: Returns the forecast for a mechanism, parameters and last epoch, which is at most
-            that of the mechanism.
+        forecast: Returns the forecast, given a mechanism, parameters, and a last epoch that is not
+            after the mechanism's.
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
             guarantee against an observer of shuffled messages only; None without one.
         exposure: Returns epsilon if only some reports of a device are seen together; None if

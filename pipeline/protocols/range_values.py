@@ -27,7 +27,7 @@ from dpstream.randomizers.value_tree import range_variances
 
 
 class RangeValuesForecast:
-    """Forecast for one symbol per device and epoch, on one level, and least squares over levels."""
+    """Forecast if a device reports on one level, and least squares combine all levels."""
 
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
@@ -75,10 +75,10 @@ class RangeValuesForecast:
 
     @property
     def widest(self) -> float:
-        """Upper bound on the standard error of a range over that of a bucket, at the last epoch.
+        """Upper bound on the standard error of a range divided by a bucket's, at the last epoch.
 
-        The variance of a range is at most the sum of those of the two ranges from 0 to its ends,
-        because these two have the same sign in the wavelet of a node.
+        The variance of a range is at most the sum of the variances of two ranges, from 0 to its
+        start and to its end: their coefficients have the same sign in the wavelet of each node.
         """
         last = self._level_variances[:, -1]
         ends = np.arange(2 ** len(last) + 1)

@@ -38,7 +38,7 @@ OWN: Final = {
 
 
 def module_of(name: str) -> str:
-    """Return the module name of a built-in protocol, also used for its exact distribution."""
+    """Return the name of a built-in protocol's module here and in the exact distributions."""
     return OWN[name].partition(":")[0]
 
 

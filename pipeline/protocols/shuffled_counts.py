@@ -65,7 +65,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 class ShuffledVariant:
     """Implementation for one kind of values; `package` is in `randomizers`.
 
-    `contributors` returns the number of users that noise is sized for; None for the shuffler's.
+    `contributors` returns the number of users who add the noise; None if the shuffler adds it.
     """
 
     package: str

@@ -26,7 +26,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import STEPS, Sh
 
 
 class ShuffledCountsForecast:
-    """Forecast for one cell per epoch, with noise averaged over about 2r + 1 epochs."""
+    """Forecast for one cell per epoch, with noise averaged over about 2 `boost` + 1 epochs."""
 
     def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch

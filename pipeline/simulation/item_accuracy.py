@@ -43,7 +43,7 @@ class ItemAccuracy:
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, int64, same shape.
         covered: True where the interval contains the ground truth, bool, same shape.
-        recall: Fraction of the 32 most frequent items that is published; None if all items are.
+        recall: Fraction of the 32 most frequent items that were published; None if all items are.
         estimates: Answers to `counts_query`, with the ground truth.
     """
 

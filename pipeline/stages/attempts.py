@@ -1,6 +1,6 @@
 """Read and write the windows in ``<job>.shuffled``, in chunks and possibly more than once.
 
-An attempt is one writing of a window by a shuffler worker. Chunks of two attempts never mix. The
+An attempt is one write of a window by a shuffler worker. Chunks of two attempts never mix. The
 first complete attempt is the window. Records left behind by a killed or paused worker form another
 attempt at the same window, complete or not.
 """
@@ -40,7 +40,7 @@ def chunks_of_attempt(
     chunks: Chunks,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """Yield the records of one writing of a window: one chunk per element of `chunks`."""
+    """Yield the records of one write of a window: one chunk per element of `chunks`."""
     for index, words in enumerate(chunks.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
@@ -58,7 +58,7 @@ def chunks_of_attempt(
 
 @dataclass(slots=True)
 class Attempt(Generic[Content]):
-    """One writing of a window, as far as it has been read.
+    """One write of a window, as far as it has been read.
 
     Attributes:
         began: Time when the first chunk was read, in seconds.

@@ -114,7 +114,7 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """Return the checkpoint in a record, or None if the record has none of this deployment."""
+    """Return the checkpoint in a record, or None if it is not one of this deployment."""
     if key != KEY:
         return None
     try:

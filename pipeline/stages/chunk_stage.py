@@ -2,7 +2,7 @@
 
 The transform removes an encryption layer, aggregates the reports, or sums one party's shares.
 
-Chunks are added per attempt, which is one writing of a window by the preceding stage. The first
+Chunks are added per attempt, which is one write of a window by the preceding stage. The first
 complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers of a
 killed or paused writer never hold back the committed offset, the *floor*. With parallel shufflers,
 the window consists of the first complete attempt of each shuffler.
@@ -161,7 +161,7 @@ class ChunkStage(Generic[Content]):
         return None
 
     def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
-        """Return whether a window has been incomplete so long that an older partial might exist."""
+        """Return whether a window is incomplete for so long that its partial might be unread."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 

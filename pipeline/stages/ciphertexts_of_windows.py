@@ -56,7 +56,7 @@ class IncreasingCiphertexts:
             and (before is None or before < first)
             and (after is None or last < after)
         ):
-            raise ValueError("ciphertexts must be strictly increasing: one might be duplicated")
+            raise ValueError("ciphertexts are out of order or duplicated; expected increasing ones")
         self.ends[index] = first, last
 
 
@@ -83,9 +83,9 @@ def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
 class Decryptor:
     """Decrypt the outermost layer of reports with a party's private keys.
 
-    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The constructor raises
-    `WrongKeyError` unless `keys` has the party's last key and no gap before it. All methods raise
-    it if the key of an epoch's key period was erased.
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The keys of its earliest key
+    periods can be erased from `keys`: methods raise `WrongKeyError` for epochs of these periods.
+    The constructor raises it if any other key is missing.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:

@@ -37,7 +37,7 @@ class CompletePartials:
         return self._log.complete
 
     def reach(self, epoch: int) -> bool:
-        """Return whether an epoch's partial has been read, if it exists and is in order."""
+        """Return whether reading reached far enough back to find an epoch's partial in order."""
         return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:

@@ -21,8 +21,8 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
     First, the number to leave is drawn for every crowd, even for a crowd without messages. It
     therefore does not depend on other crowds. Messages without a crowd are deleted.
 
-    `words` has all messages of a window, in canonical order. The result is a part of them in the
-    same order, with counts if `words` has counts. The caller chooses its canonical encoding.
+    `words` has all messages of a window, in canonical order. The result is a subset of them in
+    the same order, with counts if `words` has counts. The caller chooses its canonical encoding.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts

@@ -182,7 +182,7 @@ class DecisionLog:
                     self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
-        """Process records together; split them if one prevents it."""
+        """Process records together; split them if one record prevents it."""
         if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
             for record in records:
                 self.apply(record)
@@ -239,7 +239,7 @@ class DecisionLog:
     def encode(self, manifest: Manifest) -> bytes:
         """Encode a decision that is appended after the manifests read.
 
-        Readers skip a short manifest if too many whole ones follow the one that it refers to.
+        Readers skip a short manifest if its base is no longer among their latest whole ones.
         """
         return self._reader.encode(manifest)
 

@@ -1,8 +1,8 @@
 """Read the epochs of a deployment in order: decision, counts and published estimate.
 
-Manifests, partials and estimates are kept forever, in one partition each. The publisher, while
-these logs grow, and every later reader therefore find the same content of an epoch. In each log,
-the first complete record of an epoch counts.
+Manifests, partials and estimates are kept forever, in one partition each. The publisher reads these
+logs while they grow. All later readers find the same content of an epoch, because the first
+complete record of an epoch counts in each log.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class EpochPosition:
     """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
-        epoch: Last epoch read; the manifests up to its own decide exactly the epochs up to it.
+        epoch: Last epoch read; up to its manifest, exactly the epochs up to this one are decided.
         manifest_offset: Offset of the epoch's manifest.
         manifest_digest: SHA-256 of the manifest's record.
         whole_manifests: Offsets of manifests that later short manifests can refer to.
@@ -76,7 +76,7 @@ class DecidedEpoch:
 
 
 class EpochLog:
-    """Read the logs of every epoch in step, a few MiB at a time.
+    """Read manifests, partials and estimates epoch by epoch, a few MiB at a time.
 
     Memory does not grow with the number of epochs. A manifest can list ten thousand producers, so
     pending manifests are stored compactly: as bytes if they are next in the log, and by offset if
@@ -119,12 +119,12 @@ class EpochLog:
 
     @property
     def partials_wait(self) -> bool:
-        """True if partials of epochs that `next` has not returned yet have been read."""
+        """True if partials were read whose epochs `next` has not returned yet."""
         return bool(self._payloads)
 
     @property
     def logs(self) -> tuple[LogCursor, ...]:
-        """Logs of manifests and partials; `next` reads both up to the ends found last."""
+        """Logs of manifests and partials; `next` reads them up to the ends from `find_end`."""
         return self._manifest_log, self._partial_log
 
     @property
@@ -234,7 +234,7 @@ class EpochLog:
         return (yield from self._partial_log.read_some())
 
     def _partials_begin(self) -> int:
-        """Return an offset before which no part of an unreturned partial is stored."""
+        """Return an offset at or before the first partial that `next` has not returned."""
         waits = bool(self._payloads) or self._partials.has_parts
         return self._nothing_waited_at if waits else self._partial_log.position
 

@@ -105,7 +105,7 @@ class Estimation:
         estimation.received = True
         if not state:
             if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
-                raise ValueError(f"state is empty, but epochs after {epoch} need earlier epochs")
+                raise ValueError(f"state is empty; estimates after epoch {epoch} need a state")
             return estimation
         if not isinstance(estimation.aggregator, ResumableAggregator):
             raise ValueError("state: this protocol cannot resume an estimate from a state")

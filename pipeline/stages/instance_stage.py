@@ -1,17 +1,17 @@
-"""Parallel shuffler other than the first: it decides nothing and writes partial windows.
+"""Parallel shufflers other than the first: they write partial windows that the first decides.
 
-Every message of an epoch goes to a random one of several shufflers. Each has its own topic, and its
-operator sees only a fraction of a device's messages. `ShuffleStage` is the first shuffler. Its
-manifest is the decision for all: the producers in the window, and the drawing of each.
+Every message of an epoch goes to one of several shufflers, chosen at random. Each shuffler has its
+own topic, so its operator sees only a fraction of a device's messages. The first shuffler, a
+`ShuffleStage`, decides for all: its manifest lists the producers in the window and their draws.
 
-* A producer sends messages to the first shuffler last. When a manifest is in the log, every topic
+* A producer sends messages to the first shuffler last. Once its manifest is in the log, every topic
   therefore has all records of the producers in the window. A shuffler that then reads its topic to
   the end does not need to wait for more records.
-* The other shufflers must not rely on this, because a producer might omit records. Missing records
-  stay missing, but all writings of a partial window must then have the same content.
+* Producers might omit records, however. Omitted records stay missing, but all writes of a partial
+  window must have the same content, even if a record arrives between two of them.
 * A shuffler therefore writes its own manifest before its partial window: a copy of the decision
-  with the offsets of its own topic. It continues under the first such manifest, and everything
-  after that is a function of the log.
+  with the offsets of its own topic. It continues under the first such manifest in the log, so that
+  the log alone determines the partial window.
 """
 
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ class _InstancePartition(RawPartition[Window]):
     """State of an owned partition; pending writes are manifests of this shuffler.
 
     Attributes:
-        decided: Offsets of decisions, by released epoch without a manifest of this shuffler.
+        decided: Offsets of decisions, by released epoch that has no manifest of this shuffler yet.
         ends: End offsets of the partition, by epoch in `decided`, read after its decision.
     """
 

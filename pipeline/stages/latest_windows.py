@@ -12,8 +12,8 @@ FEW = 256
 class LatestWindows:
     """Latest decided window of every producer, in order of registration.
 
-    Membership and device counts rarely change between windows. Of consecutive manifests without a
-    change, only the one of the latest epoch matters. It is evaluated on demand.
+    Producers and device counts rarely change between windows. Of consecutive manifests with the
+    same ones, only the manifest of the latest epoch is stored, and evaluated on demand.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class LatestWindows:
             self._alike = manifest
 
     def epochs(self) -> NDArray[np.int64]:
-        """Return the epoch of the latest window of each producer in any manifest; 0 for none."""
+        """Return the epoch of each producer's latest window, or 0 for a producer without one."""
         self._settle()
         return self._epochs
 

@@ -88,8 +88,8 @@ class SummarizedDecisions:
     ) -> bool:
         """Start near the end of the log, or return False without any effect if that fails.
 
-        No decided epoch is more than `EPOCHS_AHEAD` beyond the oldest undecided one. Therefore, if
-        a decided epoch is twice as far beyond another, all epochs before the middle are decided.
+        No decided epoch is more than `EPOCHS_AHEAD` beyond the oldest undecided one. If two decided
+        epochs are twice as far apart, all epochs up to halfway between them are therefore decided.
 
         `records` has `enough` records, and `earlier` the manifests that they refer to; see
         `dpstream.topics.short_manifests`. `summary` covers the log up to the last record. Without

@@ -42,7 +42,7 @@ class MessageMultiset:
 
     Messages of width 1 with few distinct values become a table of counts, whose size does not
     depend on the number of messages. Other messages are stored as received, in a spill file beyond
-    a few MiB. If `form` states the number of distinct messages, callers must only add these.
+    a few MiB. If `form` limits the distinct messages, callers must not add any others.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class MessageMultiset:
         other.close()
 
     def sorted(self) -> Messages:
-        """Return the whole multiset in canonical order, counted where that is smaller.
+        """Return the whole multiset in canonical order, with counts where that is smaller.
 
         If `in_files`, memory grows with the number of distinct messages, not with the total.
         """

@@ -97,7 +97,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _read_first(self) -> Steps[EpochLog]:
-        """Read the latest estimates, and return an epoch log from a checkpoint or a first epoch."""
+        """Read the latest estimates, and return a log of the epochs to publish next."""
         job = self._job
         # Read before the estimates, because estimates that have a document are not stored.
         documents = yield from self._documented.near_the_end()

@@ -42,7 +42,7 @@ class PendingWrite:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         manifest: Offset of the manifest that defines the window's content.
-        decision: Offset of the deciding manifest: another one in parallel shufflers from 2 on.
+        decision: Offset of the deciding manifest; differs in parallel shufflers after the first.
     """
 
     first_offset: int

@@ -1,8 +1,8 @@
 """Documents of ``<job>.results``: the published result of an epoch, as JSON for other software.
 
 A document is a function of the deployed job and of an epoch's first record in ``<job>.estimates``.
-If it is written again, it has the same bytes and key. Only descriptions that can change while a job
-runs appear as the writer knows them. ``result_document.schema.json`` in this folder has the schema.
+If it is written again, it has the same bytes and key, except for descriptions that were changed
+while the job ran. ``result_document.schema.json`` in this folder has the schema.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """Return a cursor at the current end, after reading at least one own document, if any."""
+        """Return a cursor at the end, after reading a document of this deployment, if any."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()

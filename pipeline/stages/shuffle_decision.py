@@ -22,7 +22,7 @@ from dpstream.topics.manifests import Manifest
 
 @dataclass(slots=True)
 class _Awaited:
-    """Producers a window still waits for; only a record that completes a producer changes it.
+    """Producers a window still waits for; a record changes them only if it completes one.
 
     Attributes:
         inside: True for each producer in the window, in order of registration.

@@ -352,7 +352,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 yield from self._decide_if_read(state, window)
 
     def _decide_if_read(self, state: DecidingPartition[WindowT], window: WindowT) -> Steps[None]:
-        """Decide a closing window once all records before its closing end are read."""
+        """Decide a closing window once all records before its `closing_end` are read."""
         if window.closing_end is not None and state.position >= window.closing_end:
             window.happens(Event.READ_TO_END)
             yield from self._decide(state, window)

@@ -29,7 +29,7 @@ _COPIED_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class _SortedRun:
-    """Sorted rows in a file from byte `start`; `firsts`, shape (pages, width), start the pages."""
+    """Sorted rows in a file from byte `start`; `firsts` are the first rows of its pages."""
 
     start: int
     rows: int

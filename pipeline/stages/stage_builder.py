@@ -3,7 +3,7 @@
 * Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies that
   are passed to a stage.
 * Modules of options that a job does not use are not imported.
-* If a strategy would only wrap a value, the stage reads the value from its job once.
+* An option that is a single value needs no strategy: the stage reads it from its job once.
 """
 
 from __future__ import annotations

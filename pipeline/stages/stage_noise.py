@@ -71,7 +71,7 @@ class StageNoise:
             return
         if key is None:
             raise WrongKeyError(
-                f"the shuffler of {job.name} adds noise: it needs the noise key of the deployment"
+                f"no noise key: the shuffler of {job.name} needs the deployment's key to add noise"
             )
         if key.digest != job.noise_key:
             expected = "no key" if job.noise_key is None else f"{job.noise_key.hex()[:8]}..."

@@ -119,8 +119,8 @@ class WindowDecision(ABC, Generic[WindowT]):
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
         """Return whether an operator's drain closes an epoch.
 
-        A drain closes epochs that started before it, and earlier ones without records: estimates
-        are published in the order of epochs.
+        A drain closes every epoch whose first record precedes it. It also closes all epochs before
+        such an epoch, because estimates are published in the order of epochs.
         """
         end = self._registry.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:

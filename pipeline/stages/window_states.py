@@ -5,7 +5,7 @@
   the log counts, from this worker or another.
 * If the manifest releases the window, the owner must write its messages. Once they are written, the
   committed offset can pass the window's first record.
-* If it does not, the epoch is finished.
+* If the manifest does not release the window, the epoch is finished.
 * All later steps are a function of the manifest. A worker can therefore be killed, paused or
   duplicated in any state: repetitions are identical.
 """
@@ -104,7 +104,7 @@ _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
 
 
 def _open(state: State) -> Mapping[Event, tuple[State, Reaction]]:
-    """Return the transitions that end collecting, in any open state."""
+    """Return the transitions by which collecting can end in an open state."""
     return {
         Event.COMPLETE: (state, Reaction.DECIDE_IF_COMPLETE),
         Event.DRAINED: (state, Reaction.DECIDE),

@@ -1,6 +1,6 @@
 """Read the messages of decided windows from the raw topic, and write them without their origin.
 
-The manifest determines the result. Only attempt ids and a random order differ in repetitions.
+The manifest determines the result. Repeated writes differ only in attempt ids and random order.
 """
 
 from collections.abc import Callable
@@ -116,7 +116,7 @@ class WindowWriter:
 
 
 def drawings_in(manifest: Manifest, registry: ProducerRegistry) -> dict[bytes, bytes | None]:
-    """Return the drawing of each enrollment id in a manifest; None if it lists no drawings."""
+    """Return the draw ID of each enrollment id in a manifest; None if it lists no draw IDs."""
     enrollments = [
         producer.enrollment
         for producer, included in zip(registry, manifest.producers, strict=False)

@@ -31,7 +31,7 @@ class PunctuationError(ValueError):
 class Drawing:
     """Records of one random draw of a producer's reports for an epoch.
 
-    Records of two drawings are never combined. `punctuation` is None until it has arrived.
+    Records of two draws are never combined. `punctuation` is None until it has arrived.
     """
 
     words: MessageMultiset
@@ -50,12 +50,12 @@ class Drawing:
 class Contribution:
     """Records of one producer for one epoch, until it is complete.
 
-    There is one drawing, unless the producer's folder was copied and the copy draws reports, too.
+    There is one draw, unless the producer's folder was copied and the copy draws the epoch, too.
 
     Attributes:
-        drawings: Drawings by the id in their batches and punctuation, in the order of their first
-            records; empty once one drawing is complete.
-        complete: Punctuation of the drawing that has joined the window; None before that.
+        drawings: Draws by the draw ID in their batches and punctuation, in the order of their first
+            records; empty once one draw is complete.
+        complete: Punctuation of the draw that has joined the window; None before that.
     """
 
     drawings: dict[bytes, Drawing] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation of the drawing in the window, else the first to arrive; None before that."""
+        """Punctuation of the draw in the window, or else the first received; None before that."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 
@@ -72,7 +72,7 @@ class Contribution:
         return 0 if self.punctuation is None else self.punctuation.contributors
 
     def earlier_punctuation(self, name: bytes) -> Punctuation | None:
-        """Return the punctuation that makes another one of this drawing redundant, or None."""
+        """Return the earlier punctuation that makes one of draw `name` redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
 
@@ -159,7 +159,7 @@ class Window(OpenWindow):
 
     A producer's messages join the window only when its punctuation and all its batches have
     arrived: all its records are in the window, or none. Copies of a producer's folder send several
-    drawings. The first complete drawing is in the window, and the others count as duplicates.
+    draws. The first complete draw is in the window, and the others count as duplicates.
 
     Attributes:
         contributions: Records received, by enrollment id.
@@ -193,7 +193,7 @@ class Window(OpenWindow):
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Add a record, and return False if it is a duplicate or of a redundant drawing.
+        """Add a record, and return False if it is a duplicate or of a redundant draw.
 
         Raises `PunctuationError` if the producer's records contradict each other or exceed a limit.
         """
@@ -283,9 +283,9 @@ class Window(OpenWindow):
         return drawing
 
     def _complete(self, enrollment: bytes, changed: Drawing) -> None:
-        """Let the changed drawing join the window if it is now complete.
+        """Let the changed draw join the window if it is now complete.
 
-        Other drawings are not checked: a complete one would already be in the window.
+        Other draws are not checked: a complete one would already be in the window.
         """
         contribution = self.contributions[enrollment]
         if not changed.whole:
