@@ -106,7 +106,7 @@ def _symbols(randomness: np.random.Generator) -> Iterator[str]:
 
 
 def _of_half_the_budget(law: ValueStreamLaw) -> ValueStreamLaw:
-    """Halve the budget, with a wider target so that the loss does not increase."""
+    """Halve the squared-norm budget, and halve theta so that the loss does not increase."""
     return replace(
         law,
         squared_norm_budget=max(law.squared_norm_budget / 2, 2 * law.reserve),

@@ -1,9 +1,9 @@
 """Views of single parties on encrypted reports and shares of tables, and what they reveal.
 
-The attacker is one of the parties, and decrypts what is encrypted to it. It is the next shuffler or
-the aggregator, which must not learn the sender of a report; one of two parties, to which its shares
-must look random; or a shuffler that forwards the shares of few devices. A correct program fails
-with a probability below 2^-100.
+The attacker is one of the parties, and decrypts what is encrypted to it. The next shuffler and the
+aggregator must not learn the sender of a report. To each of the two aggregators, its shares must
+look random. A shuffler that forwards the shares of few devices must not learn their sum. A correct
+program fails with a probability below 2^-100.
 """
 
 from __future__ import annotations

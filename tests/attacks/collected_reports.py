@@ -186,7 +186,7 @@ def _unkeyed() -> str:
 
 
 def _linked() -> str:
-    """Check tags over two horizons, whose numbers are also numbers of epochs."""
+    """Check that all tags of a device differ, even if its horizon and epoch numbers agree."""
     job = device_job()
     found: dict[bytes, str] = {}
     for epoch in range(1, 2 * EPOCHS + 1):

@@ -38,7 +38,7 @@ def attack_linkage(
     """Exchange the values of two users, and search released windows for their order and ids.
 
     Args:
-        trials: Half the number of judged windows; before, as many are drawn per arrangement.
+        trials: Number of windows per arrangement to train on; twice as many are then judged.
         false_alarm: Maximum probability that a correct stage fails.
 
     Returns:

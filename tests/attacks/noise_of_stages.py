@@ -3,7 +3,7 @@
 A window must have a single noisy version, and two windows must not have the same noise: versions
 could be averaged, and the same noise cancels in a difference. The attacker therefore reruns the
 stage at other epochs, under another deployment, and with another key. A correct stage fails with a
-probability below 1e-16, if noises are the same by chance.
+probability below 1e-16, namely if two noises are the same by chance.
 """
 
 from __future__ import annotations

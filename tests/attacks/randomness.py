@@ -157,7 +157,7 @@ def _restart(case: Case) -> str:
 
 
 def _drawn_once(case: Case) -> str:
-    """Return which state drawn at enrollment changes later; state that never differs is exempt."""
+    """Return which random state drawn at enrollment changes later, or an empty text."""
     devices, others = (case.protocol.randomizer(case.law) for _ in range(2))
     for each in (devices, others):
         each.enroll(_MANY, cryptographic_generator())

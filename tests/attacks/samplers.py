@@ -63,7 +63,7 @@ def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
 def _dummies(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """Sample two of three cells jointly, which are independent with the same distribution."""
+    """Sample two of three cells jointly; cells must be independent, with distribution `law`."""
 
     def sample(randomness: Coins) -> tuple[Drawn, Shares]:
         drawn = (
@@ -82,7 +82,7 @@ def _dummies(
 def _counted(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """Sample all cells at once, each by its own draw."""
+    """Sample the counts of 20,000 cells, each of which must have distribution `law`."""
 
     def sample(randomness: Coins) -> tuple[Drawn, Shares]:
         drawn = dummies.counts(contributors, 20_000, randomness).tolist()

@@ -136,7 +136,7 @@ _PI = Decimal("3.141592653589793238462643383279502884197169399375105820974944592
 
 
 def _bytes() -> Iterator[str]:
-    """Check draws from all bytes and from all pairs of bytes, without redraws."""
+    """Check draws from all bytes and from all pairs of bytes, except those after a rejection."""
     for width, sizes in ((1, range(1, 257)), (2, (257, 300, 1_000, 40_000, 65_536))):
         every = np.arange(1 << 8 * width).astype(f"<u{width}").tobytes()
         for size in sizes:

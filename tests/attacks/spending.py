@@ -1,9 +1,9 @@
 """Attempts to make users lose more privacy than their budget declares.
 
-The attacker deploys the same job repeatedly, recurring jobs, jobs with many epochs, several jobs at
-once, jobs after undeploying others, and jobs with their own budget. The loss of each deployment is
-computed here from its parameters and summed. All operations use the code of ``dpstream deploy``, on
-in-memory topics. Sums are exact, and a correct program never fails.
+The attacker deploys the same job repeatedly, recurring jobs, jobs with many epochs, several jobs
+concurrently, jobs after undeploying others, and jobs with their own budget. The loss of each
+deployment is computed here from its parameters and summed. All operations use the code of
+``dpstream deploy``, on in-memory topics. Sums are exact, and a correct program never fails.
 """
 
 from __future__ import annotations

@@ -303,7 +303,7 @@ def test_producer_using_unsaved_state_is_detected(
     assert "reuses the randomness of one that was not stored" in interrupted("future_rand")
 
 
-def test_producer_redrawing_on_request_is_detected(
+def test_producer_randomizing_an_epoch_again_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps

@@ -24,7 +24,7 @@ def test_windows_do_not_link_reports_to_senders(order: str, trials: int) -> None
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unshuffled_windows_are_detected(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_they_came(multiset: Any, *generator: Any) -> Messages:
         return Messages(np.concatenate(multiset._plain))
 
@@ -38,9 +38,9 @@ def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatc
     assert "order of arrival" in reason
 
 
-def test_repeated_batch_id_is_detected() -> None:
+def test_window_with_the_id_of_a_batch_is_detected() -> None:
     class Same:
-        """Generator that draws the id of a producer again for a window."""
+        """Generator that gives windows an id that it gave a producer before."""
 
         def __init__(self) -> None:
             self._rng = seeded_generator(2)

@@ -32,7 +32,7 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_redrawn_sign_vector_is_detected() -> None:
+def test_sign_vector_drawn_again_is_detected() -> None:
     """Single reports are correct; the fault only shows in several reports."""
 
     class Forgetful(FutureRand):
@@ -63,7 +63,7 @@ def test_insecure_generator_is_detected(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(attack_generators())
 
 
-def test_epoch_redrawn_after_a_crash_is_detected(
+def test_epoch_randomized_again_after_a_crash_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_fact = ProducerStore.set_fact
@@ -77,7 +77,7 @@ def test_epoch_redrawn_after_a_crash_is_detected(
     assert "redraws an epoch that was drawn before a crash" in found
 
 
-def test_epoch_not_sent_as_drawn_is_detected(
+def test_sending_other_bytes_after_a_crash_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]

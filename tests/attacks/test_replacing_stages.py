@@ -196,7 +196,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     assert "passes on every report" not in stage.assumes
 
 
-def test_trust_description_of_a_sealed_local_job() -> None:
+def test_replaced_reports_affect_only_the_shuffled_guarantee_of_a_local_job() -> None:
     """Parties of a local job add no devices: its guarantee holds whatever a shuffler replaces."""
     for central in (False, True):
         job = new_job(

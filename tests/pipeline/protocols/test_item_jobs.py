@@ -64,7 +64,7 @@ class TestLabels:
         (tmp_path / "modes.txt").unlink()
         assert DeployedJob.from_bytes(deployed.to_bytes()).domain.items == LABELS
 
-    def test_yaml_numbers_and_words_are_labels(self) -> None:
+    def test_yaml_numbers_and_booleans_are_labels(self) -> None:
         labels = parse_job(modes_text("[7, -1, 2.5, 007, yes, true]")).domain.items
         assert labels == ("7", "-1", "2.5", "007", "yes", "true")
 
@@ -82,7 +82,7 @@ class TestLabels:
             ("{file: none.txt}", "none.txt: cannot read the file of labels: No such file"),
         ],
     )
-    def test_invalid_domain_is_rejected_in_one_line(self, domain: str, message: str) -> None:
+    def test_invalid_domain_gives_a_one_line_error(self, domain: str, message: str) -> None:
         with pytest.raises(JobError) as rejected:
             parse_job(modes_text(domain), source="modes.yaml")
         assert str(rejected.value).startswith("modes.yaml:3: parameters.domain")

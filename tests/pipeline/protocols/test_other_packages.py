@@ -81,7 +81,7 @@ def test_builtin_protocols_load_without_entry_points() -> None:
         ),
     ],
 )
-def test_error_names_the_broken_package(name: str, value: str, said: str) -> None:
+def test_error_mentions_the_broken_package(name: str, value: str, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         registry(EntryPoint(name, value, GROUP))[name]
     assert str(caught.value).startswith(f"protocol {name} of a package, {value}, ")

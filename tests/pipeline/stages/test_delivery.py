@@ -531,7 +531,7 @@ def test_first_registration_of_a_name_counts() -> None:
     assert registry.find(second) is None
 
 
-def test_registrations_end_when_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registrations_beyond_the_limit_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.jobs.producer_registry.PRODUCERS_MAX", 3)
     registry = ProducerRegistry(deployed(*CELLS))
     for number in range(4):

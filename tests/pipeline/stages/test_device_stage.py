@@ -183,7 +183,7 @@ def test_first_report_of_a_tag_counts() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
-def test_identical_repeated_reports_are_not_contradicting() -> None:
+def test_identical_repeated_reports_do_not_count_as_contradicting() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):
@@ -276,7 +276,7 @@ def test_watermark_before_the_epoch_ends_is_ignored() -> None:
     assert 1 not in world.manifests()
 
 
-def test_epochs_without_reports_are_empty_when_due() -> None:
+def test_due_epochs_without_reports_are_finalized_as_empty() -> None:
     world = DeviceWorld(JOB)
     world.at(4, 1)
     world.settle()

@@ -203,7 +203,7 @@ def test_two_owners_of_a_partial_window_always_agree(folder: Path) -> None:
     assert interleavings > 100
 
 
-def test_copies_of_a_folder_contribute_one_drawing(tmp_path: Path) -> None:
+def test_copied_producers_contribute_one_draw(tmp_path: Path) -> None:
     job = deployed(producers=1)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
@@ -337,7 +337,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
         assert len(set(next(iter(shapes)))) == 1, "all sizes are equal"
 
 
-def test_delta_includes_the_cost_of_redrawn_messages() -> None:
+def test_delta_includes_the_cost_of_dividing_messages() -> None:
     job = make_job(FRAGMENTS)
     one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
     law, guarantee = job.calibrate(), job.guarantee_of(job.calibrate())
@@ -351,7 +351,7 @@ def test_delta_includes_the_cost_of_redrawn_messages() -> None:
     assert job.to_json()["shuffle"]["instances"] == 3
 
 
-def test_redrawn_messages_exceeding_delta_are_rejected(
+def test_dividing_messages_without_enough_delta_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)

@@ -137,7 +137,7 @@ def examples_of(users: int) -> dict[str, list[int]]:
     return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
 
 
-def test_epoch_is_not_drawn_before_its_model_is_published(
+def test_epoch_is_not_randomized_before_its_model_is_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[float] = []
@@ -201,7 +201,7 @@ def test_first_reported_epoch_needs_no_model(folder: Path, monkeypatch: pytest.M
     assert taken == [0.0, 4.0, 4.0]
 
 
-def test_groups_alternate_and_inactive_groups_punctuate(folder: Path) -> None:
+def test_each_of_three_groups_reports_in_every_third_epoch(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     publish_models(job, log)
     for epoch in range(1, EPOCHS + 1):

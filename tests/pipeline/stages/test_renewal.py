@@ -160,7 +160,7 @@ def test_departed_producer_counts_until_the_horizon_ends(folder: Path) -> None:
 # Draws.
 
 
-def test_devices_draw_again_at_the_start_of_a_horizon() -> None:
+def test_devices_draw_fresh_randomness_at_the_start_of_a_horizon() -> None:
     log = MemoryLog()
     users = [f"user {number}" for number in range(USERS)]
     with Producer(deployed(), None, name="gateway", transport=MemoryDriver(log)) as producer:
@@ -217,7 +217,7 @@ def test_every_protocol_supports_renewal(name: str, tmp_path: Path) -> None:
             assert not isinstance(admission.admit(partition, value), Rejection)
 
 
-def test_horizon_is_drawn_only_once(tmp_path: Path) -> None:
+def test_randomness_of_a_horizon_is_drawn_only_once(tmp_path: Path) -> None:
     log = MemoryLog()
     producer = open_producer(deployed(), tmp_path / "state", log)
     producer.enroll([f"user {number}" for number in range(500)])

@@ -195,7 +195,7 @@ def test_retired_producer_does_not_block_the_commit_offset(folder: Path) -> None
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_windows_ahead_have_bounded_memory_and_are_released(
+def test_windows_of_producers_ahead_use_bounded_memory(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
@@ -296,7 +296,7 @@ def test_window_closes_after_its_end_by_broker_time_plus_grace(folder: Path) -> 
     world.shut()
 
 
-def test_epoch_without_records_is_not_empty_before_its_end(folder: Path) -> None:
+def test_epoch_without_records_is_not_finalized_before_its_end(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = HOUR - 30
     close(world, 2)
@@ -354,7 +354,7 @@ def test_calendar_is_ignored_while_the_broker_clock_is_unknown(folder: Path) -> 
     world.shut()
 
 
-def test_producer_rejects_a_future_epoch_before_drawing(folder: Path) -> None:
+def test_producer_rejects_a_future_epoch_before_randomizing_it(folder: Path) -> None:
     now = BEGUN
     log = MemoryLog(clock=lambda: now)
     with Producer(

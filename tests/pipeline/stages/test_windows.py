@@ -41,7 +41,7 @@ def messages_of(window: Window) -> list[int]:
     return repeated
 
 
-def test_drawing_is_completed_only_by_its_own_punctuation() -> None:
+def test_draw_is_completed_only_by_its_own_punctuation() -> None:
     one = window()
     assert one.add(punctuation(OTHER, 1, 4))
     assert one.add(batch(ONE, 0, 7))
@@ -60,7 +60,7 @@ def test_repeated_batch_counts_once() -> None:
     assert (messages_of(one), one.messages) == ([7, 8], 2)
 
 
-def test_records_after_a_complete_drawing_are_duplicates() -> None:
+def test_records_after_a_complete_draw_are_duplicates() -> None:
     one = window()
     assert one.add(batch(OTHER, 0, 8))
     assert one.add(batch(ONE, 0, 7))
@@ -76,7 +76,7 @@ def test_records_after_a_complete_drawing_are_duplicates() -> None:
     assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_contradictory_drawing_is_rejected() -> None:
+def test_contradictory_punctuation_of_a_draw_is_rejected() -> None:
     one = window()
     one.add(punctuation(ONE, 2, 5))
     assert not one.add(punctuation(ONE, 2, 5))
