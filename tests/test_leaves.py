@@ -75,7 +75,7 @@ def test_contract_detects_a_forbidden_import(
     assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
 
 
-def test_contract_detects_a_package_without_a_ring(graph: grimp.ImportGraph) -> None:
+def test_rings_contract_detects_an_unlisted_package(graph: grimp.ImportGraph) -> None:
     added = deepcopy(graph)
     added.add_module("dpstream.pipeline.another")
     assert [name.partition(":")[0] for name in broken(added)] == ["Rings"]

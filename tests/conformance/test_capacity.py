@@ -98,7 +98,7 @@ def test_record_sizes_and_counts_do_not_depend_on_values(case: Case, devices: in
 
 
 @shuffled_cases
-def test_messages_fit_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_fit_the_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Overflows, normally negligible, are given a probability of about 1/2."""
     assert case.protocol.shuffling is not None
     law = case.law

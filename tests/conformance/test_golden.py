@@ -53,7 +53,7 @@ def test_constants_match_golden_values_within_search_accuracy(case: Case) -> Non
 
 
 @every_case
-def test_devices_of_earlier_version_continue(case: Case) -> None:
+def test_devices_of_an_earlier_version_continue(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     devices = case.protocol.randomizer(law).restored(_arrays(expected["devices"]), 0)
@@ -63,7 +63,7 @@ def test_devices_of_earlier_version_continue(case: Case) -> None:
 
 
 @every_case
-def test_batches_of_earlier_version_are_read(case: Case) -> None:
+def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     for epoch, (batch, reports) in enumerate(
         zip(expected["batches"], expected["reports"], strict=True), start=1
@@ -76,7 +76,7 @@ def test_batches_of_earlier_version_are_read(case: Case) -> None:
 
 
 @every_case
-def test_states_of_earlier_version_are_read(case: Case) -> None:
+def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     counted = case.protocol.aggregation.make(law, case.parameters)

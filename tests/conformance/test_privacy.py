@@ -35,7 +35,7 @@ def test_exact_guarantee_is_attained(case: Case) -> None:
 
 
 @every_case
-def test_stream_epsilon_is_exact(case: Case) -> None:
+def test_stream_epsilon_holds_and_is_tight_for_constant_values(case: Case) -> None:
     """If the unit is a value that never changes, streams with changes lose more."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert (guarantee.stream_epsilon is not None) == (guarantee.unit != "stream")
