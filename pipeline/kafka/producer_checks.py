@@ -154,7 +154,7 @@ class _ReadBefore:
     def backward(
         self, role: Role, partition: int, end: int, records: int, size: int
     ) -> Iterator[LogRecord]:
-        """Yield about `size` bytes of records below `end`, in growing chunks, from the end."""
+        """Yield the last records below `end`, about `size` bytes, in growing chunks backward."""
         topic, begin = self._producer.job.topic(role), self.begin(role, partition)
         begin = max(begin, end - records)
         stop, piece, read = end, _FIRST_REPORTS, 0

@@ -134,5 +134,5 @@ def _advice(job: DeployedJob, topic: TopicSettings) -> str:
             "items, such as count_min"
         )
     if topic.name == job.topic(Role.MODEL):
-        return "It contains all numbers of the model. Use fewer features or labels"
+        return "It contains all parameters of the model. Use fewer features or labels"
     return "A single report is too large for a record. Use fewer rows or messages per report"

@@ -1,7 +1,7 @@
 """Check the stored data of a deployment for contradictions.
 
 In consistent data, every published epoch is finalized, and every finalized epoch was sent. A
-retained log starts where the deployment does, and no topic was recreated after the deployment.
+topic in `KEPT` starts where the deployment does, and no topic was recreated after the deployment.
 Workers and producers check this at startup, and `dpstream status` at every poll. A contradiction is
 a sentence with the finding and the remedy.
 """
@@ -40,7 +40,7 @@ class StoredState:
 
     `ids` are Kafka's topic IDs. `decided`, `aggregated` and `published` are the latest epochs with
     a manifest, a partial and an estimate, respectively. `starts` are the first offsets of the
-    retained topics, which have one partition each.
+    topics in `KEPT`, which have one partition each.
     """
 
     ids: Mapping[Role, str] = field(default_factory=dict)

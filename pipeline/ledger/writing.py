@@ -32,7 +32,7 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
     """Write entries until no more are needed.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
-    `draft_entry` returns the next entry or None; its exceptions end the writing. `nonce` returns a
+    `draft_entry` returns the next entry or None; its exceptions propagate. `nonce` returns a
     new random string at each call. Returns the final state. Raises LedgerError if the ledger is
     damaged, or if other writers win every race.
     """

@@ -335,7 +335,7 @@ def test_secrets_are_copied_privately_for_their_readers(
         assert memory["emptyDir"]["medium"] == "Memory"
 
 
-def test_copied_keys_are_accepted_unlike_mounted_ones(tmp_path: Path) -> None:
+def test_copies_of_mounted_keys_are_accepted(tmp_path: Path) -> None:
     """Kubernetes mounts keys as links into a folder that is named after the time."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,

@@ -1,4 +1,4 @@
-"""Run a worker or producer of the cells protocol as a killable process.
+"""Run a worker or producer of the protocol `tests.support.cells` as a killable process.
 
 Arguments: component ("shuffle", "instance-2", "aggregate", "publish" or "producer"), job, name,
 servers, folder; for a producer also its first cell and the number of cells. Options come first.

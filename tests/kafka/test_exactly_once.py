@@ -1,4 +1,4 @@
-"""Test on a real broker that every cell is counted exactly once under kills and pauses.
+"""Test on a real broker that every report is counted exactly once under kills and pauses.
 
 Two workers of every stage and two producers run. While epochs are reported, a random process or the
 broker is repeatedly killed with SIGKILL, and workers are suspended for longer than their group

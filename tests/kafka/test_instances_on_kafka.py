@@ -1,4 +1,4 @@
-"""Test two parallel shufflers on a real broker: cells count once, and neither sees all reports.
+"""Test two parallel shufflers on a real broker: reports count once; neither sees all.
 
 One shuffler is killed while epochs are reported.
 """

@@ -1,4 +1,4 @@
-"""Test that any broker of three can fail without loss of acknowledged records or offsets."""
+"""Test that any one of three brokers can fail without loss of acknowledged records or offsets."""
 
 from __future__ import annotations
 

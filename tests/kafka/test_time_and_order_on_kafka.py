@@ -196,7 +196,7 @@ def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWi
             process.communicate(timeout=TIMEOUT)
 
 
-def test_live_rows_use_the_brokers_clock(
+def test_live_input_uses_the_brokers_clock(
     cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     """By its own clock, the producer would close ten five-minute epochs early."""

@@ -118,7 +118,7 @@ class TopicWatch:
                 self._logged.add(role)
                 warnings.append(
                     f"topic {topic} has {found} partitions, but the job was deployed with "
-                    f"{deployed}: the others are not read, because epoch e belongs in "
+                    f"{deployed}: added ones are not read, because epoch e belongs in "
                     f"partition e mod {deployed}"
                 )
         self._bad_counts = 0 if wrong is None else self._bad_counts + 1

@@ -469,7 +469,7 @@ class _Process:
     def _check_clock(self) -> None:
         problem = self.clock.problem()
         if problem is not None and not self.clock_is_off:
-            self.lines.warning(f"{problem}: correct it; this worker does not depend on it")
+            self.lines.warning(f"{problem}: correct it; this worker uses the broker's clock")
         if problem is None and self.clock_is_off:
             self.lines.info("this machine's clock is correct again")
         self.clock_is_off = problem is not None

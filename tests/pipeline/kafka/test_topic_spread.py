@@ -129,7 +129,7 @@ UNANSWERED = (
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", UNANSWERED, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize("carries_out", [True, False])
-def test_topics_are_looked_up_after_an_unanswered_creation(
+def test_topics_are_looked_up_after_an_unconfirmed_creation(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response might take longer than brokers need to learn of the topics."""

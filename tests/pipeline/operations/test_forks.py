@@ -155,7 +155,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(messages) == 1
 
 
-def test_children_run_and_start_after_the_forker_is_killed(
+def test_children_survive_and_start_after_the_forker_is_killed(
     tmp_path: Path,
 ) -> None:
     with (

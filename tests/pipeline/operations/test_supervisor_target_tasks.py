@@ -51,7 +51,7 @@ def test_active_job_has_target_tasks(cluster: MemoryCluster, reader: JobsReader)
     assert not tasks_of(reader.topic, "*").tasks
 
 
-def test_new_deployment_or_record_is_a_new_version() -> None:
+def test_version_changes_with_the_deployment_or_record() -> None:
     job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
     shuffle = job.shuffle.model_copy(update={"grace": 2 * job.shuffle.grace})
     jobs = [
