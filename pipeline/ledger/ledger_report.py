@@ -1,9 +1,9 @@
 """Join the ledger of a cluster to the running deployments and the releases.
 
 A longitudinal stream is charged once for all epochs of a horizon. The ledger charges the local
-loss, which holds for every user, with any participation. In addition, a user in every released
-window of a horizon with shuffling is hidden among the other users in all of these windows:
-`StreamTerms.charged` computes the smaller loss.
+loss, which holds for every user, with any participation. If a horizon is shuffled, a user in every
+released window of it is also hidden among the other users in all of these windows:
+`StreamTerms.charged` computes this user's smaller loss.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return the charge for a horizon with at least `devices` in all its released windows."""
+        """Return the charge for a horizon whose released windows share at least `devices` devices."""
         return charged_once(self.loss, devices, self.delta)
 
 

@@ -1,6 +1,6 @@
 """The jars of Apache Kafka: downloaded once, always verified, shared by all brokers of a user.
 
-* ``jars.lock.toml`` names each jar and its sha256 sum, so starting a broker resolves nothing.
+* ``jars.lock.toml`` lists every jar with its SHA-256, so no dependencies are resolved at startup.
 * A jar is downloaded to a temporary folder, verified, and only then moved to its name. An
   interrupted download leaves nothing that could be mistaken for a jar, and the next one continues
   with the missing jars.

@@ -41,7 +41,7 @@ class WorkerStatus:
     Attributes:
         age: Seconds since the heartbeat.
         records_per_second: Rate of records read from the stage's topic; None if hidden.
-        reports_per_second: None for stages without reports, and after a single heartbeat.
+        reports_per_second: Rate of reports; None for stages without, or after a single heartbeat.
         windows: The oldest open windows.
         late_reports: Reports received after their epoch was finalized, since the worker started.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
