@@ -42,7 +42,7 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return the charge for a horizon whose released windows share at least `devices` devices."""
+        """Return the charge for a horizon with at least `devices` in every released window."""
         return charged_once(self.loss, devices, self.delta)
 
 
