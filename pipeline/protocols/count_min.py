@@ -119,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Numbers of rows and buckets read for an item; None if other items use other buckets."""
+        """Numbers of rows and buckets read for an item; None if items share no buckets."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets

@@ -48,7 +48,7 @@ class CrowdsForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return standard errors of a rare item, to which the crowd's noisy size adds nothing."""
+        """Return standard errors of a rare item, which the crowd's noisy size does not increase."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:

@@ -75,7 +75,7 @@ class BoostedForecast(Forecast, typing.Protocol):
 
     @property
     def boost(self) -> int:
-        """Number of real messages per device beyond the first; 0 if no change is boosted."""
+        """Number of real messages that a device adds to its first one; 0 without boosting."""
         ...
 
 
@@ -84,7 +84,7 @@ class BoundedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol whose paper bounds the maximum of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Return a bound, in users, on all errors; some error exceeds it with this probability."""
+        """Return a bound on all errors, in users; `exceeded` is the probability of a larger one."""
         ...
 
 

@@ -46,7 +46,7 @@ class LdpSgdForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return the RMS noise length of each gradient, in percent of clip, shape (epochs,)."""
+        """Return the RMS noise length of each gradient, in percent of `clip`, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
 

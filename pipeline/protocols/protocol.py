@@ -180,7 +180,7 @@ class Learning:
 
     Attributes:
         numbers: Returns the size of a model, given a mechanism.
-        groups: Returns G, given a mechanism: devices participate in every G-th epoch.
+        groups: Returns G, given a mechanism: each device participates in every G-th epoch.
     """
 
     numbers: Callable[[Any], int]
@@ -224,8 +224,8 @@ class Shuffling:
         contributors: Returns the minimum number of honest users in a window that the guarantee
             assumes; None if it assumes none.
         capacity: Returns the maximum number of messages that a number of present devices send
-            together at an epoch of the horizon, whatever their values. It hides the number of
-            messages from observers of record sizes.
+            together at an epoch of the horizon, whatever their values. Records of this capacity
+            hide the number of messages from observers of their sizes.
         distinct_reports: True if no device sends the same report twice at an epoch.
         without_shuffling: Returns the guarantee against an observer who links the messages of each
             device; None without one.

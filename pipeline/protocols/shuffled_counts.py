@@ -1,4 +1,4 @@
-"""Registry entry of shuffled_counts: counts at every epoch, charged once, by four mechanisms.
+"""Registry entry of shuffled_counts: four mechanisms for counts with one charge per horizon.
 
 - The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
   (`ShuffledItemCountsLaw`), or numbers in ranges (`ShuffledLevelCountsLaw`), by the domain.

@@ -24,7 +24,7 @@ class Total:
     """Running sum of the chunks of an attempt.
 
     Attributes:
-        aggregator: Aggregated messages; empty while they wait for other partial windows.
+        aggregator: Aggregated messages; stays empty with parallel shufflers.
         opened: Decrypted contents of a partial window; None without parallel shufflers.
         ciphertexts: Number of ciphertexts in a partial window.
     """

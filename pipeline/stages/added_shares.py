@@ -83,7 +83,7 @@ def add_shares(total: ShareSum, opener: Decryptor, epoch: int, words: Messages) 
 def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> bytes:
     """Return a party's partial of a window, without the sum if it covers too few devices.
 
-    `total` sums the opened shares; `added` are the reports of the devices the party adds.
+    `total` sums the decrypted shares; `added` has the reports of the devices the party adds.
     """
     suppressed = total.of_fewer_than(job.shuffle.minimum)
     if added is not None and not suppressed:
@@ -95,9 +95,9 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> byt
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
     """Combine both parties' partials into a window's payload, or state why its counts are unknown.
 
-    The counts are known only if both parties added the shares of the same producers, and these
-    producers have all devices counted when the window was finalized. `sums` has the partials of
-    aggregate-a and aggregate-b.
+    The counts are known only if both parties added the shares of the same producers, and all
+    devices counted when the window was finalized belong to these producers. `sums` has the partials
+    of aggregate-a and aggregate-b.
     """
     form = job.table_format
     first, second = (PartialSum.from_bytes(form, each) for each in sums)

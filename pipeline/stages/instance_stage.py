@@ -104,8 +104,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         self._bound_memory()
         for state in list(self._partitions.values()):
             for epoch in state.decided.keys() - state.ends.keys():
-                # Records of producers in the window were acknowledged before the decision, and so
-                # are below this end.
+                # Records of producers in the window were acknowledged before the decision, and are
+                # therefore below this end offset.
                 state.ends[epoch] = yield from end_offset(self.role, state.number)
             yield from self._write_what_is_read(state)
             yield from self._write_pending(state)

@@ -136,8 +136,8 @@ class ResultDocuments:
 class WrittenDocuments:
     """Find the latest epoch of a deployment that has a document, by the keys of records.
 
-    All earlier published epochs then have a document, too: a writer has written or read these
-    documents before. `latest` is 0 without documents.
+    All earlier published epochs then have a document, too, because each writer continues after the
+    latest document. `latest` is 0 without documents.
     """
 
     def __init__(self, job: DeployedJob) -> None:

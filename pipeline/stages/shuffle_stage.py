@@ -389,7 +389,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 if window.epoch in state.pending and not window.set_aside:
                     yield from self._write(state, accepted, window.words)
         elif self._log.exists(window.epoch) and window.epoch not in self._log.decided:
-            # Too many whole manifests follow the one it refers to: readers have dropped that one.
+            # The manifest was skipped: its base is no longer among the latest whole manifests.
             assert self._job.short_manifests, "an acknowledged manifest is in the log"
             return
         del state.windows[window.epoch]

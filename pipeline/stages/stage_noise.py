@@ -71,7 +71,7 @@ class StageNoise:
             return
         if key is None:
             raise WrongKeyError(
-                f"no noise key: the shuffler of {job.name} needs the deployment's key to add noise"
+                f"no key given: the shuffler requires the noise key of {job.name}'s deployment"
             )
         if key.digest != job.noise_key:
             expected = "no key" if job.noise_key is None else f"{job.noise_key.hex()[:8]}..."
