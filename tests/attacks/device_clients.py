@@ -45,7 +45,7 @@ def attack_client() -> Iterator[str]:
             "a device enrolls once per horizon, so that its epochs stay unlinkable": _enrolls,
             "no server makes a device exceed its app's limit": _spends,
             "a device rejects a job that declares less than its mechanism costs": _believes,
-            "no epoch is drawn twice after a crash or a new join": _redraws,
+            "no epoch is randomized twice after a crash or a new join": _randomizes_again,
             "errors of a device do not depend on the value": _says,
         },
     )
@@ -185,7 +185,7 @@ def _accepted(act: Callable[[], object]) -> bool:
     return True
 
 
-def _redraws() -> str:
+def _randomizes_again() -> str:
     job = device_job()
     server, kept, device = _joined(job)
     server.dead = True
@@ -195,7 +195,7 @@ def _redraws() -> str:
     server.now += 3_600_000
     again.report(False)
     if len(set(server.bodies)) > 1:
-        return "a report without a response is drawn again"
+        return "an epoch is randomized again if its report got no response"
     server.dead = False
     again.leave()
     if _accepted(lambda: again.join(statement_of(job).encode(), again=True)):

@@ -48,13 +48,13 @@ def attack_interrupted(case: Case) -> Iterator[str]:
             lambda: _sent(job, values, restarted=True),
             "a restart loses the draws or the spent budget of devices",
         ),
-        "an epoch that was not stored counts as not drawn": (
+        "an epoch that could not be stored does not affect later reports": (
             lambda: _sent(job, values, full=True),
-            "the next draw reuses the randomness of one that was not stored",
+            "later reports use the state of an epoch that could not be stored",
         ),
-        "an epoch is drawn only once": (
+        "an epoch is randomized only once": (
             lambda: _sent(job, values, again=others),
-            "an epoch is drawn twice when its values arrive twice",
+            "an epoch is randomized again when its values arrive twice",
         ),
     }
     promises = {
@@ -105,7 +105,7 @@ def _sent(
                 name="attacked",
                 transport=MemoryDriver(log),
                 generators=_generators,
-                # A drawing that did not happen has no known id.
+                # A failed draw leaves no ID, so the next draw of the epoch can have the same one.
                 identifiers=lambda: identity("drawing", epoch),
             )
 
@@ -124,7 +124,7 @@ def _sent(
                 producer.shut()
                 producer = opened()
             if again is not None:
-                # A randomizer that rejects the epoch itself has not drawn, either.
+                # If the randomizer rejects the epoch, nothing is randomized, either.
                 with suppress(ProducerError, ValueError):
                     producer.report_all(epoch, again[epoch - 1])
                     producer.close(epoch)

@@ -21,7 +21,7 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 
 # Devices report almost the true value, so that only the order hides the sender. Messages do not fit
-# a table of counts, which never has their order.
+# a table of counts, which would not have their order.
 _JOB = {
     "name": "audit",
     "protocol": "laplace_histogram",

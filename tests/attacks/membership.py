@@ -47,7 +47,7 @@ def attack_membership() -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def plain_job() -> DeployedJob:
-    """Build a job whose windows contain only reports, which are almost the true values."""
+    """Build a job whose windows contain only reports, which rarely differ from the values."""
     parameters = {"epsilon": 12, "domain": ["a", "b"]}
     return scenario_job("laplace_histogram", parameters, minimum=MINIMUM)
 

@@ -68,7 +68,7 @@ def _own(noisy: Noisy, key: NoiseKey) -> str:
     if not all(noises) or len({*map(repr, noises)}) == 1:
         return "all windows have the same noise or none: their difference is exact"
     if _noises(noisy, _HERE, key, key) != noises:
-        return "the noise of a window changes when redrawn: averaging removes it"
+        return "the noise of a window changes when it is drawn again: averaging removes it"
     if _noises(noisy, _ELSEWHERE, key, key) == noises:
         return "two deployments have the same noise: their difference is exact"
     if _noises(noisy, _HERE, other, other) == noises:

@@ -130,7 +130,7 @@ def _crash(case: Case) -> str:
         except ProducerError:
             pass
         else:
-            return "redraws an epoch that was drawn before a crash"
+            return "randomizes an epoch again that was stored before a crash"
         finally:
             again.shut()
     sent = [
@@ -170,7 +170,7 @@ def _drawn_once(case: Case) -> str:
         devices.report(epoch, values, None, cryptographic_generator())
         for name, array in before.items():
             if not np.array_equal(devices.state_arrays()[name], array):
-                return f"redraws {name} from enrollment at epoch {epoch}"
+                return f"changes {name}, which was drawn at enrollment, at epoch {epoch}"
     return ""
 
 

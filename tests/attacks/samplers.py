@@ -118,7 +118,7 @@ def _words(randomness: Coins) -> tuple[Drawn, Shares]:
 
 
 def _labels(randomness: Coins) -> tuple[Drawn, Shares]:
-    """Sample to which of three shufflers two messages of a device go, independently."""
+    """Sample which of three shufflers receives each of two messages; both are independent."""
     reports = np.array([[7], [8]], np.uint8)
     return _instances(lambda: divide(reports, 3, None, randomness)), _NINTHS
 

@@ -40,7 +40,7 @@ PRODUCERS = {"gateway": 9, "house": 2, "phone": 1}
 """Number of devices of each producer."""
 ON_DISK = "gateway"
 """Producer whose state is written to files."""
-# Changed are a device behind the gateway, and the only device of the phone.
+# The neighbors differ in a device behind the gateway, and in the only device of the phone.
 _CHANGED = np.array([8, 11])
 
 Seen = dict[str, object]

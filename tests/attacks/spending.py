@@ -248,7 +248,7 @@ def _larger_budget() -> str:
 
 
 def _loud_constants() -> str:
-    """Write job records that are valid, except for the constants of another epsilon."""
+    """Write job records that are valid, except that their constants have another epsilon."""
     for factor in (1.01, 1.5, 4.0):
         honest, loud = (
             deploy_job(make_job(_job("first", epsilon)), deployed_at=0, deployment=bytes(16))

@@ -300,7 +300,7 @@ def test_producer_using_unsaved_state_is_detected(
             raise ProducerError("no room") from error
 
     monkeypatch.setattr(Producer, "_storing", kept)
-    assert "reuses the randomness of one that was not stored" in interrupted("future_rand")
+    assert "use the state of an epoch that could not be stored" in interrupted("future_rand")
 
 
 def test_producer_randomizing_an_epoch_again_is_detected(
@@ -318,7 +318,7 @@ def test_producer_randomizing_an_epoch_again_is_detected(
 
     monkeypatch.setattr(Producer, "_check_open", lambda producer, epoch: None)
     monkeypatch.setattr(Producer, "close_steps", again)
-    assert "drawn twice when its values arrive twice" in interrupted("split_budget")
+    assert "randomized again when its values arrive twice" in interrupted("split_budget")
 
 
 def test_horizon_continuing_old_state_is_detected(

@@ -49,7 +49,7 @@ def test_sign_vector_drawn_again_is_detected() -> None:
             return super().report(epoch, values, present, rng)
 
     case = with_entry(case_of("future_rand", 1), randomizer=Forgetful)
-    assert "redraws signs from enrollment at epoch 1" in reasons(case)
+    assert "changes signs, which was drawn at enrollment, at epoch 1" in reasons(case)
 
 
 def test_seed_shared_by_forks_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_epoch_randomized_again_after_a_crash_is_detected(
 
     monkeypatch.setattr(ProducerStore, "set_fact", forgetting)
     found = reasons(case_of("split_budget"))
-    assert "redraws an epoch that was drawn before a crash" in found
+    assert "randomizes an epoch again that was stored before a crash" in found
 
 
 def test_sending_other_bytes_after_a_crash_is_detected(

@@ -184,7 +184,7 @@ def sums_of_one(patch: Patch) -> None:
             (attack_written_again, later_manifests_count, "two versions"),
             (attack_dummies, no_dummies, "the same noise or none"),
             (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
-            (attack_dummies, noise_drawn_again, "changes when redrawn"),
+            (attack_dummies, noise_drawn_again, "changes when it is drawn again"),
             (attack_dummies, any_key, "a worker with another noise key"),
             (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),

@@ -38,7 +38,7 @@ MINIMUM = 4
 
 
 class Choices:
-    """Generator that returns the numbers of a path, and records the size of each choice."""
+    """Generator that returns given choices, and records the number of options of each."""
 
     def __init__(self, path: tuple[int, ...]) -> None:
         self.path = list(path)

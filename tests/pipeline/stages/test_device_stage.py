@@ -394,7 +394,7 @@ def test_inadmissible_records_become_dead_letters() -> None:
     ]
 
 
-def test_sealed_reports_open_with_the_key_of_their_period() -> None:
+def test_sealed_reports_are_decrypted_with_the_key_of_their_period() -> None:
     ring = KeyRing.of(PRIVATE_KEYS)
     reference, world = DeviceWorld(JOB), DeviceWorld(SEALED_JOB, keys=ring)
     for each in (reference, world):

@@ -201,7 +201,7 @@ def test_two_owners_decide_once_in_every_interleaving(job: DeployedJob, folder: 
     assert memberships == {(True, False), (True, True)}
 
 
-def test_drain_uses_the_highest_end_of_its_deployment(job: DeployedJob) -> None:
+def test_highest_drain_offset_of_the_deployment_counts(job: DeployedJob) -> None:
     registry = ProducerRegistry(job)
     for record in (
         Drain(DEPLOYMENT, 0, 7),

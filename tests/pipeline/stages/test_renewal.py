@@ -1,4 +1,4 @@
-"""Test horizon renewal: new draws from value 0, no state carried over, no draw repeated."""
+"""Test horizon renewal: devices start again with fresh randomness, from value 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that a restarting stage reads few records and reaches the same state as from all."""
+"""Test that a restarting stage reads few records, and reaches the same state as by reading all."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_assignment_reads_manifests_once_for_all_partitions(
 
 
 @pytest.mark.parametrize("few", [0, 3, 256])
-def test_last_participation_is_known_in_any_order_of_epochs(
+def test_last_participation_is_correct_in_any_order_of_epochs(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.latest_windows.FEW", few)

@@ -216,7 +216,7 @@ def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> l
     return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
 
-def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
+def test_each_party_decrypts_only_its_own_shares(folder: Path) -> None:
     job = deployed()
     world = new_world(job, folder)
     world.close_epoch("north", 1)

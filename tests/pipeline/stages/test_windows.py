@@ -93,7 +93,7 @@ def test_more_batches_than_announced_are_rejected() -> None:
     one = window()
     one.add(batch(OTHER, 0, 1))
     one.add(batch(OTHER, 1, 1))
-    # The number of batches of another drawing does not matter.
+    # The number of batches of another draw does not matter.
     one.add(punctuation(ONE, 1, 5))
     with pytest.raises(PunctuationError, match="announces 1 batches but sent 2"):
         one.add(punctuation(OTHER, 1, 5))
