@@ -42,7 +42,7 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return the charge for a horizon with at least `devices` in every released window."""
+        """Return a horizon's charge if `devices` or more are in all its released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 
