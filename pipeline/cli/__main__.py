@@ -1,4 +1,4 @@
-"""Run ``dpstream`` as ``python -m dpstream.pipeline.cli``, ending with its parent."""
+"""Run ``dpstream`` as ``python -m dpstream.pipeline.cli``, exiting when its parent exits."""
 
 import sys
 import traceback

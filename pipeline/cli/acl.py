@@ -129,7 +129,7 @@ def acl(
 def _find(
     job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
-    """Return the job and its cluster; None if no cluster is known, and none is `needed`."""
+    """Return the job and its cluster, which is None if unknown and not `needed`."""
     if replay is not None:
         with cluster_of(servers, config) as cluster:
             original = find_job(cluster, job)

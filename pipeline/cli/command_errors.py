@@ -46,7 +46,7 @@ _ROLES = {
 
 
 def _role_of(arguments: Sequence[str], lacking: str) -> str:
-    """Return the role that runs a command, with its name in `dpstream acl`.
+    """Return the role that runs a command, as `dpstream acl` names it.
 
     `lacking` is the name of the resource to which access was denied.
     """

@@ -60,7 +60,7 @@ def list_jobs(
 
 
 def length(job: DeployedJob) -> str:
-    """Describe the number of a job's epochs and horizons."""
+    """Describe how many epochs and horizons a job has."""
     epochs = plural(job.epochs.count, "epoch")
     if not job.epochs.renew:
         return epochs

@@ -19,7 +19,7 @@ Yes = Annotated[
 
 
 def ask(loss: str, otherwise: str) -> None:
-    """Continue if the user confirms a loss on the terminal; else print `otherwise` and exit.
+    """Continue if the user accepts `loss` on the terminal; else print `otherwise` and exit.
 
     Raises `UsageProblem` if there is no terminal.
     """

@@ -122,8 +122,8 @@ def produce(
 ) -> None:
     """Randomize the values of a change log and send the reports, epoch by epoch.
 
-    When run again after an interruption, it continues where it stopped: the randomness of an epoch
-    is never drawn again.
+    When run again after an interruption, it continues where it stopped: no epoch is randomized
+    twice.
 
     Enrollment is public and must not depend on a value. --users lists the enrolled users; without
     it, all users with a row in the file are enrolled before its first epoch. Live input needs

@@ -84,7 +84,7 @@ def record(
     if deep:
         raise UsageProblem("--deep requires --verify DIR")
     if keys is not None:
-        raise UsageProblem("--keys requires --verify DIR --deep: recorded reports stay sealed")
+        raise UsageProblem("--keys requires --verify DIR --deep: recording opens no reports")
     # On SIGTERM, commit what was read, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with cluster_of(servers, kafka_config) as cluster:

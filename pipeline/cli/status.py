@@ -103,7 +103,7 @@ def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
 
 
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
-    """Return whether workers look stopped, perhaps only because this clock is ahead."""
+    """Return whether workers might seem stopped only because the local clock is ahead."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
     unknown = any(each.clock_ahead is None for each in found)
     return unknown and any(not worker.up for worker in workers)

@@ -20,7 +20,7 @@ def status_lines(
 ) -> Iterator[RenderableType]:
     """Yield the status of a job at a time in milliseconds since 1970.
 
-    "no issues" requires a current status without issues whose latest epoch has an estimate.
+    "no issues" is shown only if the status is `current` and the latest epoch has an estimate.
     """
     age = duration((moment - status.deployed_at) / 1000)
     phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")

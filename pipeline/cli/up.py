@@ -125,8 +125,8 @@ def up(
     """Run a whole job on this machine; compare its estimates with the ground truth.
 
     Runs the job from deployment to its last estimate. Starts the local broker, a worker for each
-    stage and a producer, and stops them all. A deployed job of the same name is replaced, and its
-    users are charged again: asks first. The ground truth is taken from the input and sent nowhere.
+    stage and a producer, and stops them all. Asks before replacing a deployed job of the same name,
+    which charges its users again. The ground truth is taken from the input and sent nowhere.
     """
     if str(input) == "-":
         raise UsageProblem(

@@ -1,4 +1,4 @@
-"""Accept connections and count them at once, so that even silent connections can be closed."""
+"""Accept connections, counting each before its first byte, so that silent ones can be closed."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 * A report is confirmed only once Kafka has acknowledged it. It is not confirmed if it was appended
   so late that its window might be finalized already.
-* The waiting time and the size of a record depend on the arrival times and the lengths of bodies.
+* The waiting time and size of a record depend only on the arrival times and lengths of bodies.
 * A watermark declares that a collector accepts no more reports of an epoch. It is not written when
   the epoch closes, but later: once the reports that any collector accepted are in the log. Reports
   appended until then precede every watermark.
@@ -237,7 +237,7 @@ class BatchWriter:
                 self._failed(error)
 
     def _timeout_of(self, rules: IntakeRules) -> float:
-        """Return the seconds to wait for a write: until slightly after it is too late."""
+        """Return the seconds to wait for a write, at most until shortly after `settles`."""
         now = self._now()
         left = float("inf") if now is None else (rules.settles - now) / 1000
         return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
@@ -281,7 +281,7 @@ _AT_ONCE: Final = 256
 
 
 class Watermarks:
-    """Epochs whose watermarks are to be written, from the first one open at the start.
+    """Schedule of a collector's watermarks, from the first epoch open at its start.
 
     `now` is in milliseconds since 1970 by the broker's clock.
     """

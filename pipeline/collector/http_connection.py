@@ -324,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
             self._rest()
 
     def _rest(self) -> None:
-        """Wait for the next event: answers, their reception, or requests."""
+        """Wait for the next event: an answer, its receipt by the client, or a request."""
         if self._ended:
             return
         if self._unread or self._is_full():

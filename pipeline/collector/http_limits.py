@@ -18,7 +18,7 @@ class Rates:
 
     A request costs 1 per report, at least 1. The number of its reports is known only once it has
     arrived; the address is then in debt and waits longer. `burst` is the number of requests that an
-    inactive address can send at once.
+    inactive address can send without waiting.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")
@@ -60,7 +60,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Maxima of what clients can use.
+    """Resource limits for clients.
 
     Attributes:
         connections: Open connections, including unfinished TLS handshakes.
@@ -73,7 +73,7 @@ class HttpLimits:
         idle_seconds: Seconds between two requests.
         reading_seconds: Seconds for a client to receive an answer.
         answer_seconds: Seconds until an answer is ready; must exceed those of a write to Kafka.
-        pipelined: Requests of one connection that are parsed at once or wait for their answers.
+        pipelined: Requests of one connection that are parsed together or wait for answers.
     """
 
     connections: int = 10_000

@@ -1,6 +1,6 @@
 """Decide which report bodies to accept, without I/O and identically in every collector.
 
-A body is checked twice. Its header determines at once whether the job accepts it now. The contents
+A body is checked twice. Its header determines whether the job accepts it now. The contents
 of envelopes are checked for a group of bodies together.
 """
 
@@ -60,8 +60,8 @@ class IntakeRules:
         opens: Start of acceptance; like the next three, in milliseconds since 1970.
         begins: Start of the epoch.
         closes: End of acceptance.
-        settles: Time by which accepted reports must be in the log to be counted whatever happens to
-            this collector. No collector declares the end of the epoch before this time.
+        settles: Time by which accepted reports must be in the log. They then count even if this
+            collector fails, because no collector declares the epoch's end earlier.
     """
 
     job: str
@@ -125,8 +125,8 @@ class Intake:
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
             raise WrongKeyError(
-                f"got another collector key than that of the deployment of job {self.job.name}: "
-                "copy the original file, and pass it with --collector-key"
+                f"the collector key does not match the deployment of job {self.job.name}: copy the "
+                "original file, and pass it with --collector-key"
             )
         times = times_of(self.job)
         assert times is not None
@@ -146,7 +146,7 @@ class Intake:
         return _EVER if end is None else end + self._late
 
     def settles(self, epoch: int) -> int:
-        """Return the time after which reports in the log are late, milliseconds since 1970.
+        """Return the time after which reports added to the log are late, milliseconds since 1970.
 
         It is a second after acceptance ends, or the middle of the stage's remaining grace period if
         that is earlier. Watermarks are written from then on.

@@ -27,8 +27,8 @@ _LOG_APPEND_TIME = 1
 class KafkaWriter:
     """One producer for the topics of all jobs; acknowledgements update `clock`.
 
-    The producer is not idempotent: an idempotent one never gives up, while a device waits for the
-    answer. A duplicate record does no harm, because of equal tags only the first counts.
+    The producer is not idempotent: an idempotent one would retry without end, while a device waits
+    for the answer. Duplicate records are harmless: only the first report with a tag counts.
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:

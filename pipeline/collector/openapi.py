@@ -63,7 +63,7 @@ def _answers(*rejections: str, **answers: Any) -> dict[str, Any]:
 
 
 def _said(description: str, **properties: Any) -> dict[str, Any]:
-    """Return an answer with a JSON object, all of whose members are required."""
+    """Return the description of a JSON object as an answer; all members are required."""
     schema = {"type": "object", "required": list(properties), "properties": properties}
     return {"description": description, "content": {JSON: {"schema": schema}}}
 

@@ -61,7 +61,7 @@ class BadRows:
     """Number of bad rows of an input, and the first of them in the order of the file.
 
     Attributes:
-        reasons: Reasons in order of appearance; beyond a maximum, new ones count as the last one.
+        reasons: Reasons in order of appearance; beyond a maximum, others count under the last one.
         place: Text before the number of a row, if that number is not the line of a file.
     """
 
@@ -73,7 +73,7 @@ class BadRows:
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
-        """Return the summary with more rows, and `untold` further ones with the last reason."""
+        """Return the summary with `rows` and `untold` more rows that have its last reason."""
         if not rows:
             return replace(self, total=self.total + untold)
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]

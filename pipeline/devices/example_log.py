@@ -153,9 +153,9 @@ def _log(
         raise BadRowsError(bad)
     if user_list is None and bad.anonymous:
         raise InputError(
-            f"{name}: {counted(bad.anonymous, 'bad row')} with an unreadable user: the list of "
-            "users with a row is public, so correct these rows, or list all users with --users "
-            f"FILE\n{bad}"
+            f"{name}: {counted(bad.anonymous, 'bad row')} with an unreadable user cannot be "
+            "skipped, because all users with a row are enrolled: correct these rows, or list all "
+            f"users with --users FILE\n{bad}"
         )
     if user_list is None and not any(example is not None for example in examples.values()):
         raise InputError(f"{name}: no usable rows")

@@ -1,8 +1,8 @@
-"""Persist a producer's topic input in the file that has its random draws.
+"""Persist a producer's topic input in the file that also stores its draws.
 
-Two kinds of transactions change it. One adds the events read and the new offset. The other draws an
-epoch and removes the epoch's rows. At any moment, the file therefore shows for every event whether
-it is unread, waiting for its epoch, or drawn.
+Two kinds of transactions change it. One adds the events read and the new offset. The other
+randomizes an epoch and deletes its rows. At any moment, the file therefore shows for every event
+whether it is unread, waiting for its epoch, or drawn.
 """
 
 import json
@@ -91,7 +91,7 @@ class InputStore:
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Add users who have an event; `listed` if it has no value."""
+        """Add users who have an event; `listed` if their event has no value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",

@@ -12,7 +12,7 @@ Sans I/O: `LiveSource` receives bytes and the time, and returns events.
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
 * A row without a value before epoch 1 lists its user.
 * Unusable rows of any kind are skipped and counted: a source that stopped at an unusable row would
-  go silent because of the row's content.
+  reveal by its silence what the row contains.
 * At the end of the input, epochs that have ended are closed. The running epoch stays open, so that
   a later run can close it if its changes are saved.
 """
@@ -82,7 +82,7 @@ class LiveSource:
     which the first determines the keys. A row without epoch and time is placed by arrival.
 
     Args:
-        first_epoch: First epoch to close; epochs that have already ended are closed at once.
+        first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
         lateness: Time that an epoch stays open for its rows after its end by the clock.
         hold: Maximum number of buffered rows of later epochs; more are dropped and counted.

@@ -76,17 +76,17 @@ class Producer:
 
     Devices can be enrolled at any time; before that they count as 0. A device that leaves is
     withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
-    include it. A device that merely stops reporting stays counted, with its last value, and as if
-    its value changed like those of reporting devices. A single 0 sent before it stops is not
-    enough, because longer intervals miss it.
+    include it. A device that merely stops reporting stays in the estimates: with its last value,
+    changing from then on like the values of reporting devices. Reporting a single 0 before it stops
+    is not enough, because longer intervals miss it.
 
     The enrolled users, from their first to their last epoch, and the users present are public. The
     caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether the values
     of `report` include a user must not depend on a value either. If no usable value arrived, report
     the last one.
 
-    In a recurring job, the first epoch closed in a horizon draws again for every device, from value
-    0. A device with value 1 then spends a change of its budget.
+    In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
+    which starts again at value 0. A device with value 1 then spends a change of its budget.
 
     Args:
         state_directory: Folder of the state (mode 0700); None discards it at the end.
@@ -98,7 +98,7 @@ class Producer:
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
         clock: Returns milliseconds since 1970, by the broker's clock if known. An epoch that has
-            not started by this clock is rejected before anything is drawn. None rejects no epoch.
+            not started by this clock is rejected before any draw. None rejects no epoch.
 
     Raises:
         ProducerError: If the directory belongs to another deployment or producer, or if its state
@@ -375,7 +375,7 @@ class Producer:
         if model is None:
             raise ModelMissingError(
                 f"the model for epoch {epoch} of job {self.job.name} is not published yet: "
-                "nothing was drawn. Wait for the estimate of the previous epoch"
+                "no reports were drawn. Wait for the estimate of the previous epoch"
             )
         return model
 
@@ -404,7 +404,7 @@ class Producer:
         return enrollment
 
     def _renew(self, epoch: int) -> None:
-        """At the first closed epoch of a horizon, draw again for all devices that stay.
+        """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
         At skipped epochs of the horizon, devices enrolled before its start count as absent, and
         newer devices as having value 0.
@@ -578,16 +578,16 @@ class Producer:
         except problems as error:
             what = getattr(error, "strerror", None) or error
             raise ProducerError(
-                f"cannot use the state of producer {self.name} in {directory}: {what}. Nothing "
-                "was drawn. Check free disk space and that the folder is intact and yours, "
-                "then try again"
+                f"cannot use the state of producer {self.name} in {directory}: {what}. No "
+                "reports were drawn. Check free disk space and that the folder is intact and "
+                "yours, then try again"
             ) from error
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """Return to the stored state if a draw cannot be stored, as if it never happened.
+        """Roll back to the stored state if a draw cannot be stored.
 
-        The values set for the open epoch, which are not stored, stay.
+        Values set for the open epoch, which are only in memory, are kept.
         """
         closed, positions = self.closed_epoch, self._positions
         values, present = self._values, self._present
@@ -607,7 +607,7 @@ class Producer:
     def _check_open(self, epoch: int) -> None:
         if epoch <= self.closed_epoch:
             raise ProducerError(
-                f"epoch {epoch} is closed: its reports are drawn and are never drawn again"
+                f"epoch {epoch} is closed: its reports were drawn and cannot be drawn again"
             )
         if self.job.last_epoch is not None and epoch > self.job.last_epoch:
             raise ProducerError(
@@ -617,7 +617,7 @@ class Producer:
         if self._times is not None and self._clock is not None:
             rejection = self._times.rejection(epoch, self._clock())
             if rejection is not None:
-                raise ProducerError(f"{rejection}: nothing was drawn. Report the epoch then")
+                raise ProducerError(f"{rejection}: no reports were drawn. Report the epoch then")
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling

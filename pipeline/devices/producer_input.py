@@ -95,7 +95,7 @@ def enrollment(log: ValueLog) -> str:
 def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    They depend on values, as the visible output of `produce` must not: it does not print them.
+    They depend on values, so `produce` does not print them: its output must not depend on values.
     """
     if not isinstance(log, ChangeLog):
         return

@@ -92,7 +92,7 @@ class ProducerStore:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """Return the offset below which a partition has all sent records; 0 before the first."""
+        """Return the offset after the last acknowledged record of a partition; 0 before one."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 

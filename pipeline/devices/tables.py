@@ -81,8 +81,8 @@ class InputTable:
         if bad_rows.anonymous:
             raise InputError(
                 f"{self.name}: {counted(bad_rows.anonymous, 'bad row')} with an unreadable "
-                "user: the list of users with a row is public, so correct these rows, or list "
-                f"all users with --users FILE\n{bad_rows}"
+                "user cannot be skipped, because all users with a row are enrolled: correct these "
+                f"rows, or list all users with --users FILE\n{bad_rows}"
             )
         if not len(self.table.users):
             said = "; ".join([*self.warnings, *skipped])

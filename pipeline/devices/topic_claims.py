@@ -55,12 +55,12 @@ def reject_reader_of_topic(producer: Producer) -> None:
 
 
 def store_placing(producer: Producer, placing: Placing) -> None:
-    """Store how events are placed in epochs, in the caller's transaction."""
+    """Store how events are assigned to epochs, in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 
 def stored_placing(producer: Producer, input_format: InputFormat) -> Placing | None:
-    """Return how a producer's events are placed in epochs, or None before its first event.
+    """Return how a producer assigns events to epochs, or None before its first event.
 
     Raises `InputError` if `input_format` requires another placing.
     """
@@ -72,7 +72,7 @@ def stored_placing(producer: Producer, input_format: InputFormat) -> Placing | N
     if stated not in (None, placing):
         begun = "the timestamps of their records" if placing is Placing.ARRIVAL else placing.value
         raise InputError(
-            f"producer {producer.name} started with events placed by {begun}, but column "
+            f"producer {producer.name} assigns events to epochs by {begun}, but column "
             f"{stated}={input_format.columns.name_of(stated)} contradicts this: remove it, or use "
             "another --name"
         )

@@ -241,7 +241,7 @@ class BudgetAccount:
     `earlier` is the sum of charges by other deployments, `charged` the charge by this one; None if
     unlimited. `binding` declares the budget, if there is one. `filtered` is the total epsilon by
     the budget's privacy filter, at the filter's delta; None if charges are summed, or if their own
-    deltas exceed their half of it.
+    deltas exceed half of the budget's delta.
     """
 
     quantity: str

@@ -191,7 +191,7 @@ class DeployedJob(Job):
 
     @property
     def counts_devices(self) -> bool:
-        """True if observers of raw reports see a number of devices instead of messages.
+        """True if raw reports are counted as devices, not as messages, in public numbers.
 
         The number of devices is public. The number of messages can be secret, and chunks of tables
         are not reports.
@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to observers of only some reports of a device; None for one report."""
+        """Return the loss to an observer of some reports of a device; None if not repeated."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 

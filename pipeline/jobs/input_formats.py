@@ -186,7 +186,7 @@ class InputFormat(Section):
     def _words_are_distinct(self) -> Self:
         both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
         if both:
-            raise ValueError(f"true has {min(both)!r}, which false has too. Remove one of the two")
+            raise ValueError(f"true contains {min(both)!r}, as does 'false'. Remove one of them")
         return self
 
     @model_serializer(mode="wrap")

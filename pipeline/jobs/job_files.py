@@ -380,9 +380,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "instances"),
-                        "the shuffler adds the dummy messages of this job, but one of several "
-                        "shufflers cannot hide what another sees. Let devices send dummy "
-                        "messages: set parameters.dummies: devices",
+                        "the shuffler adds the dummy messages of this job, but those of one "
+                        "parallel shuffler do not hide what another one sees. Let devices send "
+                        "dummy messages: set parameters.dummies: devices",
                     )
                 ]
             )
@@ -436,8 +436,8 @@ class Job(Wording):
                     Problem(
                         ("shuffle", "minimum"),
                         f"{self.shuffle.minimum:,} devices can send up to {most:,} identical "
-                        f"reports, but tables in shares count at most {MOST_ALIKE:,}. Use a "
-                        "smaller minimum, or seal every report with aggregate and stages",
+                        f"reports, but a table sent in shares counts at most {MOST_ALIKE:,}. "
+                        "Use a smaller minimum, or seal every report with aggregate and stages",
                     )
                 ]
             )

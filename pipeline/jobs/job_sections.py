@@ -71,7 +71,7 @@ class Crowds(Section):
         name = self.by.strip().casefold()
         if name in ("user", "epoch", "time", "value"):
             raise ValueError(
-                f"by is {self.by}; expected another public column than user, epoch, time and value"
+                f"by is {self.by}; expected a public column other than user, epoch, time and value"
             )
         if len(set(self.values)) < len(self.values) or "" in self.values:
             raise ValueError("values must be distinct labels, none of them empty")

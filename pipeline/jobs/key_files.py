@@ -5,7 +5,7 @@
 | noise key | 32 bytes | all shuffle workers of a job | remove the noise from released windows |
 | collector key | 32 bytes | all collectors of a job | identify the reports of a known device |
 | sealing key | PEM, X25519 | one party, see `sealing_keys` | read what was sealed to it |
-| signing key | PEM, Ed25519 | operators, see `descriptions` | describe a job to devices falsely |
+| signing key | PEM, Ed25519 | operators, see `descriptions` | sign false job descriptions |
 """
 
 import hashlib

@@ -35,7 +35,7 @@ def replayed_job(
 
     `changed` is a job with another estimator or other topics; `partitions` overrides its number of
     partitions. `name` defaults to the name of `changed`, or to the original's with ``-replay``.
-    Raises `ReplayError` with the difference if `changed` gives reports another meaning.
+    Raises `ReplayError` with the difference if `changed` changes the meaning of reports.
     """
     if changed is not None:
         rejected = [
@@ -95,7 +95,7 @@ def deploy_replay(
     }
     if fingerprint_of(values) != original.fingerprint:
         raise ReplayError(
-            f"job {job.name} gives reports another meaning than job {original.name}: the "
+            f"job {job.name} interprets reports differently from job {original.name}: the "
             "fingerprints differ. A replay must have the same protocol, parameters and epochs"
         )
     return validate(DeployedJob, values)

@@ -51,7 +51,7 @@ class Route:
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of chained shufflers, except the first, still to be passed.
+        """Return the indices of chained shufflers, except the first, that reports have yet to pass.
 
         Args:
             role: Topic that the reports are in: one of `reports` or `hops`, or the shuffled topic.

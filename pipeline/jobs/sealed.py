@@ -86,7 +86,7 @@ class Sealed(Section):
     Attributes:
         aggregate: Keys of the aggregator, by key period.
         stages: Keys of each chained or parallel shuffler, by key period.
-        shares: Instead, keys of each of the two aggregators of shares, by key period.
+        shares: Keys of each of the two aggregators of shares, by key period; replaces the above.
         rotate: Number of epochs per key; the last key of a party has no end.
     """
 

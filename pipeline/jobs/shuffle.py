@@ -82,9 +82,9 @@ class Shuffle(Section):
         )
 
     def spared(self, parameters: Any, epochs: int) -> Any:
-        """Return parameters with delta reduced by the cost of redrawing divisions of messages.
+        """Return parameters with delta reduced for divisions of messages that are drawn again.
 
-        The cost is the probability of a redraw, for every producer at every epoch of a horizon,
+        It covers the probability of a second draw, for every producer at every epoch of a horizon,
         times 1 + exp(epsilon), because both compared output distributions change. One unit in the
         last place of delta is reserved for it; raises `ValueError` if that is not enough.
         """

@@ -110,7 +110,7 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    The budgets end where noise itself exceeds the least error, or no user is exhausted. The job's
+    The budgets end where the noise alone exceeds the least RMSE, or no user is exhausted. The job's
     own budget is always included. All `users` report at every epoch; `shares` are by number of
     changes. Raises `JobError` if the protocol has no such budget, or the horizon is too long.
     """

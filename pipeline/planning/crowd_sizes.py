@@ -35,10 +35,10 @@ class CrowdsPlan:
     Attributes:
         epsilon: Epsilon for the sizes of all crowds at an epoch.
         delta: Delta for the sizes at all epochs together.
-        contents_epsilon: Epsilon for the messages of a user, who may then be in another crowd.
+        contents_epsilon: Epsilon for a user's messages; neighbors may also differ in the crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
-        most_lost: With probability at least 1 - delta, no crowd loses more messages at an epoch.
+        most_lost: Bound on the messages that any crowd loses, with probability 1 - delta.
         sizes: Predictions for equal crowds, and for larger and smaller ones.
     """
 

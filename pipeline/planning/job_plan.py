@@ -127,9 +127,9 @@ class Plan:
             others. The following errors are then in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
-        smoothed_rmse: The same, of the smoothed estimates; None without them.
+        smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
         largest_error: Bound on the errors of all epochs in 19 of 20 runs, in users.
-        published_bound: That bound by the theorem of the protocol's paper; None without one.
+        published_bound: The same bound by the theorem in the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if not needed.
         reports_per_user: Expected number of reports per device over all epochs.
         bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports

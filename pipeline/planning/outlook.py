@@ -106,8 +106,8 @@ SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 class HonestContributors:
     """Guarantee if at most `contributors` users of a window add their dummies.
 
-    They are a `share` of the number that the noise is sized on, rounded down. `epsilon` is for the
-    guarantee's unit, an epoch or a stream, with the delta of the mechanism; None if that is
+    They are a `share` of the users for which the noise is calibrated, rounded down. `epsilon` is
+    for the guarantee's unit, an epoch or a stream, with the delta of the mechanism; None if that is
     insufficient.
     """
 

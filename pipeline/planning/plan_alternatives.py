@@ -28,8 +28,8 @@ class Alternative:
     """Prediction for a protocol.
 
     Attributes:
-        max_changes: Maximum changes per user that are tracked; None if epochs are independent, so
-            that all are.
+        max_changes: Maximum changes per user that are tracked; None if epochs are independent,
+            which tracks all changes.
         boost: Boost of `shuffled_counts`, otherwise None.
         rmse: RMSE over all epochs, in users.
         messages_per_user: Messages over the horizon.
@@ -96,7 +96,7 @@ class Candidate:
 
 
 def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
-    """Return the job's own protocol, and others with the same counts and epsilon.
+    """Return the job's own protocol, and others that publish the same counts at its epsilon.
 
     With a central guarantee, protocols that rely on the shuffler are calibrated for it.
     """

@@ -73,7 +73,7 @@ class Recommendation:
     """Recommended protocol.
 
     Attributes:
-        chosen: Its index among those compared; None if all need more trust, or none was compared.
+        chosen: Index of the protocol; None if all need more trust, or none was compared.
         why_not: Index and reason of every other protocol, in order of preference.
     """
 

@@ -78,8 +78,8 @@ class Answers:
 
     Attributes:
         answers: In the requested order, or the largest first.
-        detection_threshold: With `Top`, an item of more users than this is included with
-            probability 95 %; None if all items are included.
+        detection_threshold: With `Top`, an item that more users than this have is included
+            with probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
         suppressed: Names of suppressed crowds.
     """

@@ -173,7 +173,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return the counts of the latest released epoch, else of the latest; None without epochs."""
+    """Return the latest released epoch's counts, else the latest epoch's; None without epochs."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:
@@ -264,7 +264,7 @@ class Composed:
 
 
 def composed(job: DeployedJob, epochs: int) -> Composed:
-    """Return the joint loss of `epochs` epochs, with the delta of one.
+    """Return the joint loss of `epochs` epochs, at the delta of one epoch.
 
     Calibrates a job of exactly that length to compute its loss. If its mechanism differs from that
     of the deployed job, returns the loss of whole horizons.

@@ -71,7 +71,7 @@ def title_label(title: str | None) -> str:
 
 
 def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None]:
-    """Return the assumption of a job's intervals, and a warning if users have come close to it."""
+    """Return the assumed limit on changes per user, and a warning if users may have exceeded it."""
     limit = job.change_limit
     if limit is None:
         return {"assumption": None, "warning": None}

@@ -20,17 +20,17 @@ from dpstream.topics.names import Role
 
 @dataclass(slots=True)
 class _Size:
-    """Bytes read of an attempt."""
+    """Bytes read of one attempt to write a window."""
 
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class _ReleasedPartition:
-    """Read state of a partition, with the starts of windows not passed over.
+    """Read state of a partition, with the starts of windows that were not dropped.
 
-    For each window that still lacks a parallel shuffler, `partial_windows` has the first complete
-    attempt of every other one.
+    For each window that still lacks the part of a parallel shuffler, `partial_windows` has the
+    first complete attempt of every other shuffler.
     """
 
     cursor: LogCursor
@@ -89,7 +89,7 @@ class WindowIndex:
 
     @property
     def floors(self) -> dict[int, int]:
-        """First offset to read for all windows not passed over, by partition."""
+        """First offset to read for all windows that were not dropped, by partition."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
     def find_end(self) -> Steps[None]:

@@ -1,6 +1,6 @@
 """Sentences about an epoch for readers who know neither protocols nor statistics.
 
-- They use the job's own wording, name epochs by its calendar, and claim only what is known.
+- They use the job's wording and calendar, and claim only what is known.
 - Numbers have the digits that their intervals support, and lie between 0 and the population.
 - Items with overlapping intervals are called tied. These intervals hold for all items at once; the
   95 % interval of a single item is shown with its curve.

@@ -1,7 +1,7 @@
 """The JSON API of ``dpstream serve``.
 
 The API is read-only and uses only estimates and manifests: it contains no content of reports.
-Numbers of users are floating point, times are milliseconds since 1970 (UTC), and unknown values are
+User counts are floating point, times are milliseconds since 1970 (UTC), and unknown values are
 ``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
 sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value and
 interval; ``/estimates`` has the published record.
@@ -46,7 +46,7 @@ interval; ``/estimates`` has the published record.
     bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties": [{"name", "sees",
     "trusted", "either": bool (one of several parallel parties, of which one suffices)}, ...],
     "description"}, "simultaneous": {"epochs", "widening", "description"} or null}``: 95 % intervals
-    widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19 of 20 runs.
+    widened by the factor ``widening`` hold at all epochs of a horizon together, in 19 of 20 runs.
 
     Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for a
     quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
@@ -148,7 +148,7 @@ interval; ``/estimates`` has the published record.
 ``/`` is the page, ``/static/...`` its files, ``/bokeh/VERSION/bokeh.min.js`` BokehJS, whose path
 replaces the text ``BOKEH_JS`` in ``index.html``. ``/api`` is this text.
 
-Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Statuses: 400
+Limits: 2,000 characters of path and query, 12 series, integers from 0 to 2^53. Statuses: 400
 invalid request; 401 not logged in, if the server has a password (``POST /login`` with ``password``
 sets a cookie, ``POST /logout`` ends it), or not named by the proxy; 403 an ``Origin`` that this
 server does not know (``--allow-host``); 404 not found; 405 a method other than GET and HEAD; 413 a

@@ -73,7 +73,7 @@ News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Rejected
 
 
 class Reader:
-    """Choose which topics to read, each of one partition, and interpret their records."""
+    """Choose which single-partition topics to read, and interpret their records."""
 
     def __init__(self, only: Iterable[str] = ()) -> None:
         self._only = frozenset(only)

@@ -19,7 +19,7 @@ class InvalidQueryError(ValueError):
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return a whole number, or None if missing; raise `InvalidQueryError` if it is invalid.
+    """Return an integer, or None if missing; raise `InvalidQueryError` if it is invalid.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)
@@ -29,7 +29,7 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
         raise InvalidQueryError(
-            f"{name}: got {text[:_SHOWN]!a}; expected a whole number from {least:,} to {most:,}"
+            f"{name}: got {text[:_SHOWN]!a}; expected an integer from {least:,} to {most:,}"
         )
     if not least <= int(text) <= most:
         raise InvalidQueryError(f"{name}: got {text}; expected {least:,} to {most:,}")

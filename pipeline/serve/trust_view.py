@@ -17,7 +17,7 @@ class Party:
     """A party that handles reports, and what it sees, in a few words.
 
     Attributes:
-        trusted: True if the guarantee relies on it; for devices, on their own machine.
+        trusted: True if the guarantee relies on it; each device relies on itself.
         either: True if the guarantee relies on any one of several such parties.
     """
 

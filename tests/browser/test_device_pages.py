@@ -86,7 +86,7 @@ def test_reload_and_second_tab_are_the_same_device(
     assert watched.complaints == []
 
 
-def test_concurrent_tabs_draw_once(watch: Watch, address: str, collector: SmallCollector) -> None:
+def test_concurrent_tabs_report_once(watch: Watch, address: str, collector: SmallCollector) -> None:
     watched = watch(address)
     open_device(watched.page, address)
     reports = watched.page.evaluate(

@@ -313,7 +313,7 @@ def test_content_security_policy_is_enforced(served: ServedPage, watch: Watch) -
     assert not seen.page.evaluate("window.foreign ?? false")
 
 
-def test_numbers_have_quantiles_and_found_items_appear(served: ServedPage, watch: Watch) -> None:
+def test_quantiles_and_detected_items_are_shown(served: ServedPage, watch: Watch) -> None:
     hours = served.deploy(shown_jobs.HOURS)
     seen = watch(served.address)
     seen.open()

@@ -1,4 +1,4 @@
-"""The threat model names an existing test for every promise."""
+"""The threat model mentions an existing test for every promise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_named_tests_exist_and_run() -> None:
         assert not any("skip" in mark or "xfail" in mark for mark in functions(path)[name])
 
 
-def test_every_promise_names_a_test() -> None:
+def test_every_promise_mentions_a_test() -> None:
     assert len(promises()) > 20
     for row in promises():
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]

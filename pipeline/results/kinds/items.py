@@ -125,7 +125,7 @@ class ItemsKind(FoundKind):
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """Return an item's interval; all items' intervals hold at once in 19 of 20 cases (Bonferroni).
+    """Return an item's interval; all items' intervals hold together in 19 of 20 cases (Bonferroni).
 
     Two items whose intervals do not overlap differ, however their errors are correlated.
     """

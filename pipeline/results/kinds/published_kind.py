@@ -86,8 +86,8 @@ class PublishedKind(ABC):
     def counted(self, job: DeployedJob) -> tuple[str, str]:
         """Return the introduction of a count, and the counted users.
 
-        "Students enrolled" of students is "students enrolled", and "Enrolled students" is "enrolled
-        students"; another title, and one with punctuation, comes first.
+        A title that starts or ends with the noun for users, such as "Students enrolled", describes
+        the counted users: "students enrolled". Other titles, or punctuated ones, are introductions.
         """
         title, people = job.title, job.people
         if title is not None and is_plain(title):

@@ -155,7 +155,7 @@ def test_invalid_command_line_exits_with_2_and_a_hint(
     assert result.output == ""
 
 
-def test_job_file_error_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
+def test_job_file_error_shows_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
@@ -225,7 +225,7 @@ def test_plan_plots_the_error_of_every_epoch(
     assert result.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
 
-def test_skip_bad_rows_requires_a_supporting_input(
+def test_skip_bad_rows_is_suggested_only_where_supported(
     dpstream: Commands, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -277,7 +277,7 @@ def test_expected_errors_print_one_line(
         ("run publish small", "small.partials", "publish"),
     ],
 )
-def test_access_error_names_a_role_with_permission(
+def test_access_error_mentions_a_role_with_permission(
     capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
 ) -> None:
     def fail(**options: object) -> None:

@@ -108,7 +108,7 @@ def test_local_broker_requires_free_space_to_start(dpstream: Commands, tmp_path:
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
 
-def test_lock_error_names_the_folder(tmp_path: Path) -> None:
+def test_lock_error_reports_the_folder(tmp_path: Path) -> None:
     with no_room(), pytest.raises(OSError, match="lock") as caught:
         FolderLock(tmp_path, "a test")
     assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
@@ -149,7 +149,7 @@ def test_replacement_keeps_permissions_and_follows_links(tmp_path: Path) -> None
     assert sorted(tmp_path.iterdir()) == [link, real]
 
 
-def test_missing_folder_error_names_the_given_path(tmp_path: Path) -> None:
+def test_missing_folder_error_reports_the_given_path(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "table.csv"
     with pytest.raises(FileNotFoundError) as caught, replaced_whole(path):
         pass

@@ -123,7 +123,7 @@ REPLAY = JOB.model_copy(
 
 
 @pytest.mark.parametrize("stage", Route().stages)
-def test_stage_is_stuck_when_its_lag_is_old_and_unread(stage: str) -> None:
+def test_stage_is_stuck_when_old_records_remain_unread(stage: str) -> None:
     limit = STUCK_SECONDS + (30.0 if stage == "shuffle" else 0.0)
 
     def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:

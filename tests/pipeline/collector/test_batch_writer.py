@@ -169,7 +169,7 @@ async def test_closed_epoch_accepts_no_reports(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_report_appended_after_its_epoch_settles_is_late(
+async def test_report_appended_after_the_settling_time_is_late(
     job: DeployedJob, says: bool
 ) -> None:
     """Based on the append time, or on the clock if the topic has no append times."""

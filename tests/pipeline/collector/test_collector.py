@@ -251,7 +251,7 @@ async def test_collector_key_of_another_job_is_rejected(job: DeployedJob, tmp_pa
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)
-    assert "another collector key than that of the deployment" in world.said.getvalue()
+    assert "the collector key does not match the deployment" in world.said.getvalue()
     assert not world.collector.served
     assert world.collector.service.unserved == {"phones"}
     await world.collector.start()

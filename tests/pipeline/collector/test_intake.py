@@ -134,7 +134,7 @@ def test_reports_without_token_are_rejected_individually() -> None:
     assert found.reports == 1
 
 
-def test_reports_settle_before_the_grace_period_ends(job: DeployedJob) -> None:
+def test_settling_time_precedes_the_end_of_the_grace_period(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(body(job))
     assert isinstance(rules, IntakeRules)
     assert rules.settles - rules.closes == 1000
@@ -308,7 +308,7 @@ def test_records_have_the_target_size(job: DeployedJob) -> None:
 
 
 def test_collector_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
-    with pytest.raises(WrongKeyError, match="another collector key"):
+    with pytest.raises(WrongKeyError, match="collector key does not match"):
         Intake(job, CollectorKey(b"x" * 32))
 
 

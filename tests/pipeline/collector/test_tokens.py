@@ -133,7 +133,7 @@ def test_tokens_without_a_known_key_id_are_rejected() -> None:
         rejected(bearer(text), wrong)
 
 
-def test_error_names_the_malformed_key() -> None:
+def test_error_reports_the_malformed_key() -> None:
     with pytest.raises(ValueError, match="'bad'"):
         check(keys=[{"kty": "EC", "crv": "P-256", "kid": "bad", "x": "AA", "y": "AA"}])
     larger = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key())

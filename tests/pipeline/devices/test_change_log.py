@@ -200,6 +200,6 @@ def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> 
     )
 
 
-def test_last_row_ends_the_log_without_a_horizon(tmp_path: Path) -> None:
+def test_log_without_a_horizon_ends_with_its_last_row(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
     assert (log.last_epoch, log.ground_truth().tolist()) == (9, [0] + [1] * 8)

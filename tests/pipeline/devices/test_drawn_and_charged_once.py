@@ -1,7 +1,7 @@
 """Test that a value_stream device draws its randomness once and spends its budget once per epoch.
 
-This holds across crashes and disk failures. Drawing again whether a device is input-independent
-would reveal which devices are; a second symbol would spend the budget twice.
+This holds across crashes and disk failures. Choosing again which devices are input-independent
+would reveal them; a second report of an epoch would spend the budget twice.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class KilledAfter:
         raise AssertionError
 
 
-def test_restart_does_not_redraw_randomness(tmp_path: Path) -> None:
+def test_restart_keeps_the_stored_randomness(tmp_path: Path) -> None:
     """Restarts use another generator, as with system randomness."""
     job, log = deployed(), MemoryLog()
     with open_producer(job, tmp_path, log) as producer:
@@ -119,7 +119,7 @@ def test_restart_does_not_redraw_randomness(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: int) -> None:
+def test_crash_between_draw_and_send_charges_the_epoch_once(tmp_path: Path, taken: int) -> None:
     """Messages drawn before the crash are sent, and the device state is as without a crash."""
     job, law = deployed(), law_of(deployed())
     logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
@@ -157,7 +157,7 @@ def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: i
     assert sent(logs["killed"]) == sent(logs["undisturbed"])
 
 
-def test_recurring_device_draws_again_at_the_start_of_a_horizon() -> None:
+def test_recurring_device_gets_new_randomness_in_each_horizon() -> None:
     """Devices get new randomness and a new budget; an unchanged value of 1 counts as a change.
 
     After the first epoch, the state is that of devices enrolled for the new horizon.

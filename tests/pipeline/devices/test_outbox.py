@@ -46,7 +46,7 @@ class KilledAfter:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_killed_producer_draws_each_report_once(name: str, tmp_path: Path) -> None:
+def test_killed_producer_randomizes_each_epoch_once(name: str, tmp_path: Path) -> None:
     job = deployed(name)
     undisturbed = MemoryLog()
     with open_producer(job, tmp_path / "undisturbed", MemoryDriver(undisturbed), 1) as producer:
@@ -67,7 +67,7 @@ def test_killed_producer_draws_each_report_once(name: str, tmp_path: Path) -> No
         assert reports(log) == expected
 
 
-def test_outbox_is_resent_and_next_draw_durable_after_full_disk(
+def test_full_disk_resends_the_outbox_but_keeps_the_draw(
     tmp_path: Path,
 ) -> None:
     job, log = deployed("future_rand"), MemoryLog()

@@ -97,7 +97,7 @@ def test_restart_does_not_change_reports(job: DeployedJob, tmp_path: Path) -> No
     assert logs[0] == logs[1]
 
 
-def test_drawn_epoch_is_not_redrawn(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+def test_closed_epoch_is_randomized_once(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
     """The epoch was drawn while Kafka was unavailable, and the next run's input differs."""
     users = [f"user {number}" for number in range(500)]
     producer = open_producer(job, tmp_path / "state", log)
@@ -122,7 +122,7 @@ def test_drawn_epoch_is_not_redrawn(job: DeployedJob, log: MemoryLog, tmp_path: 
         assert list(words(log)) == [sent], "acknowledged records are not sent again"
 
 
-def test_full_disk_prevents_drawing(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+def test_full_disk_prevents_randomization(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
     producer = open_producer(job, tmp_path / "state", log)
     producer.enroll([f"user {number}" for number in range(200_000)])
     before = {k: v.copy() for k, v in producer._randomizer.state_arrays().items()}

@@ -391,7 +391,7 @@ def test_file_without_usable_rows_has_no_changes_if_users_are_listed(
 def test_skipped_rows_with_unreadable_users_require_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
-    with pytest.raises(InputError, match=r"2 bad rows with an unreadable user: .* --users FILE"):
+    with pytest.raises(InputError, match=r"2 bad rows with an unreadable user .* --users FILE"):
         from_file(job, text, tmp_path)
     assert from_file(job, text, tmp_path, user_list=["ann", "zed"]).populations == [2] * EPOCHS
 

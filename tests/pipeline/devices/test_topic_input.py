@@ -53,7 +53,7 @@ class Killed(BaseException):
 
 @dataclass
 class Fuse:
-    """Kill the process after a number of points, or never if None; count the points."""
+    """Simulate a kill after `left` calls, or never if None; count the calls."""
 
     left: int | None = None
     met: int = 0
@@ -311,7 +311,7 @@ def test_killed_reader_counts_each_event_once(tmp_path: Path, fuse: Fuse) -> Non
 
 
 @pytest.mark.parametrize("at", range(0, 40, 3))
-def test_drawn_epoch_is_not_redrawn_from_later_events(tmp_path: Path, fuse: Fuse, at: int) -> None:
+def test_later_events_do_not_change_a_closed_epoch(tmp_path: Path, fuse: Fuse, at: int) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     noted: Noted = {}
     fuse.left = at

@@ -94,7 +94,7 @@ def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
         check_budget(job.model_copy(update={"horizons": 3}), earlier)
 
 
-def test_budget_below_one_horizon_is_rejected() -> None:
+def test_budget_below_the_charge_of_one_horizon_is_rejected() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1
     with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
@@ -216,7 +216,7 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
     return BudgetDeclaration("students", epsilon, delta, "first", "ab" * 16, 6)
 
 
-def test_filter_admits_small_charges_beyond_their_sum() -> None:
+def test_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
     """A hundred charges of 1/4 and one of 1 add up to 26, by the filter to less than 17."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
@@ -253,7 +253,7 @@ def test_filter_limits_delta_charges_to_half_the_budget() -> None:
     assert binding["delta"] is COMPOSED, "half of its delta is less"
 
 
-def test_charges_must_fit_every_standing_budget() -> None:
+def test_charges_must_fit_every_budget_in_force() -> None:
     """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
     check_budget(job(), charges, [COMPOSED, declared_by_a_job(26, 1e-6)])

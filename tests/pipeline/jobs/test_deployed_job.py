@@ -242,7 +242,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
     )
 
 
-def test_local_epsilon_is_the_largest_that_central_allows() -> None:
+def test_local_epsilon_is_the_largest_allowed_by_central() -> None:
     epsilon = job_of().parameters.epsilon
     assert epsilon == 5.917  # near 6
     spent, more = (

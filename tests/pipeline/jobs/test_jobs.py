@@ -189,7 +189,7 @@ topics:
             'input.timezone: "Berlin" is not allowed; expected time zone',
         ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', which false has too"),
+        ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', as does 'false'"),
         ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",
@@ -270,7 +270,7 @@ def test_arbitrary_yaml_is_parsed_or_raises_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_error_names_the_unreadable_job_file(tmp_path: Path) -> None:
+def test_error_reports_the_unreadable_job_file(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")

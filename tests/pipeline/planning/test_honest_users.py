@@ -95,10 +95,10 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
-def test_noise_and_losses_depend_on_the_delta_left_by_tables(
+def test_noise_and_losses_depend_only_on_the_unreserved_delta(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a delta and a quarter of its double leave the same delta for the noise."""
+    """Reserving 1/2 of a delta, or 3/4 of its double, leaves the same delta for the noise."""
     found = []
     for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
         for module in SETTING_ASIDE:
@@ -131,7 +131,7 @@ def test_honest_users_are_rounded_down() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_is_the_sum_of_the_noise_of_two_halves_of_users(dummies: DummyLaw) -> None:
+def test_noise_equals_the_sum_from_each_half_of_the_users(dummies: DummyLaw) -> None:
     law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
     whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
     of_half = half.weights(0, int(min(300, half.largest)))[0]
@@ -139,13 +139,13 @@ def test_noise_is_the_sum_of_the_noise_of_two_halves_of_users(dummies: DummyLaw)
     assert np.convolve(of_half, of_half)[: len(expected)] == pytest.approx(expected, abs=1e-14)
 
 
-def test_published_noise_exceeds_its_guarantee() -> None:
+def test_published_calibration_adds_more_noise_than_required() -> None:
     (half,) = curve_of("count_min", {"domain": ITEMS, "calibration": "published"}, (0.5,))
     assert half.epsilon is not None
     assert half.epsilon < 0.3
 
 
-def test_published_loss_includes_cells_raised_repeatedly() -> None:
+def test_published_loss_covers_repeated_increments_of_a_cell() -> None:
     more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
     law = job_of("count_min", more, minimum=100_000).calibrate()
     assert isinstance(law, CountMinLaw)

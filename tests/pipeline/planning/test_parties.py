@@ -95,7 +95,7 @@ def _json(parameters: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_loss_of_streams_exists_for_pure_local_guarantees(name: str) -> None:
+def test_only_pure_local_guarantees_have_a_loss_of_streams(name: str) -> None:
     entry = PROTOCOLS[name]
     example = entry.examples[0]
     law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
@@ -215,7 +215,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_shuffled_streams_have_a_row_when_shuffling_reduces_the_loss() -> None:
+def test_stream_row_is_listed_if_shuffling_reduces_the_loss() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)

@@ -124,7 +124,7 @@ def test_smoothed_errors_are_predicted() -> None:
         assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_error, rel=0.05)
 
 
-def test_target_error_gives_required_users_or_maximum() -> None:
+def test_target_error_yields_the_minimum_or_maximum_users() -> None:
     planned = job(170, 4, epsilon=4)
     (needed,) = plan(planned, error=0.03).users_needed
     assert needed.error == 0.03

@@ -91,7 +91,7 @@ def test_series_are_selected_by_id(text: str, estimate: Published, headline: str
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED[:4])
-def test_smoothed_estimate_has_the_published_kind(
+def test_smoothed_estimate_has_the_type_of_a_published_one(
     text: str, estimate: Published, headline: str
 ) -> None:
     kind = kind_of(deployed(text).domain)

@@ -40,7 +40,7 @@ def test_posterior_includes_delta(epsilon: float, delta: float) -> None:
     assert 0 <= percent - 100 * attack_success_rate(epsilon, delta) < 0.1
 
 
-def test_a_large_epsilon_may_make_a_guess_certain() -> None:
+def test_large_epsilon_is_described_as_almost_certain() -> None:
     assert posterior_odds(20.0).endswith("likely may become almost certain")
 
 
@@ -56,7 +56,7 @@ def test_every_factor_has_its_delta_and_basis() -> None:
     assert LARGER in whole
 
 
-def test_a_stream_that_changes_is_exact_and_a_constant_value_is_not() -> None:
+def test_stream_factor_is_exact_and_constant_value_factor_a_bound() -> None:
     value = Guarantee(1.0, 0.0, "value", "0 and 1", "none", "bound", stream_epsilon=4.65)
     single, whole = guarantee_description(value)[-2:]
     assert "about their value, if it never changes, by at most" in single
@@ -64,13 +64,13 @@ def test_a_stream_that_changes_is_exact_and_a_constant_value_is_not() -> None:
     assert "This factor is exact" in whole
 
 
-def test_a_recurring_job_states_the_stream_of_one_horizon() -> None:
+def test_recurring_job_states_the_loss_per_horizon() -> None:
     whole = guarantee_description(EPOCH.over(3))[-1]
     assert whole.startswith("For the whole stream of one horizon it is a factor of 7.39")
     assert whole.endswith("Every further horizon costs the same again.")
 
 
-def test_removal_states_what_a_guess_between_sets_costs() -> None:
+def test_removal_guarantee_states_the_loss_between_two_sets() -> None:
     removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
     observed, between = guarantee_description(removal)[-2:]
     assert "the odds of a guess whether they have these items or none by at most" in observed
@@ -80,7 +80,7 @@ def test_removal_states_what_a_guess_between_sets_costs() -> None:
     )
 
 
-def test_shuffled_streams_state_who_is_covered() -> None:
+def test_shuffled_streams_sentence_states_the_covered_users() -> None:
     local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
     words = guarantee_description(local)[-1]
     assert words.startswith(
@@ -103,7 +103,7 @@ def job_with(**budget: float) -> Job:
     )
 
 
-def test_a_spent_delta_is_stated_while_epsilon_remains() -> None:
+def test_exhausted_delta_is_stated_while_epsilon_remains() -> None:
     job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
     body = budget_of(job, [Charge.of(job)])
     assert body["description"] == [
@@ -120,7 +120,7 @@ def test_a_spent_delta_is_stated_while_epsilon_remains() -> None:
     )
 
 
-def test_a_filtered_epsilon_is_omitted_beyond_its_half_of_delta() -> None:
+def test_filtered_epsilon_is_omitted_above_half_of_delta() -> None:
     def body(delta: float) -> dict[str, Any]:
         job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
         many = replace(Charge.of(job), epsilon=0.02, delta=delta, horizons=1_000)

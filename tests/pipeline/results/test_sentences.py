@@ -80,7 +80,7 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
         ),
     ],
 )  # fmt: skip
-def test_epochs_are_named_by_their_calendar(epochs: str, name: str, at: str) -> None:
+def test_epoch_names_follow_the_calendar(epochs: str, name: str, at: str) -> None:
     epoch = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
     assert (epoch.name, epoch.at) == (name, at)
 

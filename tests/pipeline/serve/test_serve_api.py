@@ -274,7 +274,7 @@ async def test_malicious_queries_get_an_error_sentence(cluster: MemoryCluster) -
         message = await rejected(page, "/api/jobs/modes/top?epoch=99", 404)
         assert message == "epoch 99 of job modes is not available"
         message = await rejected(page, "/api/jobs/count/curve?columns=-1")
-        assert message.startswith("columns: got '-1'; expected a whole number from 1 to ")
+        assert message.startswith("columns: got '-1'; expected an integer from 1 to ")
         assert (
             await rejected(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
         )

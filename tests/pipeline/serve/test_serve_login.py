@@ -389,7 +389,7 @@ def test_command_writes_a_hash_that_serve_reads(
         (("--tls-cert", "x", "--tls-key", "y"), "file x does not exist"),
     ],
 )
-def test_serve_names_the_invalid_option(
+def test_serve_reports_the_invalid_option(
     dpstream: Commands, options: tuple[str, ...], why: str
 ) -> None:
     result = dpstream("serve", *options)

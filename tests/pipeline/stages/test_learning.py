@@ -149,7 +149,7 @@ def test_epoch_is_not_randomized_before_its_model_is_published(
         producer.close(1)
         assert not producer.ready(2)
         producer.report(2, examples_of(3))
-        with pytest.raises(ModelMissingError, match=r"nothing was drawn\. Wait for the estimate"):
+        with pytest.raises(ModelMissingError, match=r"no reports were drawn\. Wait for"):
             producer.close(2)
         assert producer.closed_epoch == 1
     # The first model of epoch 1 counts; foreign and invalid models are skipped.

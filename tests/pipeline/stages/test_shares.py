@@ -349,7 +349,7 @@ def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
     )
     with pytest.raises(
         JobError,
-        match=r"shuffle\.minimum: .* tables in shares count at most 4,294,967,295",
+        match=r"shuffle\.minimum: .* a table sent in shares counts at most 4,294,967,295",
     ):
         too_large.share_format(law)
 

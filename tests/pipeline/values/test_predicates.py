@@ -280,7 +280,7 @@ def test_producer_accepts_crowds_and_items() -> None:
     [
         (
             {"by": "value"},
-            "crowds.by: is value; expected another public column than user, epoch, time and",
+            "crowds.by: is value; expected a public column other than user, epoch, time and",
         ),
         ({"by": " User "}, "crowds.by"),
         ({"values": ["a", "a"]}, "crowds.values: must be distinct"),
