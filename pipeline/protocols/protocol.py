@@ -194,8 +194,8 @@ class Aggregation:
     Attributes:
         make: Creates an empty aggregator with the selected estimator.
         read: Creates an aggregator from the result of `Aggregator.to_bytes`.
-        changes: Returns the errors of changes over a number of epochs; None if published data do
-            not determine them. Not called for independent epochs, whose errors are independent.
+        changes: Returns the errors of changes between epochs at a given distance; None if published
+            data do not determine them. Not called if epochs are independent.
         change_limit: Returns the maximum changes per user that intervals assume, for a number of
             epochs in a horizon; None if intervals hold for any stream.
     """

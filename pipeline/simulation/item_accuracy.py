@@ -133,7 +133,7 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the 100 most frequent items and 400 random others, or fewer if there are fewer."""
+    """Return the 100 most frequent items and 400 random others, or all of a smaller domain."""
     most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)

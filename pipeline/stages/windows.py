@@ -50,7 +50,7 @@ class Drawing:
 class Contribution:
     """Records of one producer for one epoch, until it is complete.
 
-    There is one draw, unless the producer's folder was copied and the copy draws the epoch, too.
+    There is one draw, unless the producer's folder was copied and the copy also draws the epoch.
 
     Attributes:
         drawings: Draws by the draw ID in their batches and punctuation, in the order of their first

@@ -1,7 +1,7 @@
 """Records of a producer that is stopped, restarted and called again at the worst moments.
 
 The same values and randomness are run once without faults. In all cases, the records that arrive
-must be the same byte for byte: no epoch is drawn again, and no spending is lost.
+must be the same byte for byte: no epoch is randomized again, and no spending is lost.
 """
 
 from __future__ import annotations

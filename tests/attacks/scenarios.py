@@ -80,7 +80,7 @@ class Sent:
 def draw(
     job: DeployedJob, name: str, values: Sequence[Sequence[Any]], randomness: np.random.Generator
 ) -> Sent:
-    """Let a producer draw its epochs, starting with 1; None is the value of an absent device."""
+    """Let a producer randomize epochs from 1 on; None is the value of an absent device."""
     log = MemoryLog(clock=lambda: NOW)
     producer = Producer(
         job,

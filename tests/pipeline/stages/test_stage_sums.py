@@ -103,7 +103,7 @@ def test_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
 
 
 def test_each_horizon_has_new_noise_and_budgets(folder: Path) -> None:
-    """Two sums of the same messages with the same noise would hide nothing."""
+    """With the same noise, identical messages would have identical sums."""
     job = deployed(renew=True)
     world = world_of(job, folder)
     law = job.law
