@@ -1,8 +1,8 @@
 """Count the messages in each item's bucket: the finite Radon transform of the messages.
 
 A message with direction d and bucket c counts for all items x with <d, x> = c: a line or a plane.
-The directions below begin with 1 (`dpstream.randomizers.affine_hashes`); all others ignore the
-lowest digit of items. A message then determines an item's lowest digit from its upper digits.
+Directions begin with 1 or ignore the lowest digit of items (`dpstream.randomizers.affine_hashes`).
+Messages of the former determine an item's lowest digit from its upper digits.
 
 By the projection slice theorem, one transform covers all items. At the frequencies t d, t from 1 to
 s - 1, the Fourier transform over Z_s^m of the result is s^(m-1) times that of the buckets of d.
@@ -64,7 +64,7 @@ def bucket_counts(
 def by_lines(
     hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
 ) -> NDArray[np.int64]:
-    """Count messages whose directions begin with 1: each has one item per value of upper digits.
+    """Count messages whose directions begin with 1: one item each per value of the upper digits.
 
     `words`, shape (n,), are offsets from the first such message. The result is int64, shape
     (above * w,), by the `above` values of the upper digits and the w values of the lowest digit.
@@ -105,7 +105,7 @@ def by_transform(
     sums *= steps
     found = np.rint(sums)
     if np.abs(sums - found).max() > _ROUNDING:
-        raise ArithmeticError(f"sums over lines of {buckets} buckets are not close to integers")
+        raise ArithmeticError(f"Fourier transform over {buckets} buckets is too inexact to round")
     return found.reshape(-1, buckets)[:above, : hashes.row].astype(np.int64).ravel()
 
 

@@ -1,11 +1,11 @@
 """Standard errors of changes between two epochs whose estimates have correlated errors.
 
-An estimate that builds on the previous one contains most of its error. The difference between the
-two then has a smaller error than either. The correlation follows from the mechanism, participation
-and published estimates, without any report.
+If an estimate builds on the previous one, it contains most of the previous error, so the difference
+of both estimates has a smaller error than either. The correlation is computed from the mechanism,
+participation and published estimates; no reports are needed.
 
-If devices boost changes, every later estimate contains a fraction of an estimate's error and of the
-error of its boosts. The recursion of the estimates, without received noise, gives this fraction.
+If devices boost changes, a fraction of each estimate's error, and of its boosts' error, remains in
+every later estimate. The recursion of the estimates, without new noise, yields it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FollowedChanges:
     """Compute exact standard errors of changes over `lag` epochs; see `ChangeErrors`.
 
     Errors due to absent devices are assumed independent between the two epochs. If the same devices
-    are absent at both, these errors cancel as far as their values stay the same.
+    are absent at both, these errors cancel unless the devices' values change.
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
@@ -87,7 +87,7 @@ class ChangeErrors(Protocol):
 
 
 class RetainedErrors:
-    """Standard errors of changes where each error is a fraction of the previous one plus noise.
+    """Standard errors of changes if each error is a fraction of the previous error plus noise.
 
     With a fraction of 0, errors of all epochs are independent. Errors due to absent devices are
     treated like noise; if the same devices are always absent, errors are correlated more strongly.
@@ -100,7 +100,7 @@ class RetainedErrors:
 
     Args:
         lag: Number of epochs a change covers, at least 1.
-        kept: The fraction, in [0, 1). It is 1 at an epoch flagged `GAP`, which has no reports.
+        kept: That fraction, in [0, 1). The whole error remains at an epoch flagged `GAP`.
     """
 
     def __init__(self, lag: int, kept: float) -> None:

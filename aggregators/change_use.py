@@ -6,12 +6,12 @@ value no longer changes. Reports do show how much of the limit was used before, 
 each valid by itself:
 
 * Counts. If a count moves by n users between two epochs, at least n users changed. Consider a band
-  that contains all true counts at once, except with probability `FALSE_ALARM` / 2. The least
-  movement within it is that of a point that moves only when the band pushes it.
+  that contains the true counts of all epochs, except with probability `FALSE_ALARM` / 2. The
+  shortest path within it is that of a point that moves only when the edge of the band pushes it.
 * Squares of symbols, for `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2.
   Every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4 over
   the following epochs. This detects changes that cancel in the counts. The sum of squares is tested
-    at eight epochs per doubling of the epoch number.
+  at eight epochs per doubling of the epoch number.
 
 Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of sums of squares).
 """
@@ -33,7 +33,7 @@ class ChangeUse(NamedTuple):
     """Evidence of changes after an epoch.
 
     Attributes:
-        settled: Count, in users, at the end of the path through all bands that moves least.
+        settled: Count, in users, at the end of the shortest path within the band.
         moved: Length of that path, in changes per user.
         squares: Sum over epochs of the mean of u^2 - 1/4 over devices, including its noise.
         spread: Sum over epochs of 1 / reports.
@@ -78,7 +78,7 @@ class ChangeUse(NamedTuple):
 
 @lru_cache
 def band(last_epoch: int) -> float:
-    """Return the number of standard deviations that bounds all errors of a horizon at once."""
+    """Return the half-width, in standard errors, of a band for all epochs of a horizon."""
     return NormalDist().inv_cdf(1 - FALSE_ALARM / 4 / last_epoch)
 
 

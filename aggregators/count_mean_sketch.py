@@ -9,7 +9,7 @@ Its variance is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users whose row puts them in the same bucket as the item
-* the sum of all squared counts over k m, from items in its bucket in more rows than one in m
+* the sum of all squared counts over k m, from items in its bucket in more than one in m rows
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        Of a domain too large to list, only top items are published, with the error of a rare item.
+        For a domain too large to list, only top items are published, with the error of a rare item.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -94,5 +94,5 @@ def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
 
 
 def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
-    """Return the variance due to `others` users with other items, of squared counts `squares`."""
+    """Return the variance due to `others` users of items whose squared counts sum to `squares`."""
     return others / law.buckets + squares / (law.rows * law.buckets)

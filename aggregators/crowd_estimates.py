@@ -22,7 +22,7 @@ SUPPRESSED: Final = "crowds-suppressed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrowdEstimate:
-    """Estimates of one crowd: messages left, its size in users, and its users with each item."""
+    """Estimates of one crowd: messages kept by the shuffler, users, and users with each item."""
 
     left: int
     size: Estimate

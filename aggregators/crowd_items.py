@@ -1,7 +1,7 @@
 """Count items by crowd, with one aggregator per crowd.
 
-Of the n messages of a crowd, m = n + Z - shift are left unless that is out of range; Z is noise. So
-m + shift estimates n without bias, with the variance of Z. The m messages are a uniform sample.
+The shuffler leaves m = n + Z - shift of a crowd's n messages if possible; Z is noise. So m + shift
+estimates n without bias, with the variance of Z. The m messages are a uniform sample.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's remaining messages and aggregate their contents, first `empty()`."""
+    """Count each crowd's remaining messages; `empty` creates the aggregator of its contents."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)
@@ -98,7 +98,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             self._contents.setdefault(crowd, self._empty()).merge(contents)
 
     def to_bytes(self) -> bytes:
-        """Serialize the counts of messages left (as crowd 0), then each crowd's state by number."""
+        """Serialize the counts of remaining messages (as crowd 0), then the state of each crowd."""
         parts = {0: self._left.to_bytes()}
         parts |= {crowd: self._contents[crowd].to_bytes() for crowd in sorted(self._contents)}
         return b"".join(
@@ -122,8 +122,10 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             crowd, size = int(header["crowd"]), int(header["bytes"])
             position += _HEADER.itemsize
-            if not last < crowd <= law.crowds or not 0 < size <= len(data) - position:
-                raise ValueError(f"state of crowd {crowd} is out of order or cut off: {size} bytes")
+            if not last < crowd <= law.crowds:
+                raise ValueError(f"got crowd {crowd}; expected {last + 1} to {law.crowds}")
+            if not 0 < size <= (left := len(data) - position):
+                raise ValueError(f"state of crowd {crowd} has {size} bytes; expected 1 to {left}")
             part = data[position : position + size]
             if crowd:
                 aggregator._contents[crowd] = read(part)

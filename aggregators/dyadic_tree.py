@@ -145,7 +145,7 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Store one epoch's alternating cells and counts; return False, unchanged, if invalid.
+        """Store one epoch's alternating cells and counts; if invalid, store nothing, return False.
 
         Cell numbers of at least 2^63 appear as negative numbers.
         """

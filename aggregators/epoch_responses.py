@@ -81,7 +81,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             raise ValueError("epochs are out of order; expected strictly increasing epochs")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"epochs {epochs[0]} to {epochs[-1]} of counts are out of range; expected 1 to "
+                f"counts are for epochs {epochs[0]} to {epochs[-1]}; expected epochs from 1 to "
                 f"{law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():

@@ -95,9 +95,10 @@ class EpochTables:
                     f"{cells} cells of 1, 2, 4 or 8 bytes"
                 )
             table = np.frombuffer(data, dtype, many, position).astype(np.int64)
-            if not max(state._epochs, default=0) < epoch <= last_epoch:
+            before = max(state._epochs, default=0)
+            if not before < epoch <= last_epoch:
                 raise ValueError(
-                    f"epoch {epoch} is out of order or after the last epoch, {last_epoch}"
+                    f"epoch {epoch} follows {before}; expected increasing epochs up to {last_epoch}"
                 )
             if table.min(initial=0) < 0 or table.max(initial=0) > _COUNT_CAP:
                 raise ValueError(f"a count at epoch {epoch} is out of range; expected 0 to 2^53")

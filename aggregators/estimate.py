@@ -42,10 +42,9 @@ class Estimate(EstimatedCounts):
     Attributes:
         value: The estimate, in users.
         standard_error: Its standard error.
-        ci95_low: Lower end of the interval, possibly negative.
+        ci95_low, ci95_high: Ends of the interval; the lower one can be negative.
         reports: Number of reports the estimate is based on.
         population: Number of users the estimate describes.
-        population: Number of users it describes.
     """
 
     value: float | None

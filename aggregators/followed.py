@@ -285,7 +285,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later reports add no information.
 
-        The added biased estimates model the count as a random walk (module `random_walk`).
+        The result includes biased estimates from a random walk model (`random_walk`).
         """
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates

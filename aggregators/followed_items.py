@@ -1,8 +1,8 @@
 """Track items over time: the common part of shuffled counts of labels and of numbers.
 
 In every epoch, the messages about an item, minus dummies and collisions, estimate its count plus r
-times the users who gained it. Messages about leaving it estimate r times the users who lost it.
-Published estimates track the difference as in `dpstream.aggregators.shuffled_counts`.
+(the boost) times the users who gained it. Messages about leaving it estimate r times the users who
+lost it. Published estimates track the difference as in `dpstream.aggregators.shuffled_counts`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ with probability 1 - p, and one that is 0 with p. So y = (T_j / tau - n p) / (1 
 number of ones among the bits that reports are made from. If a backstop (memoized response) reverses
 true bits with probability p_b, (y - n p_b) / (1 - 2 p_b) estimates the number of true ones.
 
-The variance of y is n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 -
-p_b). With one report it is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2 of the paper has
-e^(epsilon / 2) instead.
+The variance of y is n p (1 - p) / (tau (1 - 2 p)^2), and that of the backstop's bits is n p_b (1 -
+p_b). With one report per user, the variance of y is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2
+of the paper has e^(epsilon / 2) instead.
 
 A permanent backstop reverses the same bits at every epoch. Its contribution to the error of users
 whose values stay the same is then the same at all epochs, and does not average out.

@@ -1,8 +1,8 @@
 """Predict the bias of estimates from exhausted devices, before there is any data.
 
 A device tracks as many nonzero partial sums as its order has signs, and reports 0 after that. The
-bias depends on when each user changes. The model knows the number of changes of each user in the
-horizon; the changes fall on distinct epochs chosen at random.
+bias depends on when each user changes. The model is given the number of changes of each user in the
+horizon; it assumes that they fall on distinct epochs chosen at random.
 
 At order 0 each change is a nonzero partial sum. With k signs and N changes until t, hypergeometric,
 the tracked value is the parity of min(N, k). At higher orders two changes in one interval cancel,

@@ -4,7 +4,7 @@ Algorithm 2 of "Randomize the Future", with two additions:
 
 * Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
   reports cause no bias if absence does not depend on values. Devices can be enrolled at any epoch.
-* By default, each interval is combined from its own reports and those of all intervals within it.
+* By default, an interval's estimate combines its own reports with those of all intervals within it.
 """
 
 from __future__ import annotations
@@ -109,16 +109,15 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         """Estimate the devices with value 1 at an epoch, from the reports up to that epoch.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
-        (Algorithm 2). Each is combined from its own reports and those of the intervals in it
-        (`PrefixCombiner`). Intervals without reports count as 0, widen the confidence interval
-        and set the flag `GAP`.
+        (Algorithm 2). Each estimate combines the interval's own reports with those of the intervals
+        in it (`PrefixCombiner`). Intervals without reports count as 0, widen the confidence
+        interval and set the flag `GAP`.
         """
         return prefix_estimate(
             self._prefixes.at(epoch, participation), int(participation.population[epoch])
         )
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the state that later estimates need after an epoch, as JSON values."""
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:

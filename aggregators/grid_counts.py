@@ -3,7 +3,7 @@
 Cells are converted to values along one axis after the other. If all cells have the same noise, this
 is the least-squares estimate from all combinations of cells: least squares of a tensor product are
 the tensor product of the least squares of its factors. The variance of a box is the product of the
-variances of its ranges. This assumes one item per user: of several in a node, one is counted.
+variances of its ranges. This assumes one item per user: a node counts one of a user's items.
 """
 
 from __future__ import annotations

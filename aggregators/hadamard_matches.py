@@ -1,8 +1,8 @@
 """Count the tuples of columns that lie in each item's set, in two ways.
 
 A tuple lies in H_r^tau (`dpstream.randomizers.hadamard`) if popcount(r & c) is even for each of its
-columns c. One method tests this for each item. The other solves tau linear equations over GF(2)
-for the bits of r. About B 2^-tau rows r solve them: sums of subsets of a basis of the null space.
+columns c. One method tests this for each item. The other solves tau linear equations over GF(2) for
+the bits of r. The solutions (about B 2^-tau rows) are sums of subsets of a basis of the null space.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
-                    f"last epoch, {law.last_epoch}"
+                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
+                    f"epochs from 1 to {law.last_epoch}"
                 )
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)

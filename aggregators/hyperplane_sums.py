@@ -1,4 +1,4 @@
-"""Count the reports in S_x, for all points x of a projective space at once.
+"""Count the reports y in S_x = {y: <x, y> = 0}, for all points x of a projective space.
 
 Points are numbered as in `dpstream.randomizers.projective_geometry.points`. The integer algorithm
 adds coordinate after coordinate instead of comparing pairs of points. The first nonzero coordinate

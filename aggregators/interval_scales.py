@@ -3,7 +3,7 @@
 Two groups of devices report with different probabilities, so each has its own scale:
 
 * Devices enrolled when the interval began report if present at both of its ends. Their scale is the
-  number of them enrolled over the number of their reports.
+  number of these devices divided by the number of their reports.
 * Newcomers, enrolled within the interval, report if present at its end. There can be few, so their
   scale is the inverse of the probability that one reports.
 

@@ -59,7 +59,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return senders with each item, shape (items,), and their largest noise variance."""
+        """Estimate the senders with each item, shape (items,), and the largest noise variance."""
 
     def _count(
         self,
@@ -74,7 +74,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        Of a domain too large to list, only top items are published, with the largest error of any.
+        For a domain too large to list, only top items are published, with their largest error.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)

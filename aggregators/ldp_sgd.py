@@ -139,7 +139,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             )
             total = np.frombuffer(data, "<i8", law.dimensions, start + _HEADER_BYTES)
             if not before < epoch <= law.last_epoch:
-                raise ValueError(f"epoch {epoch} is out of order (after {before}) or out of range")
+                raise ValueError(
+                    f"epoch {epoch} follows {before}; expected later epochs up to {law.last_epoch}"
+                )
             # No coordinate of a direction exceeds 2^15.
             if not 1 <= reports <= _COUNT_CAP or np.abs(total).max() > reports << 15:
                 raise ValueError(f"sums of epoch {epoch} are out of range for {reports} reports")

@@ -150,7 +150,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         """Return the contribution of other items to the mean squared error of a count.
 
         `users` is the number of users with other items, `squares` the sum of these items' squared
-        counts. Products with other columns are correlated as far as their mean is not 0.
+        counts. The products with other columns are uncorrelated only if their mean is 0.
         """
         together = self.together**2
         return users**2 * together + squares * max(0.0, self.crosstalk - together)

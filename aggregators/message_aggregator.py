@@ -65,10 +65,10 @@ class EpochMessages:
         while start < len(data):
             epoch = int.from_bytes(data[start : start + _EPOCH_BYTES], "little")
             received, start = MessageCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
-            if epoch <= before or not len(received.words):
-                raise ValueError(
-                    f"counts of epoch {epoch} after epoch {before} are out of order or empty"
-                )
+            if epoch <= before:
+                raise ValueError(f"epoch {epoch} follows {before}; expected increasing epochs")
+            if not len(received.words):
+                raise ValueError(f"epoch {epoch} has no messages; expected at least 1")
             words_by_epoch._received[epoch] = received
             before = epoch
         return words_by_epoch

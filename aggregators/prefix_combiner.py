@@ -3,8 +3,8 @@
 The epochs 1 to t consist of dyadic intervals, one for each bit of t. Advancing to t + 1 adds 1 to a
 binary counter. Where a bit is carried, two neighboring intervals become the halves of the next
 larger one, and are combined with its own reports. So the best linear unbiased estimate of every
-prefix (for the given weights) costs time proportional to the orders due at an epoch. Only the
-intervals of the current prefix are stored.
+prefix (for the given weights) costs time proportional to the number of orders due at an epoch. Only
+the intervals of the current prefix are stored.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PrefixCombiner:
         """Return the half-width of the 95 % interval around `total`.
 
         Each interval without reports widens it by 1.96 times the root mean square of the estimates
-        for other intervals of its length, or by 1.96 times the population without such.
+        for other intervals of its length; without any, by 1.96 times the population.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)

@@ -66,7 +66,7 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return how far an estimate can be below the count, as other items only add to cells."""
+        """Return the most by which an estimate can be too small; other items only add."""
         return max(self.background[index], 0.0) + self.noise
 
     @property
@@ -133,7 +133,7 @@ def heavy_items(
 def _candidates(
     cells: _Cells, width: int, possible: Possible | None
 ) -> tuple[Numbers, list[float]]:
-    """Return candidate items and the cuts that their prefixes exceed, level by level."""
+    """Return candidate items and the thresholds that their prefixes exceed, by level."""
     levels = cells.code.levels
     prefixes = np.zeros(1, np.int64)
     scores = np.full(1, math.inf)

@@ -3,9 +3,9 @@
 The unbiased recursion fully accepts every step that the symbols suggest. Here the count is modeled
 as a random walk whose steps have the same variance. A Kalman filter weighs an epoch's reports
 against earlier ones, and a smoother also against later ones. The variance is estimated from the
-reports: a grid of variances is filtered at once, each weighted by the likelihood of the reports so
-far (empirical Bayes). Without reports, all variances up to that of the noise are equally likely, so
-estimates are shrunk little while little is known.
+reports: the filter runs for a grid of variances, each weighted by its likelihood given the reports
+so far (empirical Bayes). At first all variances up to that of the noise are equally likely, so that
+early estimates are shrunk little.
 
 A sudden change is not fully accepted. These estimates are therefore shown alongside the unbiased
 ones, labeled, and without intervals.

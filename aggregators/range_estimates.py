@@ -136,7 +136,7 @@ class RangeEstimates(OrderedEstimates):
         )
         found = cls(**cls._shared(body), level_variances=variances)
         if len(found.values) != 1 << len(variances):
-            raise ValueError(f"{len(found.values)} buckets do not match {len(variances)} levels")
+            raise ValueError(f"got {len(found.values)} buckets; expected {1 << len(variances)}")
         return found
 
 

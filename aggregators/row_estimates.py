@@ -1,9 +1,9 @@
 """Estimate item counts from rows of buckets: Count-Min and related sketches.
 
-In every row an item's cell contains the item, other items and noise. Apart from the item, its
-contents are distributed like those of any cell of the row. So the cells themselves show the error
-of an estimator: it is distributed like the estimate from random cells. This shows how skewed the
-counts are, and which estimator is best; each of min, mean and median is best for some windows.
+In every row an item's cell contains the item, other items and noise. Apart from the item, the
+cell's contents are distributed like those of any cell of the row. So the cells themselves show the
+error of an estimator: it is distributed like the estimate from random cells. This shows how skewed
+the counts are, and which estimator is best; each of min, mean and median is best for some windows.
 """
 
 from __future__ import annotations

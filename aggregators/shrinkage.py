@@ -1,10 +1,10 @@
 """Shrinkage: biased estimates that are closer to the ground truth if little changes.
 
-All increments of an order together show how large they are compared with their noise. If they are
-hardly larger than the noise, shrinking an estimate improves it on average (empirical Bayes). The
-price is bias: a sudden change is not fully accepted. If changes exceed the noise, or (online) few
-increments are known yet, shrinking can cost more than it gains. These estimates are therefore shown
-alongside the unbiased ones, labeled, and without intervals.
+The increments of an order jointly show how large true changes are compared with the noise. If the
+increments are hardly larger than the noise, shrinking an estimate improves it on average (empirical
+Bayes). The price is bias: a sudden change is not fully accepted. If changes exceed the noise, or
+(online) few increments are known yet, shrinking can cost more than it gains. These estimates are
+therefore shown alongside the unbiased ones, labeled, and without intervals.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
     On the way down an interval is split between its halves. The departure from an even split is
     multiplied by s / (s + v). Here v is the variance of the departure and s the mean square of true
     departures. s is estimated from all intervals of the order together, separately for every count.
-    An interval that is in no larger one is shrunk towards 0 in the same way. The result has shape
-    (epochs, counts).
+    An interval not contained in a larger one is shrunk towards 0 in the same way. The result has
+    shape (epochs, counts).
     """
     *shorter, longest = combined_orders(orders)
     finite = [own.variances[np.isfinite(own.variances)] for own in orders]
@@ -123,6 +123,5 @@ def _factors(
 
 
 def _kept(signal: NDArray[np.float64], total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return signal / total, clipped to [0, 1]."""
     signal, total = np.broadcast_arrays(np.maximum(signal, 0.0), total)
     return np.divide(signal, total, out=np.zeros(total.shape), where=total > 0)

@@ -1,10 +1,10 @@
 """Track shuffled counts over time.
 
 An epoch's messages, minus those always sent, scaled to all devices, estimate the count plus r times
-its change. A published estimate is r times the previous estimate plus the received count, divided
-by r + 1. This is unbiased as long as all changes are boosted, and averages noise over about 2r + 1
-epochs. A change that is not boosted, or falls on a suppressed epoch, appears gradually: at most a
-fraction (r / (r + 1))^m of it is missing m epochs later.
+its change; r is the boost. A published estimate is r times the previous estimate plus the received
+count, divided by r + 1. This is unbiased as long as all changes are boosted, and averages noise
+over about 2r + 1 epochs. A change that is not boosted, or falls on a suppressed epoch, appears
+gradually: at most a fraction (r / (r + 1))^m of it is missing m epochs later.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             raise ValueError("epochs are out of order; expected strictly increasing epochs")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"epochs {epochs[0]} to {epochs[-1]} of counts are out of range; expected 1 to "
+                f"counts are for epochs {epochs[0]} to {epochs[-1]}; expected epochs from 1 to "
                 f"{law.last_epoch}"
             )
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
@@ -122,12 +122,10 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         )
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the state that later estimates need after an epoch, as JSON values."""
         self.estimate(epoch, participation)
         return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, replacing messages up to its epoch."""
         epoch, *numbers, known, released = state["followed"]
         count = state["count"]
         finite = all(type(each) is float and math.isfinite(each) for each in numbers)

@@ -3,8 +3,8 @@
 All items have the same 95 % interval width, from the mean variance over items.
 
 Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
-of an item: its own, a fraction q of all others, and dummies. With the mean of the dummies known, (N
-- dummies - q M) / (1 - q) is unbiased, also if M is the number of messages received minus dummies.
+of an item: its own, a fraction q of all others, and dummies. With the mean number of dummies, (N -
+dummies - q M) / (1 - q) is unbiased, even if M is the number of received messages minus that mean.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         return float((shares * (1 - shares)).mean())
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Return counts without dummies and collisions, and the mean variance over the items."""
         law, received = self.law, self._received.of(epoch)
         found, variance = np.zeros(law.size), 0.0
         for kind, noise in enumerate(law.noises):

@@ -1,8 +1,8 @@
 """Track shuffled counts of numbers over time on a tree, based on `followed_items`.
 
-All cells of an epoch (messages for values held minus those for values left) have the same noise.
-Least squares make the levels consistent (`dpstream.aggregators.tree_counts`). They are linear and
-the same at every epoch, so tracking values is equivalent to tracking cells.
+All cells of an epoch (messages about gained values minus those about lost ones) have the same
+noise. Least squares make the levels consistent (`dpstream.aggregators.tree_counts`). The fit is
+linear and the same at every epoch, so tracking values is equivalent to tracking cells.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         return 1.0
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Return values without dummies, and the variance of a cell."""
         law, received = self.law, self._received.of(epoch)
         cells, variance = np.zeros(law.words), 0.0
         counts = np.zeros(law.words * len(law.noises))

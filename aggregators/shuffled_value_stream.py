@@ -1,9 +1,9 @@
 """Track one noisy sum per epoch: the shuffled counterpart of value_stream.
 
 The sum of u = x - 1/2 + f over present devices, plus half their number, is the count of ones plus
-what they add for the changes they track. `dpstream.aggregators.value_stream` describes how that is
-removed. Here there is no gain, and the shuffler adds the noise once, for any number of users. In
-addition there is rounding noise, at most a quarter of a squared step per user.
+what devices add for the changes they track. `dpstream.aggregators.value_stream` describes how this
+addition is removed. Here there is no gain, and the shuffler adds the noise once, for any number of
+users. In addition there is rounding noise, at most a quarter of a squared step per user.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         for epoch, windows, steps in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
-                    f"last epoch, {law.last_epoch}"
+                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
+                    f"epochs from 1 to {law.last_epoch}"
                 )
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
                 raise ValueError(f"{windows} sums of epoch {epoch} have an invalid total, {steps}")

@@ -23,8 +23,8 @@ class SmoothedEstimates:
     """Estimates for the epochs 1 to the last, of one count (a Boolean) or of several (items).
 
     Attributes:
-        values: float64, shape (epochs, counts), in users: unbiased, and consistent: increments of
-            single epochs sum to those of all longer intervals.
+        values: float64, shape (epochs, counts), in users; unbiased. They are consistent: increments
+            of single epochs sum to those of all longer intervals.
         standard_errors: Shape (epochs,): standard error of every value of an epoch.
         half_widths: Shape (epochs,): half-width of the 95 % intervals around the values.
         gaps: bool, shape (epochs,): True if the estimate depends on epochs that no report
@@ -104,5 +104,5 @@ def smoothed_estimates(
 
 
 def clipped(values: NDArray[np.float64], population: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Clip estimates, shape (..., epochs, counts), to 0 and the population: closer, but biased."""
+    """Clip estimates, shape (..., epochs, counts), to 0 and the population, with a bias."""
     return np.clip(values, 0.0, population[:, None])

@@ -70,7 +70,7 @@ class SmoothedPrefixes:
 def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
     """Estimate every prefix of the epochs by weighted least squares.
 
-    With T epochs, `orders` has T >> order intervals of each order, up to the largest with any.
+    With T epochs, `orders` has T >> order intervals of each order, up to the largest nonempty one.
     """
     increments = smoothed_increments(orders)
     variances, unknown = prefix_variances(

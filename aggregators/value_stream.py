@@ -130,12 +130,12 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
-                    f"last epoch, {law.last_epoch}"
+                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
+                    f"epochs from 1 to {law.last_epoch}"
                 )
             sums = SymbolSums(*numbers)
             if not sums.possible():
-                raise ValueError(f"sums {numbers} of epoch {epoch} cannot result from symbols")
+                raise ValueError(f"epoch {epoch}: no symbols have count, sum and squares {numbers}")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator

@@ -16,7 +16,7 @@ topic                       record                                              
 ``students.dead-letters``   `DeadLetter`, `Discard`: rejected records         `records`
 ==========================  ==================================================  ==================
 
-Options add topics: ``devices`` (enrollments) and reports in `loose_batches` where devices report
+Options add topics: ``devices`` (enrollments), with reports in `loose_batches`, if devices report
 for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` ... for parallel shufflers;
 ``hop-1`` ... between chained shufflers; ``partials-a`` and ``-b`` of the two aggregators.
 

@@ -33,10 +33,10 @@ DRAWING_BYTES = 8
 def batch_id(drawing: bytes, index: int) -> bytes:
     """Return the ID of a batch: 8 random bytes that identify the draw, then the index, from 0.
 
-    Each draw of an epoch's reports gets new random bytes. Two producers with copies of a directory
-    both draw the reports of an epoch. A window must not combine batches of two draws, or batches of
-    one and the punctuation of the other: some devices would be counted twice, others not at all,
-    and the device counts would belong to the other draw.
+    Each draw of an epoch's reports gets new random bytes. If a producer's directory is copied, the
+    producers of both copies draw the reports of an epoch. A window must not combine batches of two
+    draws, or batches of one and the punctuation of the other: some devices would be counted twice,
+    others not at all, and the device counts would belong to the other draw.
 
     >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
     True

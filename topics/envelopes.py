@@ -106,7 +106,7 @@ class Envelopes:
 
 def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
-        raise EnvelopeError(f"IDs of device and report must have {IDENTITY_BYTES} bytes each")
+        raise EnvelopeError(f"device or report ID is not {IDENTITY_BYTES} bytes long")
     envelope = b"".join((device, report, b"\1" if enrolls else b"\0", content))
     if len(envelope) > ENVELOPE_MAX:
         raise EnvelopeError(
@@ -194,7 +194,7 @@ class ContentFormat:
                 f"messages are {words.dtype} {words.shape}; expected {self.dtype} (n, {self.width})"
             )
         if len(words) > self.slots:
-            raise EnvelopeError(f"{len(words)} messages exceed the {self.slots} slots of a content")
+            raise EnvelopeError(f"{len(words)} messages exceed the {self.slots} slots of a report")
         slots = np.zeros((self.slots, self.width), self.dtype)
         slots[: len(words)] = words[np.lexsort(words.T[::-1])]
         return len(words).to_bytes(_COUNT_TYPE.itemsize, "little") + slots.tobytes()

@@ -119,7 +119,10 @@ def _cut_table(
         counts = occurring.astype(np.uint32)
     end = size.first + size.cells
     if len(values) and not size.first <= int(values[0]) <= int(values[-1]) < end:
-        raise CodecError(f"messages {values[0]} to {values[-1]} exceed {size.first} to {end - 1}")
+        raise CodecError(
+            f"messages {values[0]} to {values[-1]} are out of range; expected {size.first} to "
+            f"{end - 1}"
+        )
     for first in range(size.first, end, cells):
         part = replace(size, first=first, cells=min(cells, end - first))
         low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
@@ -132,8 +135,10 @@ def pack_sized(words: Messages, size: FixedSize) -> tuple[tuple[int, ...], bytes
 
 
 def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]:
-    if words.counts is not None or words.rows > size.rows:
-        raise CodecError(f"{words.rows} rows do not fit {size.rows} slots, or have counts")
+    if words.counts is not None:
+        raise CodecError("slots require plain messages, without counts")
+    if words.rows > size.rows:
+        raise CodecError(f"{words.rows} rows do not fit {size.rows} slots")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
     filler = bytes((size.rows - rows) * width * itemsize)
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
@@ -142,14 +147,14 @@ def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]
 def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
-        raise CodecError("a table needs counted messages of width 1, and counts of 1, 2 or 4 bytes")
+        raise CodecError("a table requires counts of messages of width 1, in 1, 2 or 4 bytes each")
     table = np.zeros(size.cells, dtype)
     cells = words.values[:, 0].astype(np.int64) - size.first
     most = int(np.iinfo(dtype).max)
-    if words.rows and not (
-        cells[0] >= 0 and cells[-1] < size.cells and int(words.counts.max()) <= most
-    ):
-        raise CodecError(f"message or count exceeds {size.cells} cells of {size.count_bytes} bytes")
+    if words.rows and not (cells[0] >= 0 and cells[-1] < size.cells):
+        raise CodecError(f"a message is outside the table of {size.cells} cells")
+    if words.rows and int(words.counts.max()) > most:
+        raise CodecError(f"a count exceeds the maximum of a cell, {most}")
     table[cells] = words.counts
     fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
     return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()

@@ -47,7 +47,7 @@ def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> byt
 
 
 def horizon_tag(key: bytes, deployment: bytes, horizon: int, subject: bytes) -> bytes:
-    """Return the 8-byte tag of an enrollment in a horizon, from 0, unrelated to report tags."""
+    """Return the 8-byte tag of an enrollment in a horizon (from 0), unrelated to report tags."""
     return _tag(key, b"horizon\0", deployment, horizon, subject)
 
 
@@ -89,7 +89,7 @@ class LooseBatch:
         if self.key is not None and len(self.key) != KEY_ID_BYTES:
             raise CodecError(f"key ID has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if self.rows.ndim != 2 or not len(self.rows) or self.rows.shape[1] <= self._beside_content:
-            raise CodecError(f"rows have shape {self.rows.shape}; expected tags with contents")
+            raise CodecError(f"rows have shape {self.rows.shape}; expected tags and contents")
 
     @property
     def _beside_content(self) -> int:
@@ -130,8 +130,7 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
     length = len(data) - _BATCH.size
     if count * row_bytes != length:
         raise CodecError(
-            f"payload of {length} bytes does not match {count} rows of {row_bytes} bytes in the "
-            "header"
+            f"payload has {length} bytes; the header states {count} rows of {row_bytes} bytes"
         )
     rows = np.frombuffer(data, np.uint8, offset=_BATCH.size).reshape(count, row_bytes)
     return LooseBatch(fingerprint, deployment, epoch, None if key == _NO_KEY else key, rows)

@@ -74,12 +74,12 @@ class Manifest:
 
     Attributes:
         epoch: Epoch of the window, at least `first_epoch`.
-        window_status: Empty if and only if there is no contributor.
+        window_status: `EMPTY` if and only if there are no contributors.
         first_offset: Offset of the epoch's first record in the raw topic.
         cut_offset: First offset after the window.
         first_epoch: Smallest epoch of the deployment, at least 1.
         producers: Whether each producer is included, in order of registration; at most
-            `PRODUCERS_MAX`. Any sequence or array, like populations; stored as a `NumberRow`.
+            `PRODUCERS_MAX`. Any sequence or array, stored as a `NumberRow`, like `populations`.
         populations: Devices enrolled with each included producer, in the same order, uint32.
         contributors: Number of devices that were present with the included producers.
         population: Number of devices enrolled with all producers, included or not.
@@ -163,7 +163,7 @@ def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class ManifestHead:
-    """Manifest fields that can be read without populations and drawings.
+    """Manifest fields that can be read without decoding populations and draw IDs.
 
     Attributes:
         contributors: Number of devices that were present with the included producers.
@@ -284,7 +284,7 @@ def decode_manifest(data: bytes) -> Manifest:
     frame = _frame_of(data)
     if frame is SHORT:
         raise CodecError(
-            "manifest contains only the differences from the manifest at offset "
+            "manifest is incomplete: it contains the differences from the manifest at offset "
             f"{SHORT.open(data)[-1]}"
         )
     fields = frame.open(data)

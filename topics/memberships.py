@@ -118,7 +118,7 @@ def decode_membership(payload: bytes, producers: int) -> tuple[NDArray[np.bool_]
     Bytes that `encode_membership` does not write raise `CodecError`.
     """
     if not payload:
-        raise CodecError("an empty payload does not list the included producers")
+        raise CodecError("payload is empty; expected a list of included producers")
     if payload[0] == _BITMAP:
         end = 1 + (producers + 7) // 8
         if end > len(payload):

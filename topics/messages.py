@@ -156,7 +156,7 @@ def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list
     Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
     chunk of its own. If a count exceeds the limits of a record (uint32, and 2^40 messages in all),
     messages are first split into layers: one with as much of every count as fits, one with the
-    remainder, and so on. Each layer strictly increases; its last chunk can be shorter.
+    remainder, and so on. The rows of each layer strictly increase; its last chunk can be shorter.
     """
     rows = rows_per_chunk(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None

@@ -132,11 +132,11 @@ def job_topics(
 
     Args:
         job: Name of the job.
-        partitions: Partitions of reports, hops and shuffled: epoch e is in partition e mod
-            `partitions`. All other topics have one.
+        partitions: Partitions of `reports`, `hop-...` and `shuffled`: epoch e is in partition e mod
+            `partitions`. All others have one.
         replication: Number of copies of every partition; None uses the cluster's default.
-        retention_ms: Retention of reports and shuffled, which bounds the longest outage survived;
-            -1 is unlimited. It also applies to dead letters, which contain users' reports.
+        retention_ms: Retention of `reports` and `shuffled`, which bounds the longest outage; -1 is
+            unlimited. It also applies to dead letters, which contain users' reports.
         learns: True if the job has a topic of models.
         hops: Topics between chained shufflers.
         further_reports: Topics of parallel shufflers after the first.

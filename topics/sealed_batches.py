@@ -59,7 +59,6 @@ class SealedBatch:
 
 
 def seal_batch(batch: Batch, lock: Lock) -> bytes:
-    """Encode a batch, encrypted to the key of `lock`."""
     return encode_sealed_batch(
         SealedBatch(
             batch.fingerprint,

@@ -53,8 +53,8 @@ def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: in
 def device_context(deployment: bytes, fingerprint: bytes, epoch: int, report: bytes) -> bytes:
     """Return the context of the ciphertext in a device's envelope, with a 16-byte report ID.
 
-    RFC 9180 has `aad` for the report ID, which the library's single-shot API does not support. In
-    `info` it is bound equally.
+    RFC 9180 has `aad` for data such as the report ID, but the library's single-shot API does not
+    support it. `info` binds the ID equally well.
     """
     return sealing_context("device", deployment, fingerprint, epoch) + report
 

@@ -61,7 +61,7 @@ class ShareFormat:
     def __post_init__(self) -> None:
         if not 1 <= self.cells <= MOST_SHARED:
             raise ValueError(
-                f"tables have {self.cells:,} cells; expected 1 to {MOST_SHARED:,} for shares"
+                f"shared tables have {self.cells:,} cells; expected 1 to {MOST_SHARED:,}"
             )
 
     @property
@@ -118,7 +118,7 @@ def share_table(
         contributors: Number of devices in the table, below 2^32.
         form: Format of the table.
         locks: Lock of party 0, which receives seeds, and of party 1.
-        secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
+        secret_bytes: Function that draws IDs and seeds from the operating system's generator.
     """
     ciphertexts = []
     for index, chunk in enumerate(form.cut(table)):
@@ -257,7 +257,7 @@ def table_of(
         np.add.at(table, words, counts.astype(np.int64))
     if len(table) and int(table.max()) > MOST_ALIKE:
         raise CodecError(
-            f"a message occurs {int(table.max()):,} times; a table in shares allows at most "
-            f"{MOST_ALIKE:,}"
+            f"a message occurs {int(table.max()):,} times; a table split into shares allows at "
+            f"most {MOST_ALIKE:,}"
         )
     return table.astype(_COUNT)

@@ -4,8 +4,8 @@ The number of devices of a producer seldom changes. A manifest of version 3 ther
 included producers (`dpstream.topics.memberships`), and the population changes since a base
 manifest. The base is a whole manifest, of version 1, identified by its offset in the log. The
 membership is followed by pairs, one for each included producer whose population changed. The first
-number is that of included producers between this producer and the one before it in the list. The
-second encodes the difference n: 2n, or -2n - 1 for n below 0.
+number counts the included producers between this one and the previous pair's. The second encodes
+the difference n: 2n, or -2n - 1 for n below 0.
 
 A reader of the log stores the last `BASES` whole manifests of its deployment. So whether a manifest
 is readable depends only on the log, and is the same for all readers from its start. A reader that
@@ -146,7 +146,8 @@ def _decode_changes(payload: bytes, producers: int) -> NDArray[np.int64]:
         place += 1 + between
         if place >= producers or not change:
             raise CodecError(
-                f"change {change} of included producer {place} of {producers} is out of range"
+                f"change {change} of included producer {place}; expected a change other than 0, "
+                f"of a producer from 0 to {producers - 1}"
             )
         changes[place] = change >> 1 if change & 1 == 0 else -(change >> 1) - 1
     return changes

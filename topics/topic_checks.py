@@ -2,7 +2,7 @@
 
 An administrator, a broker that creates topics on demand, or an earlier job can have created it.
 Settings that would lose or reject records are rejected; replicas and retention are up to operators.
-Deploying sets the clock of topics; for a running job, a wrong clock is only reported.
+Deploying sets the clock (timestamp type) of topics; for a running job, it is only checked.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _LOOK_SECONDS = 5.0
 class Recorded:
     """A newly recorded epoch, with the reasons if its window is missing.
 
-    `reports` is the number in its window, or of chunks of tables in shares; None without a window.
+    `reports` counts the reports in its window (with shares: table chunks); None without a window.
     """
 
     epoch: int
@@ -56,9 +56,9 @@ def open_recording(
 ) -> RecordingIndex:
     """Return the index of a folder's recording of this deployment, or a new one.
 
-    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None for the first
-    available epoch, or that of the recording. Raises `RecordingError` if the folder has other
-    content, or a recording with other options.
+    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None continues the
+    recording, or starts with the first available epoch. Raises `RecordingError` if the folder has
+    other content, or a recording with other options.
     """
     path = folder.path
     if INDEX_FILE not in folder.sizes():
@@ -133,9 +133,9 @@ class Recorder:
         """Record the epochs published since the last round.
 
         Raises:
-            RecordingError: If the disk is full. Committed data stays and can be continued.
+            RecordingError: If the disk is full. Committed data is intact; recording can resume.
             ClusterError: If a topic no longer exists.
-            KafkaError: If the broker does not answer; no data is lost; try another round.
+            KafkaError: If the broker does not answer. No data is lost: try another round.
         """
         # In this order: windows are written before the results computed from them.
         self._run(self._epochs.find_end())
@@ -156,7 +156,7 @@ class Recorder:
     def stop(self) -> None:
         """Commit all additions; after a write error, discard uncommitted additions.
 
-        Raises `RecordingError` if the disk is full. Committed data stays and can be continued.
+        Raises `RecordingError` if the disk is full. Committed data is intact.
         """
         if self._whole:
             with self._writing():
@@ -168,8 +168,8 @@ class Recorder:
     def _next(self) -> Steps[RecordedEpoch | None]:
         """Return the next published epoch, or None before it is published.
 
-        If a released window was deleted, it is None: it was complete when it was aggregated. If
-        reading is interrupted, the epoch is returned again.
+        A missing window was deleted: it was complete when it was aggregated. If reading fails, the
+        next call reads the same epoch again.
         """
         if self._next_epoch is None:
             self._next_epoch = yield from self._epochs.next()
@@ -219,8 +219,8 @@ class Recorder:
             yield
         except OSError as error:
             raise RecordingError(
-                f"{self._path} cannot be written: {error.strerror or error}. Earlier recorded "
-                "data is intact: free some space, then run the same command again to continue"
+                f"{self._path} cannot be written: {error.strerror or error}. Data recorded "
+                "earlier is intact: free some space, then run the same command again to continue"
             ) from error
         self._whole = True
 
@@ -238,7 +238,7 @@ def _check_free(folder: RecordingFolder) -> None:
 
 
 class DeploymentCheck:
-    """Check ``dpstream.jobs`` periodically for whether a job is still deployed."""
+    """Check periodically, in ``dpstream.jobs``, whether a job is still deployed."""
 
     def __init__(
         self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic

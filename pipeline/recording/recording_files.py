@@ -47,7 +47,6 @@ class RecordingFolder:
         os.replace(self.path / old, self.path / new)
 
     def sync(self) -> None:
-        """Flush the file names to disk."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -120,7 +119,7 @@ class TableFile:
         return self._sink.size + self._waiting
 
     def absorb(self, file: RecordingFile) -> None:
-        """Start with the content of another file; raise `RecordingError` if that was altered."""
+        """Start with the content of another file; raise `RecordingError` if it was altered."""
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise RecordingError(

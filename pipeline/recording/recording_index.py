@@ -225,7 +225,7 @@ def _number(value: object, least: int = 0) -> int:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"got {value!r:.40}; expected a text")
+        raise TypeError(f"got {value!r:.40}; expected a string")
     return value
 
 

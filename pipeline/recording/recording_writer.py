@@ -40,7 +40,7 @@ _NEW_INDEX = f"{INDEX_FILE}.new"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """All recorded data of a published epoch; offsets of its manifest are not recorded.
+    """All recorded data of a published epoch. The offsets in its manifest are not recorded.
 
     Attributes:
         window: Released reports in canonical order; None if not released, or deleted.

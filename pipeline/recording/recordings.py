@@ -142,7 +142,7 @@ class Recording:
                 yield epoch, Messages(empty, np.empty(0, np.uint64))
         if window is not None:
             raise RecordingError(
-                f"{self.path} contains a window of epoch {window[0]}, but no manifest"
+                f"{self.path} contains a window but no manifest for epoch {window[0]}"
             )
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:

@@ -37,7 +37,7 @@ def two_ends(text: str, option: str) -> tuple[str, str]:
 
 
 def whole_range(text: str, size: int, option: str) -> Box:
-    """Parse a range of integers in [0, size), ends included; an omitted end is the outermost."""
+    """Parse a range of integers in [0, size), ends included; omitted ends are 0 and `size` - 1."""
     two_ends(text, option)
     box = grid_box(text, (size,), option)
     return replace(box, name=f"{box.starts[0]} to {box.ends[0] - 1}")

@@ -61,7 +61,7 @@ class Duration:
         if not self.months and not self.exact:
             raise ValueError("a duration must be longer than 0")
         if not (0 <= self.months <= 12_000 and timedelta() <= self.exact <= _LONGEST):
-            raise ValueError("a duration must be from 0 to 1000 years")
+            raise ValueError("a duration must be above 0 and at most 1000 years")
 
     def __str__(self) -> str:
         """Format as ISO 8601; equal durations have the same text."""
@@ -127,7 +127,7 @@ class Duration:
     def epoch_by(
         self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
     ) -> int:
-        """Return the last started epoch; `start_of` returns starts about this length apart.
+        """Return the last epoch that has started; starts from `start_of` are about this far apart.
 
         `start_of` raises `OverflowError` for epochs outside the years 1 to 9999.
         """

@@ -1,4 +1,4 @@
-"""Labeled examples: a class and its features, which a device has permanently."""
+"""Labeled examples: a class and its features; a device's example never changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Numbers as values: the bucket of a range that contains each of them.
 
-Also errors relative to counts: an error of 1 % of all users is half of a count of 2 % of all users.
+Also states errors relative to counts: 1 % of all users is half of a count of 2 % of all users.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class NumericDomain(ValueDomain):
         self.initial = 0 if optional else 1 + self.equal.find(first)
 
     def edge(self, index: float) -> float:
-        """Return the value `index` buckets above `low`; integers are edges, the last is `high`."""
+        """Return the value `index` buckets above `low`, which is a bucket edge for integers."""
         return self.equal.edge(index)
 
     @property

@@ -1,7 +1,7 @@
 """Named conditions met by the values of rows: families of sparse counting queries.
 
-A counting query is the number of users with some property. If at most k of many properties hold
-for a user, all queries are answered at once, like item counts. Conditions are lists and bounds.
+A counting query is the number of users with some property. If at most k of many properties hold for
+a user, all queries are answered together, like item counts. A condition is a list or a range.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
 2019, Appendix B.
@@ -31,7 +31,7 @@ class PredicateValues:
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    `most` is the maximum number of usable items per value; one more reveals an excess.
+    `most` is the maximum number of items per value; `parse` returns one more to reveal an excess.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:

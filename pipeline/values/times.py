@@ -80,7 +80,7 @@ def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
     A plain number is Unix seconds; anything else is ISO 8601, in UTC if it has no zone. Digits
-    beyond microseconds are truncated. `ValueError` otherwise, or outside the years 1 to 9999.
+    beyond microseconds are truncated. `ValueError` for other texts or outside the years 1 to 9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
@@ -157,8 +157,8 @@ class EpochCalendar:
         """Return the start of an epoch in UTC, which is the end of the previous one.
 
         If clocks skip the epoch's time of day, it starts later by the same amount. If they show it
-        twice, the epoch starts at the first time, unless `start` is such a second time. Raises
-        `OverflowError` outside the years 1 to 9999.
+        twice, the epoch starts the first time, unless `start` itself is the second occurrence of a
+        repeated time. Raises `OverflowError` outside the years 1 to 9999.
         """
         days, rest = divmod(self.length.exact, _DAY)
         if self.zone is None or not (days or self.length.months):
@@ -180,7 +180,6 @@ class EpochCalendar:
         return self.length.epoch_by(self.start, moment, self.start_of)
 
     def local(self, moment: datetime) -> datetime:
-        """Convert a time to the calendar's zone."""
         return moment.astimezone(self.zone or UTC)
 
     def shown(self, epoch: int) -> str:

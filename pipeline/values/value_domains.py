@@ -44,7 +44,7 @@ class ValueDomain(ABC):
             None for exactly one value, which holds until it changes.
         columns: Number of integers per value, all 0 before a user's first row; None for one.
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
-        kind: Kind of publication.
+        kind: Form in which estimates are published.
         measured: Name and unit of the single published value, if it is not a number of users.
         supported_options: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
@@ -73,11 +73,11 @@ class ValueDomain(ABC):
     @property
     @abstractmethod
     def items(self) -> tuple[str, ...] | None:
-        """Labels of the separately counted values 1, 2, ...; None for only one, or too many."""
+        """Labels of the values 1, 2, ... if counted separately and not too many; otherwise None."""
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Values for which a job can set display texts; None for any if too many to list."""
+        """Values for which a job can set display texts; None (any value) if too many to list."""
         return ()
 
     @abstractmethod
@@ -169,7 +169,7 @@ class ValueDomain(ABC):
     def true_quantile(
         self, items: NDArray[np.integer], counts: NDArray[np.number[Any]], share: float
     ) -> float | None:
-        """Return the quantile of users' true values, or None without any; `items` are ascending."""
+        """Return the quantile of the true values, None without values; `items` are sorted."""
         if not counts.any():
             return None
         below = np.cumsum(counts)

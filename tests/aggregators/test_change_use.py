@@ -26,7 +26,7 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
 )
-def test_lower_bound_from_counts_is_reached(
+def test_lower_bound_from_counts_never_exceeds_the_true_changes(
     epochs: list[tuple[float, float, float]],
 ) -> None:
     use, ground_truth, moved = ChangeUse(), 0.0, 0.0
@@ -38,7 +38,7 @@ def test_lower_bound_from_counts_is_reached(
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_squares_of_changed_symbols_exceed_noise_as_predicted(change: float) -> None:
+def test_changes_raise_squared_symbols_as_predicted(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
     symbols = (words - ZERO) * STEP
     base = np.exp(-np.square(symbols) / 2)
@@ -52,7 +52,7 @@ def test_squares_of_changed_symbols_exceed_noise_as_predicted(change: float) -> 
     )
 
 
-def test_squares_of_noise_rarely_show_changes() -> None:
+def test_noise_rarely_counts_as_changes() -> None:
     rng, unit, reports = np.random.default_rng(5), 0.01, 50
     false = 0
     for _ in range(3_000):

@@ -50,7 +50,7 @@ def said(
 
 
 @pytest.mark.parametrize("lag", [1, 3, 11])
-def test_change_errors_follow_from_the_weight_of_each_epoch(lag: int) -> None:
+def test_change_errors_match_the_weights_of_all_epochs(lag: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
@@ -82,8 +82,8 @@ def measured(
 ) -> tuple[float, float, float]:
     """Return interval coverage, mean squared error, and the latter if errors were independent.
 
-    Errors are in standard errors. A tenth of the devices is enrolled late, one epoch is suppressed,
-    and values change at most twice. The devices of all trials form one population.
+    Errors are in units of the standard error. A tenth of the devices is enrolled late, one epoch is
+    suppressed, and values change at most twice. The devices of all trials form one population.
     """
     law, rng = law_of(4.0), seeded_generator(7)
     early, late, suppressed, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS

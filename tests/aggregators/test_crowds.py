@@ -119,7 +119,7 @@ def test_crowd_sizes_are_biased_without_the_shift() -> None:
     assert abs(np.mean([each.left for each in found]) - SIZES[0]) > tolerance
 
 
-def test_interval_of_a_crowd_size_is_that_of_the_noise() -> None:
+def test_crowd_size_interval_contains_95_percent_of_the_noise() -> None:
     for epsilon in (0.1, 0.5, 1.0, 3.0, 8.0):
         counts = calibrate(epsilon, 1e-6, 1)
         table = discrete_laplace_table(counts.ratio)

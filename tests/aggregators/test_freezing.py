@@ -54,7 +54,7 @@ def test_bias_at_single_epochs_follows_the_hypergeometric_distribution(
 
 @every_case
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_bias_at_longer_intervals_is_what_devices_miss(
+def test_bias_at_longer_intervals_matches_simulated_exhaustion(
     epochs: int, signs: int, changes: int, order: int
 ) -> None:
     users = 50_000
@@ -71,7 +71,7 @@ def test_bias_at_longer_intervals_is_what_devices_miss(
 def test_estimates_of_real_devices_have_the_predicted_bias(
     epochs: int, signs: int, changes: int, estimator: Estimator
 ) -> None:
-    """At epsilon 64 signs are kept, so only exhaustion and the randomness of other signs remain."""
+    """At epsilon 64 tracked signs are exact: only exhaustion and the other signs cause errors."""
     users = 160_000
     calibrated = calibrate(FutureRandParameters(64.0, signs), epochs)
     law = replace(calibrated, order_weights=(1,) * len(calibrated.composed))
@@ -102,7 +102,7 @@ def errors(
     return difference
 
 
-def test_freezing_model_cuts_long_tails_and_rejects_bad_input() -> None:
+def test_freezing_model_accepts_many_changes_and_rejects_bad_input() -> None:
     model = FreezingModel(everybody_with(3_000), 4096)
     assert model.missed(0, 2)[2048] == pytest.approx(0.5, abs=0.01)
     with pytest.raises(ValueError, match="16,385 epochs is out of range; expected 1 to 16,384"):

@@ -112,7 +112,7 @@ class TestAccuracy:
     HORIZON = 32
     DEVICES = 3000
 
-    def test_random_absence_does_not_bias(self) -> None:
+    def test_random_absence_does_not_bias_estimates(self) -> None:
         """All values go to 1 while three in ten devices are absent at every epoch.
 
         The change comes at epoch 2. If absent devices filled in their last value, they would report

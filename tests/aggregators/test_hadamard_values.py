@@ -97,7 +97,7 @@ class TestEstimates:
             assert found.values == pytest.approx(expected, abs=1e4)
             assert (found.reports, found.flags) == (present[epoch - 1], ())
 
-    def test_errors_combine_those_of_symbols_and_rows(self) -> None:
+    def test_errors_combine_symbol_noise_and_absence(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
         forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):

@@ -1,4 +1,4 @@
-"""Test that the top items round trip through JSON."""
+"""Test that top items round trip through JSON."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_sparse_recovery_finds_exactly_the_items_above_noise() -> None:
 
 
 @pytest.mark.parametrize("item", [1, 7, 30])
-def test_bucket_error_includes_the_common_shift_by_other_items(item: int) -> None:
+def test_bucket_error_includes_the_mean_contribution_of_other_items(item: int) -> None:
     """No row is 0, so products with other columns are -1/31 on average, not 0."""
     law = calibrate(
         BucketParameters(1.0, tuple(map(str, range(30))), calibration="sampled"), last_epoch=1

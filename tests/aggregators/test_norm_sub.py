@@ -23,7 +23,7 @@ def test_counts_are_nonnegative_with_the_given_sum(values: np.ndarray, populatio
 def test_remaining_counts_are_shifted_by_the_same_amount(
     values: np.ndarray, population: float
 ) -> None:
-    """With other counts below the shift, this is optimality of the nearest point."""
+    """As all other counts are below the shift, this proves that the result is the nearest one."""
     fitted = norm_sub(values, population)
     kept = fitted > 0
     shift = (values - fitted)[kept]

@@ -43,7 +43,7 @@ LABELS = tuple(f"item {number}" for number in range(ITEMS))
         (CellNoiseLaw("negative_binomial", 43.0, 100, 8.0), stats.nbinom(24.0, 8.0 / 51.0)),
     ],
 )
-def test_least_noise_is_the_largest_bound_with_the_stated_probability(
+def test_least_noise_is_the_quantile_of_the_stated_probability(
     noise: CellNoiseLaw, law: Any, below: float
 ) -> None:
     least = least_noise(noise, 300, below)

@@ -32,7 +32,7 @@ def law_of(slots: int = 1, epsilon: float = 1.0, epochs: int = 1) -> ProjectiveG
     return calibrate(ProjectiveGeometryParameters(epsilon, LABELS, slots), epochs, 100)
 
 
-def test_estimates_are_scaled_to_absent_users() -> None:
+def test_estimates_are_scaled_up_for_absent_users() -> None:
     law = law_of()
     aggregator = ProjectiveGeometryAggregator(law)
     words = np.arange(100, dtype=law.message_format.dtype)[:, None]

@@ -28,7 +28,7 @@ def counts_of(
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
+def test_quantiles_of_exact_counts_are_exact(code: AxisCode) -> None:
     held = np.random.default_rng(1).integers(0, 100, code.size)
     held[10:20] = 0
     everybody = np.repeat(np.arange(code.size), held)

@@ -86,9 +86,9 @@ def read_sums(data: bytes) -> object:
 @pytest.mark.parametrize(
     ("read", "data", "message"),
     [
-        (read_tables, tables(0, 9), "out of order"),
+        (read_tables, tables(0, 9), "epoch 9 follows 0; expected"),
         (read_tables, tables(8, 99), "expected 100"),
-        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after"),
+        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 follows 7; expected increasing"),
         (read_tables, tables(-1, 0x80), r"count at epoch 8 is out of range; expected 0 to 2\^53"),
         (read_tree, b"x" * 15, "tree state is 15 bytes long; expected a multiple of"),
         (
@@ -106,29 +106,29 @@ def read_sums(data: bytes) -> object:
         (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "messages are out of order"),
         (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
         *(
-            (read_stream, integers(1, *sums), "of epoch 1 cannot result from symbols")
+            (read_stream, integers(1, *sums), "epoch 1: no symbols have count, sum and squares")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
         (read_stream, integers(2, 1, 0, 0)[:-1], "sums are 31 bytes long; expected a multiple"),
-        (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 after epoch 2 are out of order"),
-        (read_stream, integers(EPOCHS + 1, 1, 0, 0), "after the last epoch, 8"),
+        (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 follow those of epoch 2"),
+        (read_stream, integers(EPOCHS + 1, 1, 0, 0), "expected increasing epochs from 1 to 8"),
         (read_items, items_of(1, 1, 73), "out of range for 1 symbols"),
         (read_items, items_of(1, 1, 40, -40), "out of range for 1 symbols"),
         (read_items, items_of(1, 0, 0), "out of range for 0 symbols"),
         (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
-        (read_items, 2 * items_of(1, 1), "epoch 1 after epoch 1 are out of order"),
-        (read_items, items_of(EPOCHS + 1, 1), "after the last epoch, 8"),
+        (read_items, 2 * items_of(1, 1), "epoch 1 follow those of epoch 1"),
+        (read_items, items_of(EPOCHS + 1, 1), "expected increasing epochs from 1 to 8"),
         (read_responses, integers(1, 1, 1)[:-1], "counts are 23 bytes long; expected a"),
         (read_responses, 2 * integers(1, 1, 1), "epochs are out of order"),
         (
             read_responses,
             integers(4, 1, 1),
-            ("epochs 4 to 4 of counts are out of range; expected 1 to"),
+            ("counts are for epochs 4 to 4; expected epochs from 1 to"),
         ),
         (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53, not both 0"),
-        (read_sums, integers(0, 1, 0), "sums of epoch 0 after epoch"),
-        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after epoch"),
-        (read_sums, integers(EPOCHS + 1, 1, 0), "after the last epoch, 8"),
+        (read_sums, integers(0, 1, 0), "sums of epoch 0 follow those of epoch 0"),
+        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 follow those of epoch 2"),
+        (read_sums, integers(EPOCHS + 1, 1, 0), "expected increasing epochs from 1 to 8"),
         (read_sums, integers(1, 0, 0), "0 sums of epoch 1 have an invalid total"),
         (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 have an invalid total"),
         (read_sums, b"abc", "sums are 3 bytes long; expected a multiple of 24"),

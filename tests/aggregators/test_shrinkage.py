@@ -17,7 +17,7 @@ from dpstream.randomizers.dyadic import orders_due
 Array = NDArray[np.float64]
 
 
-def test_online_factors_match_manual_results() -> None:
+def test_online_factors_match_hand_computed_values() -> None:
     tree = [
         TreeEstimates(np.array([[3.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -28,7 +28,7 @@ def test_online_factors_match_manual_results() -> None:
     assert online_shrunk(tree)[:, 0] == pytest.approx(expected)
 
 
-def test_offline_factors_match_manual_results() -> None:
+def test_offline_factors_match_hand_computed_values() -> None:
     tree = [
         TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),

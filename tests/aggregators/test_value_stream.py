@@ -1,4 +1,4 @@
-"""Test value_stream's estimates: unbiased for boosted changes, otherwise off as predicted."""
+"""Test value_stream's estimates: unbiased for boosted changes, otherwise biased as predicted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
     return streams
 
 
-def test_changes_beyond_the_boosted_ones_appear_gradually(law: ValueStreamLaw) -> None:
+def test_unboosted_changes_appear_gradually(law: ValueStreamLaw) -> None:
     stream = np.zeros((EPOCHS, 1), np.int64)
     stream[[*range(2, 5), *range(9, EPOCHS)]] = 1
     found = np.array(estimated(told(law, stream), np.ones(EPOCHS, np.int64), 1))
@@ -144,7 +144,7 @@ def test_epoch_without_reports_carries_estimate_forward_with_gap(law: ValueStrea
     assert flags == [(), (GAP,), ()]
 
 
-def test_published_variances_match_the_kernel(law: ValueStreamLaw) -> None:
+def test_published_standard_errors_match_the_forecast(law: ValueStreamLaw) -> None:
     aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
     participation = Participation.constant(EPOCHS, 1_000_000)
     found = []

@@ -63,7 +63,7 @@ def test_rows_are_ordered_numerically_by_first_column() -> None:
 
 
 @given(plain_values(), st.booleans(), st.integers(1, 60))
-def test_chunks_fit_have_equal_size_and_lose_no_message(
+def test_chunks_fit_a_record_and_lose_no_message(
     values: NDArray[np.unsignedinteger], canonical: bool, payload_bytes: int
 ) -> None:
     words = Messages.canonical(values) if canonical else Messages(values)

@@ -76,7 +76,7 @@ def test_invalid_job_names_are_rejected_with_the_rule(name: str) -> None:
 
 
 @given(st.sets(job_names, min_size=2, max_size=5))
-def test_topic_names_differ_even_if_dots_equal_underscores(jobs: set[str]) -> None:
+def test_topic_names_differ_even_if_dots_become_underscores(jobs: set[str]) -> None:
     topics = [topic_name(job, role) for job in jobs for role in Role] + [JOBS_TOPIC]
     assert len({topic.replace(".", "_") for topic in topics}) == len(topics)
 

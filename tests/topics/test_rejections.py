@@ -79,7 +79,7 @@ def test_wrong_magic_number_is_rejected(plain: bytes) -> None:
             read(b"\x00" + plain[1:])
 
 
-def test_version_error_names_found_and_supported_versions(plain: bytes) -> None:
+def test_version_error_states_found_and_supported_versions(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(VersionError, match="record has version 2; expected 1"):
             read(plain[:4] + b"\x02" + plain[5:])
@@ -167,7 +167,7 @@ def test_oversized_batch_is_not_written(examples: dict[str, Any]) -> None:
         ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
     ],
 )
-def test_fields_of_other_records_out_of_range_are_rejected(
+def test_out_of_range_fields_of_other_records_are_rejected(
     examples: dict[str, Any],
     codecs: dict[RecordType, Any],
     forge: Forge,
@@ -190,7 +190,7 @@ def test_punctuation_with_a_payload_is_rejected(
         decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
 
 
-def test_punctuation_with_an_invalid_version_or_drawing_is_rejected(
+def test_punctuation_with_an_invalid_version_or_draw_id_is_rejected(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]

@@ -227,7 +227,7 @@ def test_only_all_chunks_of_one_partial_are_joined() -> None:
         join_parts(parts[1:])
     with pytest.raises(CodecError, match="a partial has no chunks"):
         join_parts([])
-    with pytest.raises(CodecError, match="of a partial occurs with different contents"):
+    with pytest.raises(CodecError, match="of a partial occurs with two different contents"):
         join_parts([*parts, replace(parts[0], payload=b"x")])
     for other in ({"attempt": bytes([1]) * 16}, {"epoch": 9}, {"manifest_offset": 9}):
         with pytest.raises(CodecError, match=("chunks of different partials cannot be joined")):

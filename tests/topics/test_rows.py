@@ -1,4 +1,4 @@
-"""Test that number rows read like tuples and are stored as arrays."""
+"""Test that `NumberRow` behaves like a tuple and is stored as an array."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_counts_beyond_a_table_are_rejected() -> None:
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
 def test_table_sizes_out_of_range_are_rejected(cells: int) -> None:
-    with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304 for shares"):
+    with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304"):
         ShareFormat(cells)
 
 

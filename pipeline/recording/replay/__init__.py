@@ -5,5 +5,5 @@
 exist. `writer` writes the topics of the replay's job (`jobs.replays`), sans I/O; `in_memory` and
 `on_cluster` run the stages on them.
 
-A replay reveals only released data: it makes no random draw, closes no window and charges no user.
+A replay reveals only released data: it draws no noise, closes no window and charges no user.
 """

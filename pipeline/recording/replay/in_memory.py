@@ -73,7 +73,6 @@ class MemoryReplay:
             self._read = found.end
 
     def _drop(self) -> None:
-        """Drop records below the commits of all readers; all readers have read them."""
         floors: dict[tuple[Role, int], int] = {}
         for worker in self._workers:
             committed = self.log.committed_by[worker.driver.reader]

@@ -68,7 +68,7 @@ class ClusterReader:
         self._ahead: dict[tuple[Role, int], tuple[int, LogSlice]] = {}
 
     def __call__(self, steps: Steps[Result], /) -> Result:
-        """Run the generator; raise `ClusterError` if a topic no longer exists."""
+        """Perform all actions of `steps`; raise `ClusterError` if a topic no longer exists."""
         return carry_out(steps, self._reply)
 
     def _reply(self, action: Action) -> object:

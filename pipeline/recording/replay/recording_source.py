@@ -30,7 +30,7 @@ class RecordingSource:
         index, form = recording.index, self.job.format_of(Role.SHUFFLED)
         if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
             raise RecordingError(
-                f"{self.place} belongs to another deployment than its recorded job"
+                f"{self.place} combines the index of one deployment with the job of another"
             )
         if (form.dtype.itemsize, form.width) != (index.word_bytes, index.word_width):
             raise RecordingError(
@@ -97,7 +97,7 @@ class RecordingSource:
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
                 f"{self.place}: got message {int(words.values[-1, 0])}; {self.job.protocol} "
-                f"expects less than {form.distinct}"
+                f"expects messages below {form.distinct}"
             )
         if pairs_are_smaller(form.report_bytes, words.rows, words.messages):
             return words

@@ -18,7 +18,7 @@ class ReplayRange:
 
     Attributes:
         from_epoch: First epoch to aggregate again.
-        from_time: Alternative, in milliseconds since 1970: first epoch finalized then or later.
+        from_time: Alternatively, the first epoch finalized at this time (ms since 1970) or later.
         to_epoch: Last epoch; None for the last available.
         from_partials: True to aggregate no window again, and estimate from the recorded counts.
     """
@@ -35,8 +35,8 @@ class ReplayPlan:
 
     Attributes:
         begins: First epoch of the original job.
-        first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
-            of their horizon, so it starts with a horizon.
+        first: First epoch of the replay. If estimates depend on all earlier epochs of their
+            horizon, this is the first epoch of a horizon.
         windows_from: First epoch whose window is aggregated; earlier partials are copied.
         suppressed: Number of epochs that were not released, and stay suppressed.
         stored: Amount of window data to read.
@@ -86,7 +86,7 @@ class _Decided:
 def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
     """Choose the epochs of a replay.
 
-    Raises `ReplayError` if no epoch is finalized or some input is missing; the message names the
+    Raises `ReplayError` if no epoch is finalized or some input is missing; the message lists the
     epochs and the alternatives.
     """
     decided: list[_Decided] = []

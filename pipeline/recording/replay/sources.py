@@ -33,7 +33,7 @@ class ReplaySource(typing.Protocol):
     def has_partial(self, epoch: int) -> bool: ...
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests that count, in order, up to the first epoch that is not finalized."""
+        """Yield the first manifest of each epoch, up to the first epoch that is not finalized."""
         ...
 
     def stored(self, epochs: Sequence[int]) -> Stored:

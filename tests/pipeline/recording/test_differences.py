@@ -88,7 +88,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize("published", [None, *PUBLISHED], ids=lambda each: type(each).__name__)
-def test_equal_results_do_not_differ(published: Published | None) -> None:
+def test_identical_results_have_no_differences(published: Published | None) -> None:
     difference = compare(result(published), result(published))
     assert not difference.differs
     assert difference.deviations == (None if published is None else 0.0)

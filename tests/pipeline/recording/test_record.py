@@ -249,7 +249,7 @@ def test_recorder_resumes_with_new_publications(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_outage_at_any_moment_loses_nothing(tmp_path: Path) -> None:
+def test_outage_at_any_moment_loses_no_epoch(tmp_path: Path) -> None:
     world = finished_world(tmp_path / "producers")
     undisturbed = Reader(world.log)
     record(world, tmp_path / "undisturbed", run=undisturbed)
@@ -611,7 +611,7 @@ def test_folder_without_a_recording_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret", "/secret", "..", "", "a\0", "windows-1.parquet"])
-def test_index_lists_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
+def test_index_with_an_unexpected_file_name_is_rejected(tmp_path: Path, path: str) -> None:
     write(tmp_path, range(1, 3))
     index = Recording.open(tmp_path).index
     assert index.files[0].kind is RecordKind.MANIFESTS
@@ -630,7 +630,7 @@ def test_index_lists_only_files_of_a_recording(tmp_path: Path, path: str) -> Non
         {"missing": (Missing(None, 3, "gone"),)},  # type: ignore[arg-type]
     ],
 )
-def test_index_of_wrong_content_is_rejected_with_valid_checksum(
+def test_index_with_wrong_content_is_rejected_despite_valid_checksum(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     (tmp_path / INDEX_FILE).write_bytes(replace(index_of(), **changed).to_bytes())
@@ -647,7 +647,7 @@ def swap_contents(path: Path, kind: RecordKind, data: bytes) -> None:
     (path / INDEX_FILE).write_bytes(replace(index, files=kept).to_bytes())
 
 
-def test_invalid_table_is_rejected_with_valid_checksums(tmp_path: Path) -> None:
+def test_invalid_table_is_rejected_despite_valid_checksums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (file,) = tmp_path.glob("manifests-*")
     footer = b"\xff" * 40 + (40).to_bytes(4, "little") + b"PAR1"
@@ -657,7 +657,7 @@ def test_invalid_table_is_rejected_with_valid_checksums(tmp_path: Path) -> None:
             read_all(tmp_path)
 
 
-def test_wrong_columns_are_rejected_with_valid_checksums(tmp_path: Path) -> None:
+def test_wrong_columns_are_rejected_despite_valid_checksums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (partials,) = tmp_path.glob("partials-*")
     swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())

@@ -44,7 +44,7 @@ def test_recording_and_replay_count_copied_ciphertexts_once(
         assert replayed(source)[2].integers == live.results.integers
 
 
-def test_epoch_of_mismatched_shares_is_recorded_and_reported(
+def test_epoch_with_mismatched_shares_is_recorded_and_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = shares.deployed()

@@ -134,7 +134,7 @@ def test_replay_rejects_a_recording_without_a_window(run: LiveRun, tmp_path: Pat
         ({"population": "students"}, 'population: left out -> "students"'),
     ],
 )
-def test_replay_changes_only_settings_independent_of_reports(
+def test_replay_rejects_changed_settings_that_affect_reports(
     run: LiveRun, changed: dict[str, Any], difference: str
 ) -> None:
     parameters = {"epsilon": 2, "max_changes": 2}

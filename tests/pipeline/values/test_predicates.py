@@ -133,7 +133,7 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
         ("{grid: [1]}", "'grid' is [1]; expected 1 to 6 integers of at least 2"),
     ],
 )
-def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
+def test_invalid_domain_gives_a_one_line_error(domain: str, message: str) -> None:
     with pytest.raises(JobError) as rejected:
         job(1, domain)
     assert message in str(rejected.value)

@@ -138,7 +138,7 @@ def test_invalid_values_are_reported_by_row(text: str, reason: str) -> None:
     assert NumericDomain(0, 80, 8).parse(["1", text, "2"])[1] == {1: reason}
 
 
-def test_labels_of_buckets_are_their_ends() -> None:
+def test_bucket_label_is_its_start_and_end() -> None:
     domain = NumericDomain(0, 1, 4)
     assert domain.items == ("0:0.25", "0.25:0.5", "0.5:0.75", "0.75:1")
     assert domain.size == 5
