@@ -30,8 +30,11 @@ SEEN = (
 """Topics whose records do not depend on the time, unlike heartbeats."""
 
 
-LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
-"""A case whose number of messages is secret, and a case whose number is public."""
+LOOKED_AT = ("shuffled_counts-0", "split_budget-0")
+"""A case whose number of messages is secret, and a case whose number is public.
+
+With the same randomness, every answer of split_budget differs if the value does.
+"""
 
 
 @pytest.mark.verify
