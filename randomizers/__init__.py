@@ -2,6 +2,6 @@
 
 Each protocol has a package with its parameters, mechanism and devices; its `calibration` makes a
 mechanism from parameters. Shared base classes are in `devices` and `laws`. `accounting` composes
-and amplifies losses, independent of protocols. Code that a device runs imports neither calibrations
-nor accounting. Start reading with `future_rand`.
+and amplifies losses, independently of protocols. Code that a device runs imports neither
+calibrations nor accounting. Start reading with `future_rand`.
 """

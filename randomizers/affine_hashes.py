@@ -34,7 +34,7 @@ ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All hashes of items, of m `digits`, into s `buckets`; the lowest digit is below `width`, w.
+    """All affine hashes from items of m `digits`, the lowest below `width`, to s `buckets`.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap
@@ -52,7 +52,7 @@ class AffineHashes:
             raise ValueError(f"'buckets' is {self.buckets!r}; expected a prime up to 2^29")
         if type(self.digits) is not int or self.digits < 1 or self.words > MOST_WORDS:
             raise ValueError(
-                f"digits is {self.digits!r}; expected at least 1, for up to 2^62 messages"
+                f"'digits' is {self.digits!r}; expected at least 1, and at most 2^62 messages"
             )
 
     @classmethod
@@ -92,7 +92,7 @@ class AffineHashes:
 
     @property
     def shorter(self) -> AffineHashes:
-        """Hashes of one digit less, whose directions come first here."""
+        """Hashes of items with one digit less, whose directions are numbered first."""
         return AffineHashes(self.buckets, self.digits - 1)
 
     def buckets_of(

@@ -27,7 +27,7 @@ ReadBytes: TypeAlias = Callable[[int], bytes]
 
 
 class ByteGenerator:
-    """The methods of numpy's `Generator` that devices use, with the rules of this module.
+    """Implementation of numpy's `Generator`, as far as devices use it, by this module's rules.
 
     `read` returns cryptographic randomness; anything else is for tests only.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: the `boost` a is added to u, and shrinks by `decay` b per epoch."""
+    """Emphasis of a change: `boost` a, added to a report's mean u; times `decay` b per epoch."""
 
     boost: float
     decay: float

@@ -56,7 +56,7 @@ class ClampedNoise(Constants):
         return _masses(self.decay, self.most, measurement)
 
     def odds(self, step: int) -> Fraction:
-        """Return the maximum ratio of a report's probabilities if the measurement moves by step."""
+        """Return the maximum ratio of a report's probabilities for measurements `step` apart."""
         pairs = [(0, 1), (-1, 0)] if step == 1 else [(-1, 1)]
         return max(
             max(Fraction(a, b), Fraction(b, a))

@@ -100,15 +100,15 @@ class Devices(ABC, Generic[LawT]):
 
         No earlier epoch may have been skipped. The result has shape (reports,), in the order of the
         reports: device numbers in enrollment order, from 0. It is None unless each device sends at
-        most one report at an epoch, and it is public whether it does.
+        most one report at an epoch and it is public which devices do.
         """
         return None
 
     def enroll(self, count: int, rng: np.random.Generator) -> None:
         """Add devices; each draws its permanent randomness now, once and for all epochs.
 
-        Enroll many devices at once: each call copies the state of the existing population. `rng` is
-        cryptographic randomness; seeded in tests only.
+        Enroll many devices in one call: each call copies the state of the existing population.
+        `rng` is cryptographic randomness; seeded in tests only.
         """
         drawn = self._draw(count, rng)
         for name, declared in self._declared.items():
@@ -126,7 +126,7 @@ class Devices(ABC, Generic[LawT]):
 
     @classmethod
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """Restore devices from stored state: drawing again would spend the privacy loss again.
+        """Restore devices from stored state; enrolling them again would spend privacy again.
 
         `arrays` is a result of `state_arrays`, and is copied; `epoch` is the last reported epoch, 0
         if none. `ValueError` if the arrays are of another class, or do not fit the mechanism.

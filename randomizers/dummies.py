@@ -2,8 +2,8 @@
 
 Every contributor sends dummies of its own, to cells chosen at random. An observer sees only the
 total over all contributors. Its distribution is the same whether contributors draw one by one or
-together. So the dummies of a population are drawn at once, exactly; a single device is a population
-of one.
+together. So the dummies of a population are drawn together, exactly; a single device is a
+population of one.
 
 The size of a transmission must not reveal the number of dummies. So a population has a capacity
 that depends only on the number of contributors. If, rarely, a draw exceeds it, all dummies are
@@ -39,7 +39,7 @@ variation distance of the sent dummies from their distribution; delta includes i
 
 
 class Dummies(ABC):
-    """Distribution of a contributor's dummies, drawn for any number of contributors at once."""
+    """Distribution of a contributor's dummies, drawn for any number of contributors together."""
 
     @abstractmethod
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
@@ -59,7 +59,7 @@ class Dummies(ABC):
 
     @abstractmethod
     def rarity(self, number: float, contributors: int) -> float:
-        """Return a lower bound on -ln P(at least `number` dummies in total), above the mean.
+        """Return a lower bound on -ln P(total >= `number`), for a `number` above the mean.
 
         This is the Chernoff bound with the best exponential moment.
         """
@@ -182,7 +182,7 @@ class ClusteredDummies(Dummies):
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         if cells != self.cells:
-            raise ValueError(f"'cells' is {cells}; expected {self.cells}, as in the distribution")
+            raise ValueError(f"'cells' is {cells}; expected {self.cells}, the declared number")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)
@@ -216,7 +216,7 @@ class BernoulliDummies(Dummies):
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         if cells != self.cells:
-            raise ValueError(f"'cells' is {cells}; expected {self.cells}, as in the distribution")
+            raise ValueError(f"'cells' is {cells}; expected {self.cells}, the declared number")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:

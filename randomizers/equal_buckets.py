@@ -77,17 +77,17 @@ class EqualBuckets:
         return found
 
     def edge_at(self, number: float) -> Fraction:
-        """Return a number's distance from low in bucket widths; for an edge, an integer."""
+        """Return a number's distance from `low` in bucket widths; for an edge, an integer."""
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the index of the edge at a number or a rounded label, or None."""
+        """Return the index of the edge that a number denotes, up to label rounding, or None."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None
 
     def edge(self, index: float) -> float:
-        """Return the float nearest to `index` widths above low."""
+        """Return the float nearest to `index` bucket widths above `low`."""
         return float(decimal(self.low) + self._width * Fraction(index))
 
     def edge_labels(self) -> list[str]:

@@ -1,7 +1,8 @@
-"""Base class of devices that track changes of a Boolean, for any format of reports.
+"""Base class of devices that track changes of a Boolean, for any report format.
 
-A change adds a to f, or subtracts it; after every epoch, the fraction b of f remains. Only the
-first `max_changes` changes that happen while the value is known are boosted in this way.
+A device stores f, the emphasis of its past changes. A change to 1 adds the boost a to f, and a
+change to 0 subtracts it; of f, the fraction b (the decay) remains an epoch later. Only the first
+`max_changes` changes are boosted, and of these only changes that happen while the value is known.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FollowingLaw(typing.Protocol):
 
 
 class FollowingDevices(Devices[LawT]):
-    """Devices that each track a Boolean, with the constants `booleans`, a part of `law`."""
+    """Devices that each track a Boolean; `booleans` is the part of `law` with the constants."""
 
     def __init__(self, law: LawT, booleans: FollowingLaw) -> None:
         super().__init__(law)
@@ -85,7 +86,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
-        """Update f, and the state that it derives from, by the values of some devices."""
+        """Update f of some devices, and the state that it derives from, with their values."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

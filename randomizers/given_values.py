@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 def check_epoch(epoch: int, *, after: int, last_epoch: int) -> None:
     if not after < epoch <= last_epoch:
         raise ValueError(
-            f"epoch {epoch} is out of range; expected an epoch after the last one reported, "
-            f"{after}, and at most {last_epoch}, the horizon"
+            f"epoch {epoch} is out of range; expected an epoch after {after} (the last one "
+            f"reported) and at most {last_epoch} (the last one of the horizon)"
         )
 
 

@@ -105,7 +105,7 @@ class Predicates:
             if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
                 "below", math.inf
             ):
-                raise ValueError(f"predicates: {name!r} matches nothing; expected from < below")
+                raise ValueError(f"predicates: {name!r} matches nothing; expected 'from' < 'below'")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -172,9 +172,9 @@ class ClusterTables:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw the clusters of `count` contributors.
 
-        All dummies of a cluster go to one cell, and each cluster to a uniform one. Then the cells
-        are independent and negative-binomial. Return the number of clusters of each contributor,
-        int64, shape (count,), and the sizes of all clusters, in order.
+        All dummies of a cluster go to one cell, drawn uniformly. Then the counts of the cells are
+        independent and negative-binomial. Return the number of clusters of each contributor, int64,
+        shape (count,), and the sizes of all clusters, in order.
         """
         clusters = self.clusters.draw(count, rng)
         return clusters, self.sizes.draw(int(clusters.sum()), rng)
@@ -224,7 +224,7 @@ def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
 
 
 def _logarithm(above: int, below: int) -> int:
-    """Return 2^256 ln(above / below), for ratios from 1 to 4, at most a few thousand too small.
+    """Return 2^256 ln(above / below), for ratios from 1 to 4; too small by at most a few thousand.
 
     The series is twice that of the inverse hyperbolic tangent of (above - below) / (above + below).
     """
@@ -268,7 +268,7 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
         weight = following
         weights.append(weight)
         if len(weights) > MAX_ENTRIES:
-            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} counts. Sum several draws")
+            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} entries. Sum smaller draws")
         count += step
     return weights, 0
 

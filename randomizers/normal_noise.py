@@ -30,7 +30,7 @@ _PLACES = 384
 
 @dataclass(frozen=True, slots=True)
 class NormalNoise:
-    """N(0, deviation^2), rounded to integers; `deviation` is the standard one before rounding.
+    """Gaussian noise N(0, deviation^2), then rounded to integers.
 
     >>> noise = NormalNoise(10)
     >>> [round(noise.bound(number) / 2**128, 6) for number in (-1, 0, 9)]

@@ -126,7 +126,7 @@ class OneDevice:
         """
         if self._devices.population:
             raise ValueError(
-                "the device is already enrolled: drawing again would cost privacy again"
+                "the device is already enrolled: enrolling again would cost privacy again"
             )
         self._devices.enroll(1, byte_randomness(read))
 
@@ -162,7 +162,7 @@ class OneDevice:
 
     @classmethod
     def restore(cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any]) -> Self:
-        """Restore a device from `state`: drawing again would spend the privacy loss again."""
+        """Restore a device from `state`; enrolling it again would spend privacy again."""
         device = cls(protocol, law)
         try:
             arrays = {name: _array(body) for name, body in state["arrays"].items()}

@@ -74,8 +74,8 @@ def check_item_cells(
     if domain is None:
         if cells is not None or buckets is not None:
             raise ValueError(
-                "domain is missing, but cells and buckets require it. Set domain, or remove cells "
-                "and buckets"
+                "'domain' is missing, but 'cells' and 'buckets' require it. Set 'domain', or "
+                "remove 'cells' and 'buckets'"
             )
         return
     from dpstream.randomizers.affine_hashes import is_prime
@@ -90,12 +90,10 @@ def check_item_cells(
         _check_labels(domain)
         if len(domain) > MOST_ITEMS:
             raise ValueError(f"domain has {len(domain):,} items; expected at most {MOST_ITEMS:,}")
-    if buckets is not None and (
-        isinstance(domain, Numbers | Bits) or cells == "count_min" or not is_prime(buckets)
-    ):
-        raise ValueError(
-            f"'buckets' is {buckets!r}; expected a prime number, only with cells: balls_into_bins"
-        )
+    if buckets is not None and (isinstance(domain, Numbers | Bits) or cells == "count_min"):
+        raise ValueError("'buckets' requires item labels with cells: balls_into_bins. Remove it")
+    if buckets is not None and not is_prime(buckets):
+        raise ValueError(f"'buckets' is {buckets!r}; expected a prime number")
     if dummies == "negative_binomial":
         raise ValueError(
             "dummies is 'negative_binomial', but clusters of dummies with the same hash are "
@@ -114,7 +112,7 @@ def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
         )
     if cells not in (None, "count_min"):
         raise ValueError(
-            f"'cells' is {cells!r}; expected 'count_min' with a domain of numbers. Remove cells"
+            f"'cells' is {cells!r}; a domain of numbers supports only 'count_min'. Remove 'cells'"
         )
 
 

@@ -3,7 +3,7 @@
 For every cell, and for each possible value of its bit, a device has one answer: the bit itself or,
 with a small probability, its opposite. It is determined by 32 bits of output of AES-256 under the
 device's key, with an input that identifies the cell and the value. AES is a pseudorandom function,
-so answers are as good as drawn independently. The same key always yields the same answers.
+so answers are as good as independent draws. The same key always yields the same answers.
 
 Each of n users has a bit for every cell, reversed with the same probability p. An observer of all
 bits together sees only how many bits of each cell are 1. So this number is drawn directly: of c
@@ -106,7 +106,7 @@ class PermanentBits:
     [1, 0, 1]
 
     Attributes:
-        threshold: An answer reverses its bit if its word, uniform below 2^32, is below this.
+        threshold: An answer reverses its bit if its uniform 32-bit integer is below this number.
     """
 
     cells: int

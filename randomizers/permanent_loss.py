@@ -26,8 +26,7 @@ def unchanged_loss(
     For one bit, it is ln((A R^t + 1) / (A + R^t)), with the odds A and R of keeping an answer and a
     report, and t = `reports`. This is the loss of t identical reports, which reveal the most. It is
     less than ln A. Each of the `bits` bits has answers of its own. `permanent` and `instantaneous`
-    are the distributions of one
-    sign: the answer to a value, and the report of an answer.
+    are distributions of one sign: the answer to a value, and the report of an answer.
     """
     if reports == 0:
         return 0.0

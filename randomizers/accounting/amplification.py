@@ -23,9 +23,9 @@ For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have
 * RAPPOR of single items, each bit flipped with probability f. In the target's message the bits of
   the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of
   2 ln((1 - f) / f). In any other message they differ, as a fair coin, with probability
-  2 f (1 - f), or at least 2 f^2 if its item is one of the two. If its item is another one, that
-  bit is drawn as a non-item's with probability f / (1 - f). Then all bits but the two are
-  distributed identically, so 2 f^2 of the other users' messages are clones.
+  2 f (1 - f), or at least 2 f^2 if its item is one of the two. If its item is another one, the bit
+  of that item is drawn like that of a non-item with probability f / (1 - f). All bits but the two
+  are then distributed identically, so 2 f^2 of the other users' messages are clones.
 
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """
@@ -72,8 +72,8 @@ class HiddenCoin:
     def __post_init__(self) -> None:
         if not 0 < self.loss < math.inf or not 0 < self.clone < 1 or not 0 < self.shown <= 1:
             raise ValueError(
-                f"loss is {self.loss}, clone is {self.clone} and shown is {self.shown}; expected a "
-                "positive finite loss, clone above 0 and below 1, and shown above 0 and up to 1"
+                f"'loss' is {self.loss}, 'clone' is {self.clone}, 'shown' is {self.shown}; "
+                "expected a finite 'loss' > 0, 0 < 'clone' < 1 and 0 < 'shown' <= 1"
             )
 
     @property
@@ -83,12 +83,12 @@ class HiddenCoin:
 
 
 def of_any_randomizer(loss: float) -> HiddenCoin:
-    """Return the coin that bounds any randomizer: a message is a fair coin with e^-loss."""
+    """Return the coin that bounds any randomizer, with clones of probability e^-loss."""
     return HiddenCoin(loss, math.exp(-loss))
 
 
 def of_randomized_response(loss: float, symbols: int) -> HiddenCoin:
-    """Return the coin of randomized response with this local loss, from its blanket."""
+    """Return the coin for randomized response with this local loss, from its privacy blanket."""
     return of_randomizer_of_sets(loss, 1 / (math.expm1(loss) + symbols))
 
 
@@ -221,7 +221,7 @@ def _rounding_of_binomials(contributors: int) -> float:
 
 
 def _losses(coin: HiddenCoin, contributors: int) -> Losses:
-    """Return the privacy losses of one epoch; an outcome is a number of clones and of heads."""
+    """Return the privacy losses of one epoch; an outcome is a pair (clones, heads)."""
     widest = math.sqrt(2 * math.log(2 / TAIL) * contributors * coin.clone)
     classes = max(20, min(200, int(_OUTCOMES / (widest + 1))))
     clones, masses, certain = _clones(coin, contributors, classes)

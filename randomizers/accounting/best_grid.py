@@ -1,8 +1,8 @@
 """Find the trees over ordered values that answer range and box queries most accurately.
 
 With more levels, ranges are sums of fewer cells, but every cell needs more noise. In a candidate
-tree all nodes have the same number of children, except the root, which fits the number of values,
-and the parents of leaves, which can have fewer. The search tries the best tree of every depth.
+tree all nodes have the same number of children, except the root, which has as many as needed, and
+the parents of leaves, which can have fewer. The search tries the best tree of every depth.
 """
 
 import math
@@ -34,7 +34,7 @@ def best_grid(
 
     `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
     the number of these that all items share. `affordable` returns whether a grid is allowed, given
-    the mean noise of its cells. Raises `ValueError` if no grid is, or an axis has one value only.
+    the mean noise of its cells. Raises `ValueError` if none is, or if an axis has one value.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)

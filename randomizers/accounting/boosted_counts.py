@@ -139,7 +139,7 @@ def best_boost(
 def least_varying(
     last_epoch: int, squared_norm_budget: Callable[[Kernel], float], most_boost: float = math.inf
 ) -> Kernel:
-    """Return the change kernel with the least mean variance, given its `squared_norm_budget`."""
+    """Return the change kernel with the least mean variance, given the budget of each kernel."""
 
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
         boost = min(math.exp(float(point[0])), most_boost)

@@ -47,7 +47,7 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
 
 
 def response_within(loss: float, parts: int = 1) -> ComposedLaw:
-    """Return the law of randomized response with a loss slightly below `loss` / `parts`."""
+    """Return the distribution of randomized response with slightly less than `loss` / `parts`."""
     with high_precision():
         return optimal(1, Decimal(loss) / parts * (1 - Decimal("1e-15")))
 
@@ -73,7 +73,7 @@ def published(k: int, epsilon: float) -> ComposedLaw:
 
 
 def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw:
-    """Return the law of k randomized signs, released if their distance lies in an annulus.
+    """Return the distribution of k randomized signs, released if their distance lies in an annulus.
 
     Any other result is replaced by a uniform draw from outside the annulus, so the probability of
     being outside is unchanged (Algorithm 3 of *Randomize the Future*). `single` is the loss of each

@@ -46,7 +46,7 @@ class CellNoise(ABC):
 
     @abstractmethod
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return p(z) / p(z - 1) for z from 1 to `largest`, to a few `rounding.UNIT`."""
+        """Return p(z) / p(z - 1) for z from 1 to `largest`, off by a few `rounding.UNIT`."""
 
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, with small relative error.

@@ -1,8 +1,8 @@
 """Total privacy loss of several charges to the same users, each an epsilon and a delta.
 
-No (epsilon, delta)-private mechanism reveals more than the dominating one: it reveals the true
-value with probability delta, and otherwise is randomized response with epsilon (Kairouz, Oh and
-Viswanath 2015). Totals are computed for the dominating mechanisms.
+No (epsilon, delta)-private mechanism reveals more than the dominating mechanism, which reveals the
+true value with probability delta and otherwise is randomized response with epsilon (Kairouz, Oh and
+Viswanath 2015). Totals are computed for dominating mechanisms.
 
 The operator who deploys a job has seen the estimates of earlier jobs and can choose epsilon
 accordingly. Enforced limits must hold for adaptive choices, too. Two limits do:
@@ -19,10 +19,10 @@ accordingly. Enforced limits must hold for adaptive choices, too. Two limits do:
 
 A charge can be admitted if the sum *or* the filter admits it. Let the filter be fixed by a budget
 of epsilon and delta, and let the own deltas of all charges sum to at most delta / 2, whichever
-limit admits them. Outcomes that reveal the true value have a total probability of at most
-delta / 2. Of the other outcomes, those whose charges sum to at most epsilon have no loss above
-epsilon. The rest also occur if everything stops before the filter's capacity is exceeded, where
-losses above epsilon contribute at most delta / 2.
+limit admits them. Outcomes that reveal the true value have a total probability of at most delta/2.
+Of the other outcomes, those whose charges sum to at most epsilon have no loss above epsilon. All
+others would also occur in a process that stops before the filter's capacity is exceeded; in such a
+process, losses above epsilon contribute at most delta / 2.
 
 The loss distributions of the charges, **composed**, give a total below both limits. It is valid
 only if all epsilons were fixed in advance, and is shown for information.
@@ -73,7 +73,7 @@ def divergence(epsilon: float, order: float) -> float:
 
 
 def step_to_epsilon(order: float, delta: float) -> float:
-    """Return the difference of epsilon at a delta and the divergence of an order, rounded up."""
+    """Return epsilon at a delta minus the Rényi divergence of an order, rounded up."""
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}; expected a number above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)

@@ -5,10 +5,10 @@ worlds are split between the two points so that each part has the loss of its po
 Dots", Doroshenko et al. 2022); the exact outcome reveals no more than that. Gaussian noise is one
 case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 
-Numbers with independent noise N(0, sigma^2) each, at a total Euclidean distance D between
-neighbors, have the same loss as one number that differs by D. This also holds if each number can
-depend on earlier publications, as long as the distance never exceeds D: the loss is a Brownian
-motion whose time is the squared distance.
+Take several numbers, each with independent noise N(0, sigma^2), which differ between neighbors by a
+Euclidean distance of D. Their loss is that of one number that differs by D. This also holds if each
+number can depend on earlier publications, as long as the distance never exceeds D: the loss is a
+Brownian motion whose time is the squared distance.
 """
 
 import math

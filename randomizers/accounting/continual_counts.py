@@ -1,10 +1,9 @@
 """Noise of every-epoch counts: one message in every epoch in which the value is 1.
 
 There is one cell for each epoch, and neighbors can differ in a user's whole stream: by one message
-in each of up to d cells. The worst case is a stream with a message in every epoch against a stream
-with none, evaluated from the side of the empty stream. For the chosen noise, every pattern of cells
-shifted in different directions is verified to be no worse
-(`dpstream.randomizers.accounting.directions`).
+in each of up to d cells. In the worst case, the first neighbor's stream has no messages and the
+second's has one in every epoch. For the chosen noise, every pattern of cells shifted in different
+directions is verified to be no worse (`dpstream.randomizers.accounting.directions`).
 
 There is no bound on changes. The standard deviation of a count is that of the noise, for any number
 of users.

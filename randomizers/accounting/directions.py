@@ -129,9 +129,9 @@ def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution
     """Return a loss distribution that reveals no less than either of two on the same grid.
 
     Its delta is the larger of the two deltas, and the changes of the slope of delta determine its
-    masses. Where the same distribution has the larger delta here and at both neighboring points,
-    its mass is used. Elsewhere, the excess of the other delta at a neighbor is added to the slope
-    on that side.
+    masses. Where the same distribution has the larger delta at a grid point and at both of its
+    neighbors, its mass is used. Elsewhere, the excess of the other delta at a neighbor is added to
+    the slope on that side.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))

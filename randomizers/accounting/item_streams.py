@@ -1,4 +1,4 @@
-"""Privacy loss of messages about items over time: hashed without a boost, or boosted in cells.
+"""Privacy loss of messages about items over time: hashed, or boosted in separate cells.
 
 Without a boost a user sends one message about an item in every epoch, and its neighbor sends one
 about another item. The possible messages of items can overlap: see
@@ -7,9 +7,9 @@ about another item. The possible messages of items can overlap: see
 With a boost every item has its own cell. In an epoch a user sends c messages about an item, where c
 is 1, or 1 + r if a change is boosted. A boosted change also sends r messages about the previous
 item, in separate cells. The neighbor sends equally many messages about other items. With Poisson
-dummies of mean lambda, c added messages make a count of n n (n - 1) ... (c factors) / lambda^c
-times as likely. Fewer messages are no worse: Poisson distributions are log-concave, so all shifts
-have the same optimal tests, and the power of these grows with the shift.
+dummies of mean lambda, c added messages multiply the probability of a count n by n (n - 1) ... /
+lambda^c, with c factors. Fewer messages are no worse: Poisson distributions are log-concave, so all
+shifts have the same optimal tests, and the power of these grows with the shift.
 """
 
 import math

@@ -72,7 +72,7 @@ class LossDistribution:
 
     @property
     def last(self) -> int:
-        """Number of the last grid point."""
+        """Index of the last grid point."""
         return self.first + len(self.masses) - 1
 
     def delta(self, epsilon: float) -> float:

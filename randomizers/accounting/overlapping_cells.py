@@ -3,7 +3,7 @@
 A message about item x is a uniform element of a public set C_x of possible messages. All sets have
 the same size, and two sets share at most a fraction q of it, the overlap. Dummies are a Poisson
 process, uniform over the possible messages, with mean lambda in each set. A user has up to k items,
-and its neighbor has up to k others, so there are 2k sets; items of both can be ignored.
+and its neighbor has up to k others, so there are 2k sets; items that both have can be ignored.
 
 The proof reveals more than an observer sees. A message w lies in a(w) of the 2k sets. Each dummy is
 revealed with a label, drawn uniformly from these sets, and each real message with its item. By

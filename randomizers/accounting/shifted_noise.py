@@ -41,8 +41,8 @@ class ShiftedCells:
     def __post_init__(self) -> None:
         if self.shift == 0 or self.cells < 1:
             raise ValueError(
-                f"shift is {self.shift} and cells is {self.cells}; expected a nonzero shift and at "
-                "least one cell"
+                f"'shift' is {self.shift}, 'cells' is {self.cells}; expected a nonzero 'shift' and "
+                "a positive 'cells'"
             )
 
 

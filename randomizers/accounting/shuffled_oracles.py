@@ -178,7 +178,7 @@ def poisson_for_code(
     14.9
     """
     if not 0 <= shared < messages:
-        raise ValueError(f"shared is {shared} of {messages} messages; expected 0 to {messages - 1}")
+        raise ValueError(f"'shared' is {shared}; expected 0 to {messages - 1}")
     exchanged = poisson_for_rows(epsilon, delta, messages - shared, items).mean
     if not shared:
         return PoissonNoise(exchanged)

@@ -4,7 +4,7 @@
   of the signs. A device draws from its job's distribution and does not know which protocol it runs.
 - split_budget sends the value by randomized response with epsilon / d at each of d epochs. The
   losses of the epochs sum to exactly epsilon for the whole stream: two streams that differ at every
-  epoch attain it. The noise of an estimate grows as d.
+  epoch attain it. The noise of an estimate grows in proportion to d.
 - memoized_response is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
   et al. 2017). On enrollment, a device draws for each of the two values a *permanent response*, the
   value or its opposite. At every epoch it sends an *instantaneous response*: the permanent response

@@ -21,19 +21,19 @@ app's `Limit`:
 * Asleep: the device is absent at epochs for which the app passed no value.
 * Wrong clock: the server's time replaces the device's if they differ by more than a minute. Without
   a server the device's clock is used: an early report waits until its epoch starts, and a late one
-  is dropped. Epochs up to the last drawn one are not drawn, so their values are not revealed.
+  is dropped. Epochs up to the last drawn one are not drawn again, so no second value is revealed.
 * Killed at any moment: the device continues from the stored document. A draw and its charge are
-  stored together or not at all. A draw that was not stored was never visible to any party, and is
-  charged and drawn again.
+  stored together or not at all. A draw that was not stored was never visible to any party, so the
+  epoch is charged and drawn again.
 * App updated: the file is read unchanged; a file of a later version is rejected and left unchanged.
   A new signer applies to later joins. A lower limit keeps spent amounts and blocks further charges.
 * Storage cleared or app reinstalled: the account is lost. The device is new, has a new id and is
   charged again. The limit holds per installation and only while the file survives. Store it where
-  only the user clears it, and exclude it from backups: an old copy draws sent epochs again.
+  only the user clears it, and exclude it from backups: an old copy would draw sent epochs again.
 * Two processes or tabs: they are one device. The slower one finds its step undone before any of it
   was sent, and continues from the other one's document.
 * Two values for an epoch: the first counts; nothing of the second is stored.
-* Job drained: the server rejects reports for a while. Waiting reports are sent later or are late.
+* Job drained: reports are rejected for a while. Waiting ones are sent later, or dropped if late.
 * Job replaced (410): waiting reports are dropped. `Device.join` requests the new statement: a new
   join and a new charge. The device never rejoins a deployment that it has left.
 * Server down: the device retries after growing random pauses of at most an hour.
@@ -41,8 +41,8 @@ app's `Limit`:
   if it differs from the joined statement of the same deployment, is older, or is about another job
   or population. A false time gains nothing: each horizon or epoch drawn has its own charge,
   whatever the server claimed before. After a time in the future, the device is absent until then.
-  After 410 for a running deployment, the waiting reports are lost and the device continues where it
-  was. 202 for a discarded report has the same effect as not counting it.
+  If it answers 410 for a running deployment, the waiting reports are lost and the device continues
+  where it was. A 202 for a discarded report only leaves that report uncounted.
 * User's account deleted: `Device.leave` deletes state, id and reports, and keeps the spent amounts.
   The device never joins this deployment again.
 * Budget changed: the operator signs a new statement with another last epoch. A later revision is

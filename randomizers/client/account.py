@@ -95,12 +95,14 @@ class AccountEntry:
         if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
             raise ValueError("'charges', 'last' and 'deployed' must be integers")
         names = (entry.population, entry.job, entry.deployment)
-        if not all(type(name) is str for name in names) or entry.deployed < 0:
-            raise ValueError("names must be text, and 'deployed' must not be negative")
+        if not all(type(name) is str for name in names):
+            raise ValueError("'population', 'job' and 'deployment' must be text")
+        if entry.deployed < 0:
+            raise ValueError("'deployed' must not be negative")
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
             raise ValueError("'last' must be at least -1, and 'charges' at least 1 after a draw")
         if entry.unit not in ("stream", "epoch"):
-            raise ValueError(f"unit of charges is {entry.unit!r}; expected 'stream' or 'epoch'")
+            raise ValueError(f"'unit' is {entry.unit!r}; expected 'stream' or 'epoch'")
         return entry
 
 
@@ -175,7 +177,7 @@ class Account:
         entry = self.entry(statement.deployment)
         if entry is None:
             raise DeviceError(
-                "the account has no entry for the joined deployment: the device does not draw"
+                "the account has no entry for the joined deployment: the device does not report"
             )
         if index == entry.last and entry.unit == "stream":
             return self

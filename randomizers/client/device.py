@@ -177,7 +177,7 @@ class Device:
         return checked
 
     def report(self, value: Value) -> Report:
-        """Report the value of the current epoch: draw once, store, and send if there is a network.
+        """Report the value of the current epoch: randomize once, store, and send if possible.
 
         Args:
             value: True or False, a label, a number, or a collection; see `DeviceValues.number`.

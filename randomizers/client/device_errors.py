@@ -2,7 +2,7 @@
 
 
 class DeviceError(Exception):
-    """Condition that the app must handle; nothing was drawn or sent because of it."""
+    """Condition that the app must handle; the device randomized and sent nothing."""
 
 
 class StatementError(DeviceError):

@@ -151,6 +151,6 @@ class Document:
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise StoreError(
-                "the device state is damaged. Drawing again could cost more privacy than the app "
-                "allows, so the device does not report"
+                "the device state is damaged. Randomizing again could cost more privacy than the "
+                "app allows, so the device does not report"
             ) from None

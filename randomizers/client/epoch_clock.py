@@ -76,7 +76,7 @@ class EpochClock:
         return (epoch - 1) // self.count
 
     def local(self, epoch: int) -> int:
-        """Return an epoch's number within its horizon, from 1 on, as used by randomizers."""
+        """Return an epoch's number within its horizon, starting at 1, as used by randomizers."""
         return (epoch - 1) % self.count + 1
 
     def has(self, epoch: int) -> bool:

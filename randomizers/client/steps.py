@@ -48,11 +48,11 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 def check_randomizer(statement: Statement) -> None:
     """Check that this app has a randomizer for a job whose mechanism can keep the guarantee.
 
-    For local protocols, the loss is computed from the weights used for drawing. For protocols that
-    trust the shuffler, the loss is the one that the mechanism declares, and a lower bound on its
-    delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism must not
-    assume more contributors than the statement's minimum. No device can verify that this many
-    contributors report.
+    For local protocols, the loss is computed from the weights with which reports are drawn. For
+    protocols that trust the shuffler, the loss is the one that the mechanism declares, and a lower
+    bound on its delta is computed from its noise (`dpstream.randomizers.least_delta`). The
+    mechanism must not assume more contributors than the statement's minimum. No device can verify
+    that this many contributors report.
 
     Raises:
         DeviceError: If there is no randomizer.
@@ -154,7 +154,7 @@ def joined(
         raise NotJoinedError("the user has left this job. Join again only with the user's consent")
     if document.account.entry(statement.deployment) is not None:
         raise StatementError(
-            "the device has already joined and left this deployment: drawing again would cost "
+            "the device has already joined and left this deployment: joining again would cost "
             "privacy again, so the device waits for another deployment"
         )
     clock = statement.clock
@@ -241,7 +241,7 @@ def drawn(
     fresh = horizon != member.horizon
     if statement.unit == "stream" and fresh == (account is document.account):
         raise DeviceError(
-            f"the account of job {job} does not match the saved draws: the device does not draw"
+            f"the account of job {job} does not match the saved draws: the device does not report"
         )
     try:
         device = _randomizer(member, fresh, read)

@@ -24,7 +24,7 @@ class DeviceValues:
         labels: Labels of the numbers 1, 2, ...; empty if there are too many to list.
         low, high: Range of measured numbers, low < high; `high` is exclusive.
         buckets: Number of buckets of measured numbers.
-        optional: True if a user can have no measured number.
+        optional: True if a user need not have a measured number.
     """
 
     kind: str
@@ -41,21 +41,21 @@ class DeviceValues:
         """Parse the values; raise `ValueError`, `KeyError` or `TypeError` if malformed."""
         kind, size, slots = values["kind"], values["size"], values["slots"]
         if kind not in ("value", "items", "numbers", "found"):
-            raise ValueError(f"kind is {kind!r}; expected 'value', 'items', 'numbers' or 'found'")
+            raise ValueError(f"'kind' is {kind!r}; expected 'value', 'items', 'numbers' or 'found'")
         if type(size) is not int or size < 2:
-            raise ValueError(f"size is {size!r}; expected an integer of at least 2")
+            raise ValueError(f"'size' is {size!r}; expected an integer of at least 2")
         if slots is not None and (type(slots) is not int or slots < 1):
-            raise ValueError(f"slots is {slots!r}; expected null or a positive integer")
+            raise ValueError(f"'slots' is {slots!r}; expected null or a positive integer")
         if kind == "numbers":
             low, high = float(values["low"]), float(values["high"])
             buckets, optional = values["buckets"], values["optional"]
-            if type(buckets) is not int or size != buckets + 1 or not low < high:
-                raise ValueError(f"got {buckets} buckets; expected {size - 1}, with low < high")
+            if type(buckets) is not int or size != buckets + 1:
+                raise ValueError(f"'buckets' is {buckets!r}; expected {size - 1} for size {size}")
             EqualBuckets(low, high, buckets)
             return cls(kind, size, slots, (), low, high, buckets, bool(optional))
         labels = tuple(values.get("labels", ()))
         if not all(type(label) is str for label in labels):
-            raise ValueError("labels must be text")
+            raise ValueError("'labels' must be text")
         return cls(kind, size, slots, labels)
 
     def number(self, value: Value) -> int | list[int]:

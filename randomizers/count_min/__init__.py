@@ -78,7 +78,8 @@ class CountMinParameters:
         items: k, the maximum number of items of a user at an epoch.
         rows: Number of rows, tau.
         buckets: Number of buckets per row, s.
-        estimator: Estimator of single items; None: the best two-sided one predicted per epoch.
+        estimator: Estimator of single items; None: per epoch, the two-sided one predicted to be
+            best.
         dummies: Party that adds noise, and its distribution.
         messages_per_user: Maximum average number of messages of a user in an epoch.
     """
@@ -199,7 +200,7 @@ class CountMin(Devices[CountMinLaw]):
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """Bound delta for a user with the first items of the domain, against the last items."""
+        """Bound delta from below by comparing the domain's first items with its last items."""
         code, most = self.law.code, min(self.law.items, max(1, self.law.code.size // 2))
         items = np.arange(1, most + 1)
         first, last = (
@@ -217,7 +218,7 @@ class CountMin(Devices[CountMinLaw]):
     ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
-        They are counted if more messages than cells are expected, for any values of users;
+        They are returned as counts if more messages than cells are expected, whatever the values;
         otherwise they are uint32, shape (messages, 1), sorted.
         """
         law = self.law

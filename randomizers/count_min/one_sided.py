@@ -1,8 +1,8 @@
 """Lower bounds on the noise of a cell, for estimates that are rarely too small.
 
-A cell counts the users who have an item, perhaps other users, and noise. Less the mean noise, it is
-too small about as often as too large. Less a number that the noise rarely falls below, it is an
-upper bound. The paper subtracts nothing, so that estimates are never too small; the number
+A cell counts the users who have an item, perhaps other users, and noise. Minus the mean noise, the
+cell is too small about as often as too large. Minus a number that the noise rarely falls below, it
+is an upper bound. The paper subtracts nothing, so that estimates are never too small; the number
 subtracted here is most of the noise.
 
 Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
@@ -30,7 +30,7 @@ def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
 
     It is assumed that all contributors add their dummies.
 
-     least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
+    >>> least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
     24
     """
     mean, variance = noise.moments(contributors)

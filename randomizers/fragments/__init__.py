@@ -243,7 +243,7 @@ class FragmentsLaw(Constants):
         """Loss of an epoch against a shuffler that keeps a device's messages together, rounded up.
 
         With a permanent backstop, other epochs may have revealed its answers; a difference at one
-        epoch is then hidden by that epoch's reports alone.
+        epoch is then hidden only by that epoch's reports.
         """
         if self.permanent:
             return min(self._of_reports(self.reports), self.changing_epsilon)
@@ -286,7 +286,7 @@ class FragmentsLaw(Constants):
 
     @property
     def message_probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a report has a message about an item of its user, and another item."""
+        """Probabilities of a message about an item that the user has, or does not have."""
         reversed_ = self.flips.probability
         if self.backstop_flips is None:
             return 1 - reversed_, reversed_
@@ -408,8 +408,8 @@ class Fragments(Devices[FragmentsLaw]):
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, of the mechanism's dtype.
 
-        They are counted if more messages than distinct ones are expected, for any values of users;
-        otherwise they have shape (messages, 1), sorted.
+        They are returned as counts if more messages than distinct ones are expected, whatever the
+        values; otherwise they have shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -436,7 +436,7 @@ class Fragments(Devices[FragmentsLaw]):
         users: int,
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Draw the count of each distinct message, shape (words,); redraw over capacity.
+        """Draw the count of each distinct message, shape (words,), within the capacity.
 
         Permanent answers are not redrawn: averaged over keys, exceeding the capacity is not more
         likely with them. `bits` is the number of ones in each cell, of `users` bits, shape

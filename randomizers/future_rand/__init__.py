@@ -68,9 +68,10 @@ class FutureRand(Devices[FutureRandLaw]):
 
     A device's absence must not depend on its value. A device reports a partial sum only if it was
     present at both ends of the interval. If it guessed the value at an end that it missed, it would
-    report late some changes that other devices reported in time. So reporting devices represent
-    absent ones without bias. A device enrolled within the interval need not have been present at
-    the start: newcomers are marked and counted separately. Times of enrollment are public.
+    report some changes later than other devices, which biases estimates. Without guesses, reporting
+    devices represent absent ones without bias. A device enrolled within the interval need not have
+    been present at the start: newcomers are marked and counted separately. Times of enrollment are
+    public.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator

@@ -121,11 +121,10 @@ class HadamardLaw(Constants):
             raise ValueError(
                 f"got {self.minimum} contributors and {self.last_epoch} epochs; expected 1 or more"
             )
-        if not self.blanket > 0 or self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError(
-                f"'blanket' is {self.blanket} with dummies {self.dummies!r}; expected more than 0 "
-                "poisson or bernoulli tuples"
-            )
+        if self.dummies not in ("poisson", "bernoulli"):
+            raise ValueError(f"'dummies' is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
+        if not self.blanket > 0:
+            raise ValueError(f"'blanket' is {self.blanket}; expected a positive number")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
             raise ValueError(f"'blanket' is {self.blanket}; expected an integer if it is fixed")
 

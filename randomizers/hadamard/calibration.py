@@ -2,7 +2,7 @@
 
 With a Poisson blanket, tuples are cells, and the sets of items overlap in a fraction q = 2^-tau of
 the cells: see `overlapping_cells`. A fixed number N of blanket tuples hides at least as well as a
-Poisson number T of tuples that happens to be at most N: the tuples missing to N can be added
+Poisson number T of tuples that happens to be at most N: the N - T missing tuples can be added
 afterwards, and T is visible in either case. So the delta of a fixed blanket is at most the delta of
 a Poisson blanket, divided by the probability that T is at most N.
 """

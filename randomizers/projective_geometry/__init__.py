@@ -172,7 +172,7 @@ class ProjectiveGeometryLaw(Constants):
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
-    """Devices of one horizon, without draws in advance.
+    """Devices of one horizon. They draw nothing in advance.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**30, 1))

@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class PointSpace:
-    """Projective space PG(t - 1, q); each point x also names a hyperplane S_x: <x, y> = 0.
+    """Projective space PG(t - 1, q); each point x also defines a hyperplane S_x: <x, y> = 0.
 
     >>> space = PointSpace(3, 3)
     >>> space.points, space.hyperplane, space.common

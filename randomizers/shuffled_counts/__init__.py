@@ -121,7 +121,7 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """True if the job uses `shuffled_value_stream`: noise of the shuffler, boost not set."""
+        """True for `shuffled_value_stream`: the shuffler adds the noise, and boost is not set."""
         return (
             self.domain is None
             and self.dummies == "shuffle"
@@ -141,7 +141,7 @@ class ShuffledCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         noise: Noise of each epoch's cell.
     """
 

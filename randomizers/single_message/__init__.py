@@ -170,7 +170,7 @@ class SingleMessageLaw(Constants):
 
 
 class SingleMessage(Devices[SingleMessageLaw]):
-    """Devices of one horizon, without draws in advance.
+    """Devices of one horizon. They draw nothing in advance.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**6, 1))

@@ -93,7 +93,7 @@ def best_threshold(loss: float) -> float:
 
 
 def best_kernel(last_epoch: int, max_changes: int) -> Kernel:
-    """Return the change kernel with the least mean variance, r^2 times the mean of w."""
+    """Return the kernel with the least mean variance: r^2 times the mean of `Kernel.variances`."""
 
     def squared_norm_budget(kernel: Kernel) -> float:
         return kernel.squared_norm_budget(last_epoch, max_changes) + (kernel.boost + 0.5) ** 2 / 40

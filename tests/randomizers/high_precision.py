@@ -1,10 +1,10 @@
 """Compute exact losses of Poisson cells to thirty digits, by inverting a Laplace transform.
 
 (1 - e^-x)+ is the integral of e^(s x) / (s (s + 1)) over a vertical line right of 0, over 2 pi i.
-So delta is that of e^(-s epsilon) M(s) / (s (s + 1)), where M(s) is the mean of e^(s loss), a
-product over all cells. For Poisson noise that of a cell is a mean of (Z / lambda)^-s if it is
-shifted up, of ((Z + 1) / lambda)^s = (Z / lambda)^(s + 1), under the law without the message, if it
-is shifted down. They are computed from enough central moments of Z: the terms decrease like (s^2 /
+So delta is the same integral of e^(-s epsilon) M(s) / (s (s + 1)), where M(s) is the mean of e^(s
+loss), a product over all cells. With Poisson noise, the factor of a cell that is shifted up is the
+mean of (Z / lambda)^-s. That of a cell shifted down is the mean of (Z / lambda)^(s + 1) without the
+message. Both are computed from enough central moments of Z: the terms decrease like (s^2 /
 lambda)^(k / 2) / k!!. There is no discretization and no truncation.
 """
 

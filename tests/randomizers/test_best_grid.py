@@ -1,4 +1,4 @@
-"""Test the choice of trees: the least predicted error within the budget."""
+"""Test the choice of trees: the least predicted error within the message limit."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_integers_are_equally_likely_in_two_byte_ranges(values: int) -> None:
         *((1 << 16 | 1, 4), (1 << 32, 4), ((1 << 32) + 1, 8), (1 << 62, 8), (1 << 64, 8)),
     ],
 )
-def test_draw_consumes_the_fewest_of_1_2_4_or_8_bytes(values: int, width: int) -> None:
+def test_integer_consumes_the_fewest_bytes_that_suffice(values: int, width: int) -> None:
     generator, taken = of(b"\x01" + bytes(63))
     assert int(generator.integers(0, values, dtype=np.uint64)) == (width > 0)
     assert taken() == width
@@ -77,7 +77,7 @@ def test_elements_are_drawn_in_order_from_little_endian_bytes() -> None:
     assert int(of(b"\x01\x02\x03\x04")[0].integers(0, 1 << 32)) == 0x04030201
 
 
-def test_only_values_above_the_largest_multiple_are_redrawn() -> None:
+def test_only_values_beyond_the_largest_multiple_of_the_range_are_redrawn() -> None:
     generator, taken = of(b"".join(v.to_bytes(8, "little") for v in (3 << 62, (3 << 62) - 1)))
     assert int(generator.integers(0, 3 << 62, dtype=np.uint64)) == (3 << 62) - 1
     assert taken() == 16
@@ -113,7 +113,7 @@ def test_single_argument_is_the_upper_bound() -> None:
     assert of(b"\x07")[0].integers(7, endpoint=True) == 7
 
 
-def test_bits_and_categories_are_drawn_from_the_same_bytes() -> None:
+def test_bits_and_categories_consume_8_bytes_each() -> None:
     generator, taken = of(b"\xa0" + bytes(7) + ((1 << 63) + 1).to_bytes(8, "little"))
     assert random_bits(generator, 4).tolist() == [1, 0, 1, 0]  # type: ignore[arg-type]
     assert draw_categories([1, 1], 1, generator).tolist() == [1]  # type: ignore[arg-type]

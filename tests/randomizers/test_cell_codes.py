@@ -70,7 +70,7 @@ def test_kept_nodes_are_the_root_and_the_left_children(depth: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 100, 128])
-def test_item_raises_a_bounded_number_of_kept_nodes(size: int) -> None:
+def test_number_of_kept_nodes_that_an_item_raises_is_bounded(size: int) -> None:
     kept = KeptNodes(size)
     encoded = kept.encode(np.arange(1, size + 1))
     assert encoded.shape == (size, kept.messages)

@@ -71,7 +71,7 @@ def test_samples_follow_the_distribution() -> None:
 
 
 @pytest.mark.parametrize("law", [optimal(4, 1.0), optimal(300, 2.0), published(4, 4.0)])
-def test_every_sign_keeps_its_advantage(law: ComposedLaw) -> None:
+def test_every_sampled_sign_has_the_same_advantage(law: ComposedLaw) -> None:
     count = 2_000_000 // law.k
     kept = (law.sample(count, seeded_generator(2, law.k)) > 0).sum(axis=0)
     for scale, fits in ((1.0, True), (0.7, False), (1.3, False)):

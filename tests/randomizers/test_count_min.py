@@ -115,7 +115,7 @@ def test_published_calibration_matches_the_paper_or_is_rejected() -> None:
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 
 
-def test_cell_shared_by_two_items_is_sent_twice_only_if_published() -> None:
+def test_cell_of_two_items_is_sent_twice_only_in_published_calibration() -> None:
     code = HashedRows(50, 2, 4, "collisions")
     cells = code.encode(np.arange(1, 51))
     pair = next(

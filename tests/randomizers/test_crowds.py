@@ -164,7 +164,7 @@ def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
 
 
 @pytest.mark.parametrize("crowds", [1, 255, 256, 4096])
-def test_messages_start_with_their_crowd_in_sorting_order(crowds: int) -> None:
+def test_messages_start_with_their_crowd_and_sort_by_it(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)

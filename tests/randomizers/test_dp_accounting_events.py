@@ -214,7 +214,7 @@ def test_amplified_epsilon_is_within_apple_s_bounds(case: tuple[int, float]) -> 
     assert low < amplified_epsilon(of_any_randomizer(loss), users, 1e-6) < high
 
 
-def test_binary_response_is_amplified_more_than_any_randomizer() -> None:
+def test_binary_response_has_a_smaller_epsilon_than_the_general_bound() -> None:
     for loss in (1.0, 4.0):
         any_, own = of_any_randomizer(loss), of_randomized_response(loss, 2)
         assert amplified_epsilon(own, 10**4, 1e-6) < amplified_epsilon(any_, 10**4, 1e-6)

@@ -159,7 +159,7 @@ def test_single_contributor_can_draw_clusters_for_many_cells() -> None:
 
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
-def test_draw_rejects_another_number_of_cells(dummies: Dummies) -> None:
+def test_draw_rejects_a_different_number_of_cells(dummies: Dummies) -> None:
     with pytest.raises(ValueError, match="'cells' is 5; expected 4"):
         dummies.draw(1, 5, seeded_generator(8))
 

@@ -109,6 +109,6 @@ def test_losses_are_rounded_up_and_remainders_down(number: float, digits: int) -
     assert up - down <= 1.001 * 10 ** (1 - digits) * number
 
 
-def test_delta_counts_in_the_success_rate() -> None:
+def test_success_rate_includes_delta() -> None:
     assert (percent_right(1.0), percent_right(1.0, 0.01)) == ("73.2 %", "73.4 %")
     assert (percent_right(0.0, 0.4), percent_right(9.0, 1e-6)) == ("70 %", "99.99 %")

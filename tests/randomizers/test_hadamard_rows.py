@@ -100,7 +100,7 @@ def test_rows_of_the_largest_domain_fit_into_messages() -> None:
         (("a", "b" * 101), "1 to 100 printable characters"),
     ],
 )
-def test_invalid_labels_are_rejected_in_one_line(labels: tuple[str, ...], message: str) -> None:
+def test_invalid_labels_raise_a_one_line_error(labels: tuple[str, ...], message: str) -> None:
     check_labels(("a", "b"))
     with pytest.raises(ValueError, match=message) as rejected:
         check_labels(labels)

@@ -303,7 +303,7 @@ def test_dominating_cell_has_the_larger_delta_everywhere(noise: CellNoise) -> No
         assert both.delta(epsilon) <= larger * (1 + 1e-9) + 1e-12
 
 
-def test_dominating_cell_covers_deltas_below_all_losses() -> None:
+def test_dominating_cell_covers_epsilons_below_all_losses() -> None:
     # The first distribution has the larger delta at the least loss, the second next to it.
     one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
     other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)

@@ -155,7 +155,7 @@ def test_loss_of_many_measurements_is_advanced_composition() -> None:
     assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
 
 
-def test_epsilon_outside_the_paper_theorem_is_rejected() -> None:
+def test_epsilon_outside_the_range_of_the_theorem_is_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"Theorem 2\.5 of the paper holds only for epsilon below 1"
     ):

@@ -30,7 +30,7 @@ PARAMETERS = [
 ]
 
 
-def test_claim_of_1_loses_4_65_in_ten_epochs_with_one_change() -> None:
+def test_claimed_loss_of_1_grows_to_4_65_in_ten_epochs_with_one_change() -> None:
     """By RAPPOR's conventions a bit gets half of epsilon, and its first report half of that.
 
     Of the worst pair of streams, one has a single change and the other has none.
@@ -75,7 +75,7 @@ def test_stream_loss_is_that_of_the_worst_pair_of_streams(
 
 
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
-def test_unchanged_value_loses_at_most_the_claim(
+def test_unchanged_value_loses_at_most_the_claimed_epsilon(
     parameters: MemoizedResponseParameters,
 ) -> None:
     """Any number of reports reveals at most the permanent response."""

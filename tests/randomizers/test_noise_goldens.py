@@ -176,7 +176,7 @@ def test_noise_of_boosted_reports_matches_the_reference(
 
 
 @pytest.mark.parametrize(("epsilon", "mean", "error"), [(0.25, 95737, 116.5), (4.0, 573, 9.0)])
-def test_noise_of_boosted_reports_at_other_epsilons(
+def test_noise_of_boosted_reports_matches_golden_values_at_other_epsilons(
     epsilon: float, mean: float, error: float
 ) -> None:
     reports = BoostedReports(170, 4, 3)

@@ -219,14 +219,14 @@ def test_mean_number_of_clusters_is_rounded_up() -> None:
         (lambda: poisson_table(math.inf), "'mean' is inf"),
         (
             lambda: poisson_table(1e10),
-            ("a noise table exceeds 1048576 counts. Sum several draws"),
+            ("a noise table exceeds 1048576 entries. Sum smaller draws"),
         ),
         (lambda: binomial_table(0, 0.5), "binomial noise has 0 trials and probability"),
         (lambda: binomial_table(3, 1.0), "probability 1.0"),
         (lambda: logarithmic_table(1.0), "expected a number above 0 and below 1"),
         (
             lambda: logarithmic_table(1 - 1e-6),
-            ("a noise table exceeds 1048576 counts. Sum several draws"),
+            ("a noise table exceeds 1048576 entries. Sum smaller draws"),
         ),
         (lambda: negative_binomial_tables(0.0, 1.0), "'shape' is 0.0"),
         (lambda: NoiseTable(0, (), 0.0), r"that rise to 2\^128"),
@@ -234,7 +234,7 @@ def test_mean_number_of_clusters_is_rounded_up() -> None:
         (lambda: NoiseTable(0, (5,), 0.0), r"that rise to 2\^128"),
     ],
 )
-def test_noise_without_table_is_rejected(make: Callable[[], object], complaint: str) -> None:
+def test_noise_without_a_table_is_rejected(make: Callable[[], object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
 

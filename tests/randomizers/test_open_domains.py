@@ -70,7 +70,7 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         ),
         (
             lambda: Predicates({"a": {"from": 1, "below": 1}}),
-            "matches nothing; expected from < below",
+            "matches nothing; expected 'from' < 'below'",
         ),
         (
             lambda: Attributes({}),

@@ -72,7 +72,7 @@ def test_batch_of_devices_matches_single_devices(
 
 
 @pytest.mark.parametrize("bit", [0, 1])
-def test_bit_is_flipped_if_its_word_is_below_the_threshold(bit: int) -> None:
+def test_bit_is_flipped_if_its_random_integer_is_below_the_threshold(bit: int) -> None:
     key = seeded_generator(122).integers(0, 256, (1, 32), dtype=np.uint8)
     block = input_blocks(bit, np.zeros(1, np.int64)).tobytes()
     word = int.from_bytes(encrypt(key.tobytes(), block)[:4], "little")

@@ -375,7 +375,7 @@ def test_messages_use_the_narrowest_integer_type() -> None:
         ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],
 )
-def test_invalid_parameters_are_rejected_by_name(changed: dict[str, Any], message: str) -> None:
+def test_error_mentions_the_invalid_parameter(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProjectiveGeometryParameters(**{"epsilon": 1.0, "domain": ("a", "b", "c"), **changed})
 

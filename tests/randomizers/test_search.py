@@ -46,7 +46,7 @@ def test_least_parameter_is_safe_next_to_the_end_of_the_bracket() -> None:
 
 
 @given(st.floats(0, 1), st.sampled_from([0.0, 1e-6, 1e-3]))
-def test_real_searches_round_to_the_safe_side(wanted: float, tolerance: float) -> None:
+def test_searches_for_real_numbers_round_to_the_safe_side(wanted: float, tolerance: float) -> None:
     least = least_real(lambda number: number >= wanted, 0.0, 2.0, tolerance)
     assert wanted <= least <= wanted * (1 + 2 * tolerance)
     largest = largest_real(lambda number: number <= wanted, 0.0, 2.0, tolerance)
@@ -61,7 +61,7 @@ def test_least_integer_is_exact_with_and_without_a_bound(low: int, above: int, s
     assert least_integer(lambda number: False, low, wanted) == wanted
 
 
-def test_least_integer_is_rejected_when_nothing_suffices() -> None:
+def test_least_integer_raises_when_no_integer_suffices() -> None:
     with pytest.raises(ValueError, match="no number up to"):
         least_integer(lambda number: False, 0)
 

@@ -74,5 +74,5 @@ def test_noise_with_shared_cells_is_below_that_of_all_messages() -> None:
 
 @pytest.mark.parametrize("shared", [-1, 3])
 def test_code_that_shares_all_messages_is_rejected(shared: int) -> None:
-    with pytest.raises(ValueError, match=f"shared is {shared} of 3 messages"):
+    with pytest.raises(ValueError, match=f"'shared' is {shared}; expected 0 to 2"):
         poisson_for_code(1.0, DELTA, 3, shared)

@@ -210,7 +210,7 @@ def test_targets_out_of_range_are_rejected(epsilon: float, delta: float, complai
 def test_target_that_no_noise_reaches_is_rejected() -> None:
     with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
-    with pytest.raises(ValueError, match="expected a nonzero shift"):
+    with pytest.raises(ValueError, match="expected a nonzero 'shift'"):
         ShiftedCells(PoissonNoise(1.0), 0, 1)
     for corrupted in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="expected a positive finite number"):

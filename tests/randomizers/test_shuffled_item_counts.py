@@ -33,7 +33,7 @@ STAGE = CellNoiseLaw("shuffle", 100.0, 1)
 
 
 def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledItemCountsLaw:
-    """Use one bucket per item: message i means item i + 1, and i + 3 that it was left."""
+    """Use one bucket per item: i is the message about item i + 1, and i + 3 about leaving it."""
     left = STAGE if boost else None
     return ShuffledItemCountsLaw(last_epoch, 3, 1.0, DELTA, changes, boost, 3, STAGE, left)
 
@@ -120,17 +120,17 @@ def test_tables_are_charged_for_the_actual_draws(monkeypatch: pytest.MonkeyPatch
         ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),
-        ({"buckets": 7, "cells": "count_min"}, "only with cells: balls_into_bins"),
+        ({"buckets": 7, "cells": "count_min"}, "requires item labels with cells: balls_into_bins"),
         ({"cells": "hashes"}, "cells"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ()}, "at least one"),
         (
             {"domain": None, "buckets": 7},
-            "domain is missing, but cells and buckets require it. Set domain, or remove",
+            "'domain' is missing, but 'cells' and 'buckets' require it. Set 'domain', or",
         ),
         (
             {"domain": None, "cells": "count_min"},
-            "domain is missing, but cells and buckets require it. Set domain, or remove",
+            "'domain' is missing, but 'cells' and 'buckets' require it. Set 'domain', or",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_contradictory_parameters_are_rejected(parameters: dict[str, Any], probl
 
 
 @pytest.mark.verify
-def test_buckets_are_the_most_that_messages_allow() -> None:
+def test_bucket_count_is_the_largest_within_the_message_limit() -> None:
     """The reference has 62 buckets for 10,000 items with 158 messages per user."""
     items = tuple(map(str, range(10_000)))
 

@@ -19,7 +19,7 @@ from dpstream.randomizers.accounting.shuffled_oracles import (
 pytestmark = pytest.mark.slow
 
 
-def test_rows_items_and_epochs_have_the_same_effect() -> None:
+def test_rows_items_and_epochs_have_the_same_effect_on_noise() -> None:
     means = {
         poisson_for_rows(1.0, 1e-6, rows, items, epochs).mean
         for rows, items, epochs in ((12, 1, 1), (1, 12, 1), (1, 1, 12), (3, 2, 2))
@@ -68,7 +68,7 @@ def test_published_rule_has_far_more_noise_than_needed(
     assert noise.mean > 18 * poisson_for_rows(epsilon, 1e-6, rows, items).mean
 
 
-def test_published_probability_above_1_states_required_users() -> None:
+def test_published_probability_error_states_the_required_users() -> None:
     with pytest.raises(ValueError, match="expected at least 36266"):
         published_probability(1.0, 1e-6, 36_265, rows=5)
     assert published_probability(1.0, 1e-6, 36_266, rows=5) == pytest.approx(1, abs=1e-4)

@@ -81,7 +81,7 @@ def test_noise_is_calibrated_to_the_norm_budget() -> None:
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
 
-def test_omitted_table_mass_above_the_reserve_is_rejected(
+def test_omitted_table_mass_above_its_part_of_delta_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -131,7 +131,7 @@ def test_norm_budget_clips_a_device_that_would_exceed_it() -> None:
     assert (np.abs(sent[0]) == int(np.sqrt(100_000))).all(), "clipped at its root"
 
 
-def test_exhausted_norm_budget_sends_only_zeros() -> None:
+def test_device_with_exhausted_norm_budget_sends_only_zeros() -> None:
     law = replace(DYADIC, squared_norm_budget=128**2)
     sent = steps(law, np.zeros((8, 20), np.int8))
     assert (sent[0] == -128).all()

@@ -170,7 +170,7 @@ def test_no_streams_of_three_epochs_exceed_the_stated_loss() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_adaptive_streams_gain_nothing(epsilon: float, delta: float) -> None:
+def test_adaptive_streams_do_not_increase_the_loss(epsilon: float, delta: float) -> None:
     """The first sum determines the distance of the second sums, within the remaining budgets.
 
     However the squared-norm budgets are divided, two epochs lose as much as one epoch that spends

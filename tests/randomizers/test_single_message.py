@@ -123,7 +123,7 @@ def test_stream_epsilon_covers_all_epochs() -> None:
         ),
     ],
 )
-def test_invalid_parameters_are_rejected_by_name(changed: dict[str, object], message: str) -> None:
+def test_error_mentions_the_invalid_parameter(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SingleMessageParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": LABELS, **changed})  # type: ignore[arg-type]
 

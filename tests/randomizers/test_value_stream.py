@@ -116,7 +116,7 @@ def test_kernel_budgets_and_variances_match_golden_values(
     ],
 )
 def test_best_kernel_has_the_expected_errors(epochs: int, changes: int, error: float) -> None:
-    """RMSE divided by the square root of the users at epsilon 1; the reserve costs up to 0.6 %."""
+    """RMSE / sqrt(users) at epsilon 1; the reserved part of the budget costs up to 0.6 %."""
     kernel = best_kernel(epochs, changes)
     law = calibrate(ValueStreamParameters(1.0, changes), epochs)
     planned = math.sqrt(law.squared_norm_budget * kernel.variances(epochs).mean()) / law.gain
@@ -168,7 +168,7 @@ def test_symbol_weights_are_standard_normal() -> None:
         assert float(Fraction(total, 8**moment << 62)) == pytest.approx(expected, rel=1e-14)
 
 
-def test_each_symbol_has_its_weight_in_random_integers() -> None:
+def test_number_of_integers_that_select_a_symbol_is_its_weight() -> None:
     """Checked at both ends of every symbol's range, hence for all integers between."""
     first = 0
     for symbol, weight in zip(SYMBOLS.tolist(), weights(), strict=True):
@@ -178,7 +178,7 @@ def test_each_symbol_has_its_weight_in_random_integers() -> None:
     assert first == 1 << 62
 
 
-def test_each_tail_symbol_has_its_weight_in_random_integers() -> None:
+def test_number_of_integers_that_select_a_tail_symbol_is_its_weight() -> None:
     first, shift = 0, 65 - tail_box().bit_length()
     for symbol, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
         ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)
@@ -261,7 +261,7 @@ def test_draws_compare_all_64_bits() -> None:
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
-def test_rounds_double_tries_and_use_the_first_accepted_one() -> None:
+def test_tries_double_per_round_and_the_first_accepted_one_is_used() -> None:
     never = [(1 << 64) - 1] * 4
     places = [place_of(symbol) for symbol in (1, 2, 3, 4)]
     rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]

@@ -120,7 +120,7 @@ def test_no_output_of_three_epochs_exceeds_epsilon(changes: int, epsilon: float)
     assert epsilon - 1e-4 < largest_loss(law_at_epsilon_itself(3, changes, epsilon)) <= epsilon
 
 
-def test_deployed_loss_leaves_a_reserve_for_rounding() -> None:
+def test_deployed_loss_leaves_a_margin_for_rounding() -> None:
     parameters = ValueStreamParameters(1.0, 2)
     law = law_of_budget(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
     assert largest_loss(law) == pytest.approx(0.99999814, abs=1e-8)
@@ -174,7 +174,7 @@ def test_reimplemented_lattice_has_the_loss_of_devices() -> None:
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 
 
-def test_loss_exceeds_epsilon_without_reserve_or_symbol_sums() -> None:
+def test_loss_exceeds_epsilon_if_the_reserve_or_symbol_sums_are_ignored() -> None:
     assert loss_on_a_lattice(0.25, reserve=False) > 1.01
     assert loss_on_a_lattice(0.25, sums=False) > 1.01
 
@@ -275,8 +275,8 @@ def test_clipping_bounds_the_loss_unconditionally(
         assert most > high * 1.001
 
 
-def test_theta_without_the_reserve_is_rejected_or_loses_more(deployed: ValueStreamLaw) -> None:
-    """With theta r from the sum of u^2 without the reserve, fewer devices reach the goal."""
+def test_theta_without_the_reserve_loses_less_or_is_rejected(deployed: ValueStreamLaw) -> None:
+    """If one r excludes the reserve, theta is too small and loses less, or is too large."""
     shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)
     theta = goal / math.sqrt(deployed.squared_norm_budget)

@@ -1,13 +1,13 @@
 """Count-mean sketch, whose bits are fragments, for comparison.
 
-It is for domains too large to send a bit for every item. A device draws one of k rows, which is
-public. The hash of the row gives its item one of m buckets. The m bits of the bucket's one-hot
-encoding are each reversed with the same small probability, and each that is then 1 is a message:
-the bucket. A user without an item has only bits that are 0.
+It is for domains too large to send a bit for every item. A device draws one of k rows, publicly.
+The row's hash maps its item to one of m buckets. Each of the m bits of the bucket's one-hot
+encoding is reversed with the same small probability. Each bit that is then 1 is sent as a message:
+the row and the bit's bucket. A user without an item has only bits that are 0.
 
-Messages hide only among those of the same row: about n / k of n contributors, while the paper
-assumes n. The number of others in a row is random, and delta includes the probability that it is
-too small.
+A message is hidden only among the messages of the same row: about n / k of n contributors, while
+the paper assumes n. The number of others in a row is random, and delta includes the probability
+that it is too small.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Section VII.
 """
@@ -53,8 +53,8 @@ class CountMeanSketchParameters:
     Attributes:
         epsilon, delta: Privacy loss of a user's item of one epoch, shuffled.
         domain: Items, at most 2^20.
-        rows: k, of which each device draws one.
-        buckets: m, of a row.
+        rows: k, the number of rows.
+        buckets: m, the number of buckets of a row.
     """
 
     epsilon: float
@@ -81,7 +81,7 @@ def check_shape(rows: int, buckets: int) -> None:
         if type(number) is not int or not least <= number <= BUCKETS:
             raise ValueError(f"{name} is {number!r}; expected {least} to {BUCKETS:,}")
     if rows * buckets > MOST_CELLS:
-        raise ValueError(f"all rows have {rows * buckets:,} cells; expected at most {MOST_CELLS:,}")
+        raise ValueError(f"rows * buckets is {rows * buckets:,}; expected at most {MOST_CELLS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class CountMeanSketchLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items, rows: d, the size of the domain, and k.
-        delta: Of an epoch, and of all epochs together.
-        bits: Mechanism of the m bits of a row, for a lower bound on its contributors that fails
-            with a probability that is part of delta.
+        items, rows: d, the size of the domain, and k, the number of rows.
+        delta: Delta of an epoch, and of all epochs together.
+        bits: Mechanism of the m bits of a row. Its minimum is a lower bound on the contributors of
+            the row, which fails with a probability that delta includes.
     """
 
     items: int
@@ -105,10 +105,13 @@ class CountMeanSketchLaw(Constants):
         check_domain(self.items)
         check_shape(self.rows, self.bits.items)
         if self.bits.slots != 1 or self.bits.reports != 1 or self.minimum < self.bits.minimum:
-            raise ValueError(f"{self.bits} are not the bits of a sketch of {self.minimum} users")
+            raise ValueError(
+                f"'bits' has {self.bits.slots} slots, {self.bits.reports} reports and a minimum of "
+                f"{self.bits.minimum}; expected 1 slot, 1 report and at most {self.minimum}"
+            )
 
     def of_one_epoch(self) -> CountMeanSketchLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
+        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
         return replace(self, bits=self.bits.of_one_epoch())
 
     @property
@@ -121,12 +124,12 @@ class CountMeanSketchLaw(Constants):
 
     @property
     def words(self) -> int:
-        """Number of different messages: k m."""
+        """Number of distinct messages, k m."""
         return self.rows * self.buckets
 
     @property
     def message_format(self) -> MessageFormat:
-        """The row times m, plus the bucket."""
+        """Format of a message: the row times m, plus the bucket."""
         return MessageFormat(narrowest(self.words))
 
     def capacity(self, epoch: int, contributors: int) -> int:
@@ -139,7 +142,7 @@ class CountMeanSketchLaw(Constants):
 
 
 class CountMeanSketch(Devices[CountMeanSketchLaw]):
-    """The devices of one horizon. They keep nothing from one epoch to the next."""
+    """Devices of one horizon. They store nothing between epochs."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -159,7 +162,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
 
     @property
     def without_shuffling(self) -> Guarantee:
-        """The guarantee of a device's messages, against any party that knows their sender."""
+        """Guarantee for unshuffled messages, against any party that knows their sender."""
         bits = self.law.bits
         return of_messages_apart(self.guarantee, bits.local_epsilon, bits.last_epoch)
 

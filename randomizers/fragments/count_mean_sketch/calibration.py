@@ -1,8 +1,8 @@
 """Calibrate the mechanism of a count-mean sketch from a job's parameters.
 
 The row that a device draws is independent of all values and visible to all parties. Given the rows
-of all, the bits of a user hide among those of the others of the same row: they are fragments of
-that many contributors. A part of delta covers rows with fewer others than that.
+of all devices, a user's bits are hidden as in `fragments`, but only among the contributors of the
+same row. A part of delta covers rows with fewer contributors than assumed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpstream.randomizers.item_domains import Points, domain_size
 from dpstream.randomizers.search import least_integer
 
 FOR_ROWS: Final = 0.01
-"""Share of delta reserved for rows that few users draw."""
+"""Fraction of delta reserved for rows that few users draw."""
 
 
 def calibrate(
@@ -55,13 +55,13 @@ def calibrate(
 
 
 def epsilon_with(law: CountMeanSketchLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1."""
+    """Return epsilon if a message is hidden among those of `honest` honest users, at least 1."""
     in_row = fewest_in_row(honest, law.rows, law.delta * FOR_ROWS / law.last_epoch)
     return fragments_epsilon_with(law.bits, in_row)
 
 
 def fewest_in_row(contributors: int, rows: int, failing: float) -> int:
-    """Return the least number of users in a user's row, except with probability `failing`.
+    """Return a lower bound on the users in a user's row, which fails with probability `failing`.
 
     >>> fewest_in_row(1000, 1, 1e-9), fewest_in_row(459_254, 1024, 1e-9)
     (1000, 329)

@@ -128,7 +128,7 @@ export class Device {
    * @param {ReadBytes} [read]
    */
   enroll(read = systemRandom) {
-    check(!this.enrolled, 'the device is already enrolled: drawing again would cost privacy again');
+    check(!this.enrolled, 'the device is already enrolled: enrolling again would cost privacy again');
     const drawn = this.draw(new ByteGenerator(read));
     for (const [name, { dtype, length = 1 }] of Object.entries(this.fields())) {
       this.kept[name] = new TYPES[dtype](length);
@@ -150,7 +150,7 @@ export class Device {
     check(this.enrolled, 'the device is not enrolled: call enroll once before reporting');
     check(
       Number.isSafeInteger(epoch) && epoch > this.epoch && epoch <= this.lastEpoch,
-      `epoch ${shown(epoch)} is out of range; expected an epoch after the last one reported (${this.epoch}) and ` +
+      `epoch ${shown(epoch)} is out of range; expected an epoch after ${this.epoch} (the last one reported) and ` +
         `within the horizon (at most ${this.lastEpoch})`,
     );
     const given = this.checked(value);

@@ -66,11 +66,11 @@ for (const protocol of PROTOCOLS) {
         assert.match(rejection(() => device.report(epoch, wrong)) ?? 'taken', /; expected (0|1|a list|at most)/);
       }
       for (const wrong of [0, -1, 1.5, '1', null, device.lastEpoch + 1, NaN]) {
-        assert.match(rejection(() => device.report(wrong, value)) ?? 'taken', /expected an epoch after the last one/);
+        assert.match(rejection(() => device.report(wrong, value)) ?? 'taken', /expected an epoch after \d+ \(the last one/);
       }
       assert.deepEqual(device.state(), runs[0].enrolled[1]);
       device.report(epoch, value);
-      assert.match(rejection(() => device.report(epoch, value)) ?? 'taken', /expected an epoch after the last one/);
+      assert.match(rejection(() => device.report(epoch, value)) ?? 'taken', /expected an epoch after \d+ \(the last one/);
     }
   });
 }

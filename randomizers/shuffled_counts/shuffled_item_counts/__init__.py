@@ -93,7 +93,7 @@ class ShuffledItemCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         buckets: Number of hash buckets s, a prime.
         held: Noise of a current item's messages.
         left: Noise of the messages about an item that users left; None without a boost.

@@ -60,7 +60,7 @@ def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Inputs of the search for a mechanism; `delta` excludes the reserve for tables."""
+    """Inputs of the search for a mechanism; `delta` excludes the part reserved for table errors."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int

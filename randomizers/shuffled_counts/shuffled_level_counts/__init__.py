@@ -3,7 +3,7 @@
 A device reports its value on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one
 message to the cell of each node that contains it. Values follow the rules for items: values that
 were left have separate cells, and a boosted change is boosted on every level. So levels can be
-combined, and ranges and quantiles of every epoch are sums of few cells.
+combined, and ranges and quantiles of every epoch follow from few cells.
 
 Devices send messages about the root only without a boost. There the root costs almost no privacy,
 since replacing one value by another does not change it. With a boost it would reveal in which
@@ -50,7 +50,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         held: Noise of each cell for current values.
         left: Noise of each cell for values that users left; None without a boost.
     """
@@ -145,7 +145,7 @@ class ShuffledLevelCountsLaw(Constants):
         )
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of values from 1 on, on all levels sent; shape (items, levels)."""
+        """Return the cells of values, from 1, on all levels sent; shape (values, levels)."""
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 

@@ -75,7 +75,7 @@ def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LevelJob:
-    """Inputs of the search for a mechanism; `delta` excludes the reserve for tables."""
+    """Inputs of the search for a mechanism; `delta` excludes the part reserved for table errors."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int
@@ -145,5 +145,4 @@ class LevelJob:
 
 
 def _deviation(levels: Levels, boost: int) -> float:
-    """Return the mean standard deviation of random ranges if cells have variance 1."""
     return mean_deviation(levels, equal_variances(levels, rooted=not boost))

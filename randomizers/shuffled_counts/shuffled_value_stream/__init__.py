@@ -4,9 +4,9 @@ At every epoch a device sends u = x - 1/2 + f, where x is its value and f tracks
 (`dpstream.randomizers.following_devices`), randomly rounded to one of the two neighboring multiples
 of 1/256. The shuffler adds Gaussian noise to the sum of a window's messages and releases only that
 number. The sum of a device's squared messages u^2, as rounded, never exceeds its *squared-norm
-budget* R. So two streams of a device change its contributions to all sums by a Euclidean distance
-of at most 2 sqrt(R). This holds for any streams, however often they change, even if they depend on
-what was published. The noise is calibrated to that distance.
+budget* R. So the contributions of two streams to all sums differ by a Euclidean distance of at most
+2 sqrt(R). This holds for any streams, however often they change, even if they depend on what was
+published. The noise is calibrated to that distance.
 
 Noise is N(0, sigma^2) rounded to a multiple of 1/256. Since sums are such multiples, this is the
 same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.

@@ -1,7 +1,7 @@
 """Calibrate the mechanism of hadamard_values from a job's parameters.
 
 The Boolean that a device tracks flips for half of the rows when its item changes. With a boost for
-every change all flips are tracked at once; with fewer boosts all estimates are less noisy.
+every change all flips are tracked immediately; with fewer boosts all estimates are less noisy.
 """
 
 import math

@@ -238,7 +238,6 @@ class RangeValues(Devices[RangeValuesLaw]):
         return devices
 
     def _index(self) -> None:
-        """List the devices of each level, in the order of enrollment."""
         self._members = [
             np.flatnonzero(self._level == level) for level in range(1, len(self._streams) + 1)
         ]
@@ -259,5 +258,5 @@ class RangeValues(Devices[RangeValuesLaw]):
 def _rows(
     members: NDArray[np.intp], part: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the index of a level's array, which can be narrower, in the array of all devices."""
+    """Return the index at which the array of all devices has a level's (maybe narrower) array."""
     return (members, *(slice(length) for length in part.shape[1:]))

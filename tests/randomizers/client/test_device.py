@@ -77,7 +77,7 @@ def test_device_joins_once_and_reports_once_per_epoch(phone: Phone) -> None:
     )
 
 
-def test_only_the_first_envelope_of_a_horizon_enrolls(phone: Phone) -> None:
+def test_only_the_first_report_of_a_horizon_enrolls_the_device(phone: Phone) -> None:
     device = phone.joined()
     enrolls, devices = [], set()
     for day in range(6):
@@ -112,7 +112,7 @@ def test_unacknowledged_report_is_resent_unchanged(phone: Phone) -> None:
     assert len(set(bodies(phone))) == 1
 
 
-def test_late_report_is_dropped_and_not_redrawn(phone: Phone) -> None:
+def test_late_report_is_dropped_and_not_randomized_again(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1
@@ -343,12 +343,12 @@ def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
     assert device.account().spent.epsilon == 9 * 10**9
 
 
-def test_device_does_not_draw_without_an_account_entry(phone: Phone) -> None:
+def test_device_does_not_report_without_an_account_entry(phone: Phone) -> None:
     told = phone.collector.job.signed_description
     assert told is not None
     with pytest.raises(
         DeviceError,
-        match=("the account has no entry for the joined deployment: the device does not draw"),
+        match=("the account has no entry for the joined deployment: the device does not report"),
     ):
         Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
@@ -505,7 +505,7 @@ def test_job_without_a_randomizer_is_rejected_before_any_charge(
     assert phone.store.text is None
 
 
-def test_uncharged_epoch_is_not_drawn(make_phone: MakePhone) -> None:
+def test_uncharged_epoch_is_not_randomized(make_phone: MakePhone) -> None:
     for job, epoch in ((STREAM, 5), (SETS, 2)):
         phone = make_phone({"values": job})
         device = phone.joined()
@@ -626,7 +626,7 @@ def test_constants_with_a_loss_above_epsilon_are_rejected(
     phone.start().join(json.dumps(whole).encode())
 
 
-def test_damaged_state_is_rejected_without_a_redraw(phone: Phone) -> None:
+def test_damaged_state_is_rejected_without_randomizing_again(phone: Phone) -> None:
     device = phone.joined()
     device.report(True)
     wrong = document(phone)
@@ -692,7 +692,7 @@ def test_tokens_are_sent_only_with_reports(phone: Phone) -> None:
         (ServerResponse(500, b"\xff"), 1.0),
     ],
 )
-def test_report_waits_after_other_responses(
+def test_report_is_retried_after_responses_that_are_not_final(
     phone: Phone, answer: ServerResponse, after: float
 ) -> None:
     device = phone.joined()

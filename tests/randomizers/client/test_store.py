@@ -42,7 +42,7 @@ print(device.report(True).drawn, device.report(False).drawn, device.account().sp
 """
 
 
-def test_concurrent_processes_are_one_device_and_need_only_numpy(tmp_path: Path) -> None:
+def test_concurrent_processes_act_as_one_device_and_need_only_numpy(tmp_path: Path) -> None:
     collector = SmallCollector(deployed())
     path = tmp_path / "device"
     with served(collector.request) as url:

@@ -257,7 +257,7 @@ def of_accidents() -> dict[str, Any]:
 
 
 def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[str, Any]:
-    """Record a server that sends false times from joining on; the limit allows two charges."""
+    """Record a server that sends false times from the join on; two charges are allowed."""
     job = deployed(values, constants=laws.get(values["name"]))
     recorder = Recorder(f"client lies {values['name']}", job, (2, 1))
     value = True if values is STREAM else None

@@ -119,7 +119,7 @@ export function checkRoom(account, statement, limit) {
  */
 export function charged(account, statement, index, limit) {
   const entry = entryOf(account, statement);
-  if (!entry) throw new ClientError('app', 'the account has no entry for the joined deployment: the device does not draw');
+  if (!entry) throw new ClientError('app', 'the account has no entry for the joined deployment: the device does not report');
   if (index === entry.last && entry.unit === 'stream') return account;
   if (index <= entry.last) {
     throw new ClientError('app', `job ${statement.job} already has a draw for this epoch or a later one: the device does not report`);

@@ -55,7 +55,7 @@ export function documentOf(text) {
   ) {
     throw new ClientError(
       'store',
-      'the device state is damaged. Drawing again could cost more privacy than the app allows, so '  +
+      'the device state is damaged. Randomizing again could cost more privacy than the app allows, so '  +
         'the device does not report',
     );
   }
@@ -149,7 +149,7 @@ export function joined(document, statement, device, limit, now, again) {
   if (entryOf(document.account, statement)) {
     throw new ClientError(
       'statement',
-      'the device has already joined and left this deployment: drawing again would cost privacy again, so the device ' +
+      'the device has already joined and left this deployment: joining again would cost privacy again, so the device ' +
         'waits for another deployment',
     );
   }
@@ -230,7 +230,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   const horizon = horizonOf(epochs, epoch);
   const fresh = horizon !== member.horizon;
   if (statement.guarantee.unit === 'stream' && fresh === (account === document.account)) {
-    throw new ClientError('app', `the account of job ${job} does not match the saved draws: the device does not draw`);
+    throw new ClientError('app', `the account of job ${job} does not match the saved draws: the device does not report`);
   }
   let device, content;
   try {
