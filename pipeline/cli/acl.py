@@ -1,5 +1,7 @@
 """The command ``dpstream acl``."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Print and plot the answers of published estimates."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain

@@ -1,5 +1,7 @@
 """The command ``dpstream audit``."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The command ``dpstream budget``."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Annotated
 

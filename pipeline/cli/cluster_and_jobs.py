@@ -1,5 +1,7 @@
 """Resolve clusters from options, and jobs from arguments."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

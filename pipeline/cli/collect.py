@@ -1,5 +1,7 @@
 """The command ``dpstream collect``."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,6 +8,8 @@
 An unexpected error keeps its traceback.
 """
 
+from __future__ import annotations
+
 import os
 import sqlite3
 import sys

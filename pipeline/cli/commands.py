@@ -4,6 +4,8 @@ Command modules can therefore import what they need at the top without slowing t
 Commands whose modules are not installed are left out.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Print compared protocols, the recommended one, and guarantees with fewer contributors."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 from dpstream.pipeline.cli.output import number, print_pairs, print_table, print_text

@@ -1,5 +1,7 @@
 """The command ``dpstream dead-letters``."""
 
+from __future__ import annotations
+
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from pathlib import Path

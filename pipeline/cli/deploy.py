@@ -1,5 +1,7 @@
 """The commands ``dpstream deploy`` and ``undeploy``."""
 
+from __future__ import annotations
+
 import math
 import secrets
 from pathlib import Path

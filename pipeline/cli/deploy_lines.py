@@ -1,5 +1,7 @@
 """Print the plan of a deployment: what would be created and changed, and its cost."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from dpstream.pipeline.cli.jobs import length, promised

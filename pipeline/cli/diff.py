@@ -1,5 +1,7 @@
 """The command ``dpstream diff``."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path

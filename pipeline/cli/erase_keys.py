@@ -1,5 +1,7 @@
 """The command ``dpstream erase-keys``."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer

@@ -1,5 +1,7 @@
 """The command ``dpstream estimates``."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated

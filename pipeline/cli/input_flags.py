@@ -1,5 +1,7 @@
 """Flags that describe the rows of an input; they override the job file's ``input``."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from functools import wraps

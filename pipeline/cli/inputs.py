@@ -1,5 +1,7 @@
 """Options, loading and progress bars of commands that read an input."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

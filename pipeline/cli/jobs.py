@@ -1,5 +1,7 @@
 """The command ``dpstream list``, and descriptions of deployed jobs."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of

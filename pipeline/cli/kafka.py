@@ -1,5 +1,7 @@
 """The commands ``dpstream kafka``, for the local broker."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer

@@ -1,5 +1,7 @@
 """The command ``dpstream keygen``."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Annotated

@@ -1,5 +1,7 @@
 """The command ``dpstream ledger``."""
 
+from __future__ import annotations
+
 import re
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """Print the ledger: charges, releases and remaining budgets."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import Any
 

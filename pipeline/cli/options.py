@@ -1,5 +1,7 @@
 """Arguments and options shared by several commands."""
 
+from __future__ import annotations
+
 import re
 import sys
 from enum import StrEnum

@@ -5,6 +5,8 @@
 * Names and details come from topics and files: control characters in all output are replaced.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import sys

@@ -1,5 +1,7 @@
 """The commands ``dpstream pause``, ``resume`` and ``drain``."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from typing import Annotated

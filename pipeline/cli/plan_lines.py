@@ -1,5 +1,7 @@
 """Print a plan: guarantee, accuracy and traffic of a job."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 

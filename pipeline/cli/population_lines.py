@@ -1,5 +1,7 @@
 """Describe the total charges and remaining budget of a population, by several accountings."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """The command ``dpstream produce``, from a file, standard input or a topic."""
 
+from __future__ import annotations
+
 import os
 import select
 import signal

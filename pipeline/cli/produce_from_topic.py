@@ -1,5 +1,7 @@
 """``dpstream produce --from-topic``: events of a topic, each counted once."""
 
+from __future__ import annotations
+
 import signal
 import sys
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """The command ``dpstream query``."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeAlias

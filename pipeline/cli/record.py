@@ -1,5 +1,7 @@
 """The command ``dpstream record``."""
 
+from __future__ import annotations
+
 import signal
 import sys
 from collections.abc import Iterator

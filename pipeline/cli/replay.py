@@ -1,5 +1,7 @@
 """The command ``dpstream replay``."""
 
+from __future__ import annotations
+
 import secrets
 import sys
 import time

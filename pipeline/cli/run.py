@@ -1,5 +1,7 @@
 """The command ``dpstream run``: one worker of a stage, or one for every deployed job."""
 
+from __future__ import annotations
+
 import re
 import secrets
 import socket

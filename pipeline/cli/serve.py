@@ -1,5 +1,7 @@
 """The commands ``dpstream serve`` and ``password``."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 import sys

@@ -1,5 +1,7 @@
 """TLS settings of the servers that commands start."""
 
+from __future__ import annotations
+
 import ssl
 import stat
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """The command ``dpstream simulate``."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

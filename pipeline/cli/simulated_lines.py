@@ -1,5 +1,7 @@
 """Print simulations: answers alongside the ground truth, and their accuracy."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeVar

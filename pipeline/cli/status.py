@@ -1,5 +1,7 @@
 """The command ``dpstream status``: one screen for each job, once or repeatedly."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

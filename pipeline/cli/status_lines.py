@@ -1,5 +1,7 @@
 """Print the status of a job."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import chain
 

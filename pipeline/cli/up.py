@@ -1,5 +1,7 @@
 """The commands ``dpstream up`` and ``dpstream demo``: a whole job on this machine."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import shutil

@@ -8,6 +8,8 @@
   appended until then precede every watermark.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -3,6 +3,8 @@
 A collector stores nothing. Acknowledged reports are in Kafka; devices resend all other reports.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import secrets

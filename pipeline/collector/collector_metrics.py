@@ -1,5 +1,7 @@
 """A collector's Prometheus metrics: counts by job and reason, never by device, address or epoch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 

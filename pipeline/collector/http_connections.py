@@ -6,6 +6,8 @@ then those with an unfinished TLS handshake or request, or with an answer that i
 connection whose report is being written to Kafka is never closed for a new connection.
 """
 
+from __future__ import annotations
+
 import socket
 from collections import Counter
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Limits for clients of a collector, and a parsed request."""
 
+from __future__ import annotations
+
 import math
 from collections import OrderedDict
 from collections.abc import Callable

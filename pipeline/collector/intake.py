@@ -4,6 +4,8 @@ A body is checked twice. Its header determines whether the job accepts it now. T
 of envelopes are checked for a group of bodies together.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

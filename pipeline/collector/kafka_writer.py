@@ -1,5 +1,7 @@
 """Write a collector's records to Kafka; a write ends when all in-sync replicas have the record."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Collection
 from typing import Any

@@ -1,5 +1,7 @@
 """The collector's HTTP interface as OpenAPI 3.1, served by the collector itself."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from dpstream.pipeline.collector.responses import JSON, PROBLEM_JSON, json_response

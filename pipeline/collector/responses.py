@@ -3,6 +3,8 @@
 The title of a problem is a fixed sentence, without IDs, tokens, addresses or contents.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

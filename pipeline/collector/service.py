@@ -3,6 +3,8 @@
 `Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -6,6 +6,8 @@
   hashed only once.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -4,6 +4,8 @@ Malformed files are read to the end, or rejected, within a few megabytes of memo
 endless line, a quote that is never closed, or a few kilobytes of gzip that unpack to gigabytes.
 """
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Iterable
 from functools import partial

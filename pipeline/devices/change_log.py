@@ -4,6 +4,8 @@ A file has one row per change, in any order: ``user,epoch,value`` or ``user,time
 holds until it changes, and the value of an epoch is the one that holds at its end.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from os import PathLike

@@ -3,6 +3,8 @@
 The same rules apply to columns of a file, to single rows, and to items of a set.
 """
 
+from __future__ import annotations
+
 from enum import Enum, auto
 
 import numpy as np

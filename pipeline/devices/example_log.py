@@ -4,6 +4,8 @@ A file has one row per user, in any order. Its first line names the columns: ``u
 all other columns are the features, in order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath

@@ -5,6 +5,8 @@ randomizes an epoch and deletes its rows. At any moment, the file therefore show
 whether it is unread, waiting for its epoch, or drawn.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager

@@ -1,5 +1,7 @@
 """Read item frequencies from a file, for error predictions that depend on them."""
 
+from __future__ import annotations
+
 import csv
 import math
 from os import PathLike, fspath

@@ -4,6 +4,8 @@ Events are durable before anything depends on them. A run can therefore be kille
 repeated with the same arguments.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime

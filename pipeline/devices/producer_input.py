@@ -12,6 +12,8 @@ The users enrolled and present are public: they never depend on values, nor on w
 * Rows of unknown users are not used; `unknown_users` is the number of these users.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -6,6 +6,8 @@ stored until acknowledged. An epoch that was drawn is never drawn again, because
 the privacy budget twice.
 """
 
+from __future__ import annotations
+
 import errno
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,5 +1,7 @@
 """Open files of records, plain or gzip, and detect their format."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import json

@@ -1,5 +1,7 @@
 """Interpret the texts of rows by an input's format, a job's values and its calendar."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Sequence

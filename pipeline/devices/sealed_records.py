@@ -1,5 +1,7 @@
 """Encode an epoch of a sealed job as ciphertexts, or as shares of a table."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass

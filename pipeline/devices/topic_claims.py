@@ -4,6 +4,8 @@ A producer that mixed the values of two inputs would report changes that never h
 other than the first is therefore rejected.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from dpstream.pipeline.devices.bad_rows import InputError

@@ -10,6 +10,8 @@ epoch are late, and for sets of items epochs are independent. If the first event
 epochs nor times, all are placed by the timestamps of their records.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

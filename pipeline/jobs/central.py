@@ -7,6 +7,8 @@ amplification. A deployed job stores both guarantees: the local one also protect
 hidden among that many others.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import Any, Final

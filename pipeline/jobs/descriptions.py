@@ -4,6 +4,8 @@ The operator's public key is built into the app. A collector, which distributes 
 therefore neither state a weaker guarantee than the operator nor have reports sealed to its own key.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any, Final

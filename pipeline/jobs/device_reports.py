@@ -15,6 +15,8 @@ With tokens signed by the app's own backend, the identity of devices is verified
     devices: {tokens: {keys: jwks.json}}
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,6 +5,8 @@ the protocol's parameters are constructed: by the types of `dpstream.randomizers
 for labels by `parameter_checks` and `hadamard_rows`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType

@@ -4,6 +4,8 @@ Times are milliseconds since 1970. Reports of an epoch are rejected until `CLOCK
 its start; the epoch is due when it has ended.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,7 @@
 """Names of epochs for readers: by the job's calendar, or else by number."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 

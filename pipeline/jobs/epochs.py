@@ -1,5 +1,7 @@
 """Section `epochs` of a job file: a horizon, its recurrence, and the calendar."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property

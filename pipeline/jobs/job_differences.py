@@ -1,5 +1,7 @@
 """Differences between two jobs, in the keys of their job files."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Messages about problems in a settings file: location, key and valid values."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import pathlib

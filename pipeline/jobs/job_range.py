@@ -4,6 +4,8 @@ Records of trusted roles are checked too: a well-formed record that names an epo
 would otherwise make a reader loop without end.
 """
 
+from __future__ import annotations
+
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 EPOCHS_AHEAD = 4096

@@ -1,5 +1,7 @@
 """Short sections of a job file: topics, budget, crowds."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import Self
 

@@ -4,6 +4,8 @@ The ledger (`dpstream.pipeline.ledger`) holds charges and budgets. The topic has
 `ledger --accept-loss` restores a damaged ledger, and receipts for the ledger's entries.
 """
 
+from __future__ import annotations
+
 from contextlib import suppress
 
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration

@@ -8,6 +8,8 @@
 | signing key | PEM, Ed25519 | operators, see `descriptions` | sign false job descriptions |
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import os

@@ -4,6 +4,8 @@ The topic is compacted; the last record of a key counts. Records are applied one
 order of the topic. `jobs_topic` also reads charges.
 """
 
+from __future__ import annotations
+
 from contextlib import suppress
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Keys that a deployment's reports and batches are sealed to, on their way to the aggregator."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.routes import Route, stage_party

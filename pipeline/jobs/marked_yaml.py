@@ -4,6 +4,8 @@ Files are read by the core schema of YAML 1.2: mappings, lists, text, numbers, t
 guesses of YAML 1.1 (``no`` is false, ``1:30`` is ninety, ``1e-6`` is text) do not apply.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

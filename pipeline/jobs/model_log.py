@@ -1,5 +1,7 @@
 """Models of a deployment; as with estimates, the first record of an epoch counts."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

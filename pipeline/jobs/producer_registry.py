@@ -1,5 +1,7 @@
 """Producers registered for a deployment, read from their topic."""
 
+from __future__ import annotations
+
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass

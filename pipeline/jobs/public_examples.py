@@ -1,5 +1,7 @@
 """Test set of a learning job, named by its job file: a CSV file of labeled examples."""
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Job of a replay, which aggregates the original job's reports again under its own name."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,6 +4,8 @@ A plain job has one shuffler between reports and aggregator. Shufflers can be ch
 what the one before it wrote, or parallel, each reading a part of what every device sends.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Final
 

@@ -4,6 +4,8 @@ Files are PEM, as ``openssl genpkey -algorithm X25519`` writes them. The holder 
 read everything sealed to it.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Final
 

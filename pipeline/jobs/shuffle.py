@@ -1,5 +1,7 @@
 """Section of a job file about the shuffler and its parallel instances."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,7 @@
 """Wording of a job for its readers; no computation depends on it."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field

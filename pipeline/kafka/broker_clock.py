@@ -5,6 +5,8 @@ clock continues from there until the next acknowledgement. The result does not d
 machine's wall clock, whose error is reported.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ setting is ignored: an unsupported or ineffective one is an error. A setting tha
 but not its connection (acks, linger.ms) causes a warning.
 """
 
+from __future__ import annotations
+
 import difflib
 import re
 import ssl

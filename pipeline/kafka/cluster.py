@@ -3,6 +3,8 @@
 It uses kafka-python, for tools and producers. Workers use asyncio and Faust's own client instead.
 """
 
+from __future__ import annotations
+
 import time
 import uuid
 from collections import deque

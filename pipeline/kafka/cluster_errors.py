@@ -3,6 +3,8 @@
 Kafka's two client families, kafka-python and aiokafka, share error codes, which are checked here.
 """
 
+from __future__ import annotations
+
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 

@@ -3,6 +3,8 @@
 Separate from `deployments`, so that readers need not import its planning and charging.
 """
 
+from __future__ import annotations
+
 from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_differences import describe_difference

@@ -1,5 +1,7 @@
 """An input topic of events, read by a producer that stores its own offsets."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 
 from dpstream.pipeline.actions import LogRecord, LogSlice

@@ -3,6 +3,8 @@
 The reader has its own thread, so that only this thread waits for an unreachable broker.
 """
 
+from __future__ import annotations
+
 import socket
 import threading
 from collections.abc import Callable

@@ -7,6 +7,8 @@ the brokers as usual. If a request is denied, or fails repeatedly, nothing is pr
 later call raises the error.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

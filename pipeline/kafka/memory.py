@@ -4,6 +4,8 @@
 action: records that a crashed owner had appended but not flushed are then lost, or kept.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field

@@ -15,6 +15,8 @@ epochs appear in the reports and, once finalized, in the manifests. Neither is r
   among the last sent and not finalized yet. Once it is finalized, its manifest reveals the copy.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

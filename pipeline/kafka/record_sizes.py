@@ -5,6 +5,8 @@ one can occur. Reports, windows, counts and manifests are split when they are wr
 report, the estimate for a whole domain, a model and the deployed job itself are not split.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Final
 

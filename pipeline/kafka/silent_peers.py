@@ -7,6 +7,8 @@
 * A slow or paused broker is unaffected: its operating system acknowledges the data.
 """
 
+from __future__ import annotations
+
 import asyncio
 import socket
 from collections.abc import Sequence

@@ -6,6 +6,8 @@ Workers and producers check this at startup, and `dpstream status` at every poll
 a sentence with the finding and the remedy.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """Read a job's stored data from a cluster, and check it for contradictions."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 

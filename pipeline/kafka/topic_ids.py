@@ -4,6 +4,8 @@ aiokafka lacks the version of the metadata request that returns IDs, so kafka-py
 sent over aiokafka's connections.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from io import BytesIO
 from typing import Any, Self

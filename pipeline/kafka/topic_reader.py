@@ -1,5 +1,7 @@
 """Read the topics of a deployment from a cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeVar

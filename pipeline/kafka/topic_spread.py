@@ -4,6 +4,8 @@ The controller answers once it has created a topic, but brokers learn of it one 
 a broker can answer that the topic does not exist.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar

@@ -10,6 +10,8 @@
 * Any other record was written by another party, and is an `Oddity`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import Enum
 

@@ -6,6 +6,8 @@ entries. An entry of any kind can hold charges and budgets. A charge replaces an
 the same deployment; budgets are declared in the order of the entries.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

@@ -1,5 +1,7 @@
 """Read and write ``dpstream.ledger`` on a cluster, along with ``dpstream.jobs``."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Iterable
 from functools import cache

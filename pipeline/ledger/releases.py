@@ -1,5 +1,7 @@
 """Releases of deployments, from their manifests and estimates, with their guarantees."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -8,6 +8,8 @@
   detected only by a head stored where the attacker cannot write.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

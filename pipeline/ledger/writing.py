@@ -5,6 +5,8 @@ function of both topics, and is no longer needed once it is valid. A writer that
 restarts after an interruption, therefore writes what is missing, and nothing twice.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 

@@ -1,5 +1,7 @@
 """The dead letters of a deployment: records that its stages rejected."""
 
+from __future__ import annotations
+
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

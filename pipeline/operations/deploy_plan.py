@@ -9,6 +9,8 @@
   so far has no effect until an operator explicitly sets the population's budget.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,6 +4,8 @@ A job is deployed only after its charge is a valid entry of the ledger. An inter
 leaves a charge without a deployment, never a deployment without a charge.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path

@@ -5,6 +5,8 @@ the job's phase makes supervisors stop its workers. Reports that producers write
 the topic until the job is resumed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -7,6 +7,8 @@ process starts like any other. The forker exits with the process that started it
 the socket in `CHANNEL_VARIABLE`, and then forks a process for every `Request` on this socket.
 """
 
+from __future__ import annotations
+
 import gc
 import inspect
 import io

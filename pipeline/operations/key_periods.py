@@ -4,6 +4,8 @@ Erasing an expired key makes the remaining ciphertexts permanently unreadable, i
 broker's disk, in a backup or in a recording.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Describe the data losses and charges of a new deployment, to be confirmed beforehand."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Sequence
 

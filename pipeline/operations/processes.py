@@ -1,5 +1,7 @@
 """Start modules of this package as processes with parent-death watches, and end them."""
 
+from __future__ import annotations
+
 import os
 import socket
 import subprocess

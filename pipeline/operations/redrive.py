@@ -12,6 +12,8 @@
 * A sealed batch does not reveal its producer, so all parts of its whole epoch must be complete.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping

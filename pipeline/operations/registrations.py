@@ -1,5 +1,7 @@
 """List the producers registered with a deployment, and retire one."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

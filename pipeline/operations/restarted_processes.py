@@ -1,5 +1,7 @@
 """Start processes that log to files, restart them when they fail, and end them together."""
 
+from __future__ import annotations
+
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """Defer stop signals, so that they are handled at chosen moments."""
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Callable
 from types import FrameType

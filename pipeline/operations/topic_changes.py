@@ -1,5 +1,7 @@
 """Effect of a deployment on its topics: create them, change their settings, or fail."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta

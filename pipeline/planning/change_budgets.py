@@ -6,6 +6,8 @@ their sum has a minimum. The shares should come from known or public data: share
 users' own values are as sensitive as the values, without any protection.
 """
 
+from __future__ import annotations
+
 import csv
 import math
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Effect of message deletion on crowds of different sizes, predicted before any data."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

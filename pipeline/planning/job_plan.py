@@ -1,5 +1,7 @@
 """Guarantee and expected accuracy of a job, before deployment and before any data."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -6,6 +6,8 @@
   same share colludes. A window of the expected size has more honest users.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ estimates, and each may collude with the analyst. `assumes` covers collusion wit
 Everything here follows from the job and its mechanism.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

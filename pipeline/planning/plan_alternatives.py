@@ -7,6 +7,8 @@ epochs it may be one that spends privacy at each of them: split_budget, or proje
 items.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,6 +5,8 @@ message is measured by adding it to reports of honest devices, whatever the prot
 a device is at most the sum over all its messages.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Comparison of all protocols suitable for a job, and the recommended one."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

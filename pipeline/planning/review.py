@@ -1,5 +1,7 @@
 """Warnings about a job before it is deployed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning

@@ -1,5 +1,7 @@
 """ACLs: privileges of principals, also as commands for Kafka's own tools."""
 
+from __future__ import annotations
+
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,5 +1,7 @@
 """Compare, add and remove the ACLs of a cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -8,6 +8,8 @@
   Transactions are not used.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,5 +1,7 @@
 """Alternatives that `plan` compares: same counts and epsilon, whatever the trusted party."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, singledispatch
 from typing import Any, Final, TypeAlias

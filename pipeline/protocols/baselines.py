@@ -1,5 +1,7 @@
 """Registry entries and forecasts of Boolean protocols that are for comparison only."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 

@@ -5,6 +5,8 @@ does not depend on that: a user with more changes is protected as well as all ot
 later changes appear with a delay or not at all, and intervals do not include the resulting error.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """Registry entry and forecast for one-message protocols with counts by crowd."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Registry entry and forecast of protocols with FutureRand's devices and estimators."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

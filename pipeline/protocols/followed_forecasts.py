@@ -1,5 +1,7 @@
 """Forecasts of protocols whose devices report once per epoch and track their changes."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Forecasts of the errors of a protocol's estimates, available before any data."""
 
+from __future__ import annotations
+
 import math
 import typing
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Registry entry of FutureRand: the number of users with value 1 at every epoch."""
 
+from __future__ import annotations
+
 from dpstream.pipeline.protocols.dyadic_variants import dyadic_protocol
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example

@@ -1,5 +1,7 @@
 """Registry entry of hadamard_values: one of several items per epoch; trusted party: none."""
 
+from __future__ import annotations
+
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan

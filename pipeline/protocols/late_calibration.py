@@ -1,5 +1,7 @@
 """Lazy imports of calibrations and forecasts, which running a protocol does not need."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

@@ -1,5 +1,7 @@
 """Registry entry and forecast of ldp_sgd: a linear model from one bit per step and device."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,6 +4,8 @@ A broken package, or one that claims a taken name, has no effect until a job use
 error then names the package.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points

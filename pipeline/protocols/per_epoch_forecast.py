@@ -1,5 +1,7 @@
 """Common base of forecasts for item counts at independent epochs."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 
 import numpy as np

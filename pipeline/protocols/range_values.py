@@ -1,5 +1,7 @@
 """Registry entry and forecast of range_values: numbers over time; trusted party: none."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 

@@ -5,6 +5,8 @@ entry and forecast in a module here, and a line in `OWN`; tests/conformance list
 requirements. Other packages declare protocols in their metadata, as described in README.md.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Final
 

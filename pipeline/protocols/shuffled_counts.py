@@ -8,6 +8,8 @@
 The mechanism determines the devices and aggregators.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

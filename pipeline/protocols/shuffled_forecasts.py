@@ -1,5 +1,7 @@
 """Forecasts of counts in the shuffle model, one per mechanism of `shuffled_counts`."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 

@@ -1,5 +1,7 @@
 """Registry entry of value_stream: the number of users with value 1, from one byte per epoch."""
 
+from __future__ import annotations
+
 from functools import partial
 
 from dpstream.aggregators.change_errors import FollowedChanges

@@ -4,6 +4,8 @@ The errors of two estimates are correlated, so a change has its own interval. It
 published data only: no other data is read, and no privacy is spent.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -3,6 +3,8 @@
 A forecast predicts the error at each epoch; a simultaneous bound limits the largest of all epochs.
 """
 
+from __future__ import annotations
+
 import math
 from statistics import NormalDist
 from typing import Final

@@ -1,5 +1,7 @@
 """Readers of a deployment's epochs, existing and future."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar

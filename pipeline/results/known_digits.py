@@ -1,5 +1,7 @@
 """Round user counts to their significant digits, and clip them to the population."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """Shared parts of sentences about all kinds of estimates."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

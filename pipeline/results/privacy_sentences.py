@@ -1,5 +1,7 @@
 """Guarantees and budgets as sentences for readers without background knowledge."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Queries from command-line options, about published data and windows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Released windows of a deployment, located in ``<job>.shuffled`` and read from there."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -6,6 +6,8 @@
   95 % interval of a single item is shown with its curve.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from dpstream.aggregators.estimate import GAP

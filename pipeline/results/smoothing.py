@@ -4,6 +4,8 @@ Manifests and partials are kept forever, so a horizon can be smoothed at any tim
 a job. Horizons are independent.
 """
 
+from __future__ import annotations
+
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -4,6 +4,8 @@ Exports the single count, all items of a list of at most `MOST_WATCHED`, or the 
 Longer lists and detected items are not exported: each item would be a time series.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 
 from dpstream.aggregators.estimate import GAP

@@ -1,5 +1,7 @@
 """Aggregate a window's sealed reports and this party's added devices into one partial per epoch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 

@@ -7,6 +7,8 @@ genuine device is as safe as among the honest users that the guarantee assumes, 
 stage or party replaces or suppresses. Estimators know the number and the value of added devices.
 """
 
+from __future__ import annotations
+
 import hmac
 from collections.abc import Iterator
 from typing import Final

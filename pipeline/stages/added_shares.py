@@ -7,6 +7,8 @@ shares state fewer devices than the job requires. A shuffler that forwards only 
 devices therefore learns nothing about them.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -5,6 +5,8 @@ first complete attempt is the window. Records left behind by a killed or paused 
 attempt at the same window, complete or not.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -8,6 +8,8 @@ killed or paused writer never hold back the committed offset, the *floor*. With 
 the window consists of the first complete attempt of each shuffler.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field
 from typing import Generic

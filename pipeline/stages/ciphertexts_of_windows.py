@@ -4,6 +4,8 @@ A window of sealed reports is a set of ciphertexts in increasing order. Every ci
 key, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

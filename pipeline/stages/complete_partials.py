@@ -10,6 +10,8 @@ in the topic would be written again. The log is therefore read from further back
 * while a window stays incomplete.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from dpstream.pipeline.actions import Steps, places_near

@@ -4,6 +4,8 @@ The result depends only on the messages and on a generator that is derived from 
 deployment and epoch. A window is therefore the same if any worker writes it again.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 from itertools import pairwise
 

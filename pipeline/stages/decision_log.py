@@ -4,6 +4,8 @@ The shuffler workers of a job share only this log. Each worker reads it up to th
 so that all workers continue under the same decision, whichever worker made it.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ deleted records belong to published windows. This module checks that with estima
 it only runs in this case.
 """
 
+from __future__ import annotations
+
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.attempts import read_chunk

@@ -1,5 +1,7 @@
 """Validate records of collectors, and the reports in them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import TypeAlias
 

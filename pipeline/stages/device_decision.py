@@ -4,6 +4,8 @@ A window closes at the end of its grace period, which starts at the end of its e
 clock. It closes earlier if every live collector has written its watermark for the epoch.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Container, Iterator
 from itertools import islice

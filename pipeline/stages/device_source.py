@@ -1,5 +1,7 @@
 """Windows of device jobs: one report per device and epoch, decrypted and without its tag."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

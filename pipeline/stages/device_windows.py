@@ -5,6 +5,8 @@ reports it cannot read could send copies of one report under tags of nonexistent
 observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 
 import numpy as np

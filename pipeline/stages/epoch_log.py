@@ -5,6 +5,8 @@ logs while they grow. All later readers find the same content of an epoch, becau
 complete record of an epoch counts in each log.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass

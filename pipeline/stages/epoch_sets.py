@@ -1,5 +1,7 @@
 """Sets of epochs that stay small for any number of epochs."""
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Self

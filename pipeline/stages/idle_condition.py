@@ -6,6 +6,8 @@ needed until one of the topics grows or the stage's timer expires. The condition
 offsets of these topics, read before `idle_seconds` was called: any later write changes an end.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -14,6 +14,8 @@ own topic, so its operator sees only a fraction of a device's messages. The firs
   the log alone determines the partial window.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 
 from dpstream.pipeline.actions import (

@@ -1,5 +1,7 @@
 """Latest window of each producer, and the number of its devices in that window."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,6 +6,8 @@ log. It then has the same state as after reading the whole log. Without a summar
 number of windows decided before its start.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -5,6 +5,8 @@ Its input and output are ciphertexts under different keys, each sorted by its by
 keys of all other stages and of the aggregate key therefore still cannot tell which report is whose.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """Read the partials of a deployment; the first complete partial of an epoch counts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from dpstream.pipeline.actions import Append, LogRecord, Steps

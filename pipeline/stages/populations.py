@@ -4,6 +4,8 @@ A device enrolls with its first envelope of a horizon, and its collector writes 
 ``<job>.devices``. Of several enrollments with the same tag, the first in the log counts.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from typing import Final
 

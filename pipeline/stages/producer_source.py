@@ -1,5 +1,7 @@
 """Windows of producer jobs: producers register, and end every epoch with a punctuation."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 

@@ -5,6 +5,8 @@ therefore prove that all earlier epochs are published. This is verified: if the 
 consecutive epochs, more of the topic is read, and finally all of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

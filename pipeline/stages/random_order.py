@@ -1,5 +1,7 @@
 """Permute a large multiset at random without loading it as a whole."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 

@@ -6,6 +6,8 @@ then does the committed offset pass the window's first record. Subclasses decide
 written, and by which worker.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections import Counter

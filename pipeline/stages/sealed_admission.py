@@ -1,5 +1,7 @@
 """Validate and decrypt the records of a raw topic of a sealed job."""
 
+from __future__ import annotations
+
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.stages.admission import Admission, Rejection

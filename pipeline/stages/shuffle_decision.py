@@ -4,6 +4,8 @@ A window is decided when all records of every expected producer are in it, or wh
 drains the job. Otherwise it is decided after its grace period, which starts when its time has come.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary

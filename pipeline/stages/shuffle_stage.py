@@ -13,6 +13,8 @@ an unfinished epoch. A worker that takes over a partition starts there, and the 
 whether it collects an epoch again or has a pending write.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ continues after the records already written. The owner of the topic's one partit
 worker; new records in the topic only wake it.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -1,5 +1,7 @@
 """Interface between a stage and its driver."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Protocol
 

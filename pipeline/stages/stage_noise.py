@@ -1,5 +1,7 @@
 """Noise of the shuffler: dummy messages, deletions, or a noisy sum in place of all messages."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from dpstream.pipeline.actions import Steps

@@ -5,6 +5,8 @@ of the manifest and of both parties' partials, so repetitions are identical. The
 partition of ``<job>.partials-a`` is the active worker.
 """
 
+from __future__ import annotations
+
 import hashlib
 from functools import partial
 

@@ -4,6 +4,8 @@ Memory stays bounded for ten million contents. Beyond a few MiB, contents go to 
 divided by tag, and are read division by division.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import BinaryIO, Final

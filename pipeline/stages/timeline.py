@@ -11,6 +11,8 @@ A worker knows the punctuations in its own partitions, including late ones, and 
 in any manifest.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Data flow of a job as a table: its stages, and the topics each reads and writes."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,6 +5,8 @@ expected senders, earlier decisions (`decision_log`), whether the epoch's time h
 (`timeline`), and the worker's read position.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator
 from typing import Generic, TypeVar

@@ -1,5 +1,7 @@
 """Interface to the senders of a window: producers, or devices that send through collectors."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping

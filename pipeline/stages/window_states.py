@@ -10,6 +10,8 @@
   duplicated in any state: repetitions are identical.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final

@@ -1,5 +1,7 @@
 """Transform the windows that a stage reads in chunks."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence

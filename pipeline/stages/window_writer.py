@@ -3,6 +3,8 @@
 The manifest determines the result. Repeated writes differ only in attempt ids and random order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol

@@ -1,5 +1,7 @@
 """Open windows: the records received for an epoch, by producer."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -30,6 +30,8 @@ For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

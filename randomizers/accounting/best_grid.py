@@ -5,6 +5,8 @@ tree all nodes have the same number of children, except the root, which has as m
 the parents of leaves, which can have fewer. The search tries the best tree of every depth.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

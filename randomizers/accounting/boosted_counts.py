@@ -12,6 +12,8 @@ others by 1. The Rényi divergence of a cell is convex in its shift, so that vec
 sum of divergences.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

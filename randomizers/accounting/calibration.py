@@ -4,6 +4,8 @@ Both calibrations have integer weights. Optimal weights are rounded so that the 
 epsilon. The paper's weights are rounded to about 100 bits, and the loss is computed from them.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

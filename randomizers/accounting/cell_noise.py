@@ -6,6 +6,8 @@ fraction of the noise is present. Accounting uses only the ratios of consecutive
 are what an observer can learn from one message more or less.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

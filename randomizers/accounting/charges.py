@@ -28,6 +28,8 @@ The loss distributions of the charges, **composed**, give a total below both lim
 only if all epsilons were fixed in advance, and is shown for information.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Iterable

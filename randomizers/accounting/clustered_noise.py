@@ -5,6 +5,8 @@ two are equal for Poisson noise; clustered dummies have a variance above their m
 accuracy, and a bound on that price limits the cluster size.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -11,6 +11,8 @@ number can depend on earlier publications, as long as the distance never exceeds
 Brownian motion whose time is the squared distance.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Final

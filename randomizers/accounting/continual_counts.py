@@ -9,6 +9,8 @@ There is no bound on changes. The standard deviation of a count is that of the n
 of users.
 """
 
+from __future__ import annotations
+
 import math
 from functools import partial
 

@@ -5,6 +5,8 @@ this distribution is known exactly. If a user moves to another crowd, one crowd 
 fewer and another has one more.
 """
 
+from __future__ import annotations
+
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise

@@ -19,6 +19,8 @@ deltas. A random map turns its outcome into that of either direction (Blackwell)
 observed. So it can replace either in a composition (Zhu, Dong and Wang 2022, theorem 10).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -12,6 +12,8 @@ lambda^c, with c factors. Fewer messages are no worse: Poisson distributions are
 shifts have the same optimal tests, and the power of these grows with the shift.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

@@ -17,6 +17,8 @@ it. Several e are covered at once: for e from a to b at most T M + b cells are s
 T M - a M down.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from functools import partial
 

@@ -4,6 +4,8 @@ Coarse levels estimate wide ranges best and fine levels narrow ranges; least squ
 levels for every range. The probabilities with the least mean variance are found numerically.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,6 +8,8 @@ Both have equal weight, which makes immediate estimates 1 to 3 % worse than thei
 smoothed ones up to 10 % better.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

@@ -30,6 +30,8 @@ about 1 + q times as large. The true loss can be below that of disjoint cells, s
 overlap of two sets hide both. For the small q of accurate counts the difference is negligible.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -12,6 +12,8 @@ items. True and false candidates together are few enough to be extended. On the 
 item is confused with another item of nearly the same count.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

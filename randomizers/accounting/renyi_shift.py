@@ -8,6 +8,8 @@ The divergences exclude counts that are far from the mean or possible under only
 distributions. Their probability is charged to delta instead.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 

@@ -4,6 +4,8 @@ The result of each arithmetic operation is off by a factor of at most 1 +- u. Lo
 exponentials of numpy and of the platform are off by less than four units in the last place.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 import numpy as np

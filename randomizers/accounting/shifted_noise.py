@@ -5,6 +5,8 @@ users are constants. So the observer's view consists of independent cells, some 
 its privacy loss is the sum of their losses (`dpstream.randomizers.accounting.loss_distributions`).
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

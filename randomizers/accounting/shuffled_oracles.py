@@ -15,6 +15,8 @@ Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple An
 2019.
 """
 
+from __future__ import annotations
+
 import math
 
 from dpstream.randomizers.accounting.cell_noise import (

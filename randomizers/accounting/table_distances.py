@@ -4,6 +4,8 @@ Tables omit the tails of distributions. Dummies that exceed the contributors' ca
 (`dpstream.randomizers.dummies.REDRAW_PROBABILITY`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Final
 

@@ -15,6 +15,8 @@ A user who was absent sends a different message, which fewer others resemble. Su
 local loss, which assumes none of this.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,6 +5,8 @@ times 0.1 is 1. Spent amounts are rounded up and limits are rounded down. Client
 compute the same digits.
 """
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 from typing import Final

@@ -1,5 +1,7 @@
 """Device for apps: store the result of each step, then send; see the package docstring."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """Errors that keep a device from reporting. Messages name a remedy and never contain values."""
 
+from __future__ import annotations
+
 
 class DeviceError(Exception):
     """Condition that the app must handle; the device randomized and sent nothing."""

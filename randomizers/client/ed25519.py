@@ -5,6 +5,8 @@ secret, and there are no private keys. Points are in extended coordinates (X, Y,
 x = X/Z, y = Y/Z and x y = T/Z.
 """
 
+from __future__ import annotations
+
 import hashlib
 from typing import Final, TypeAlias
 

@@ -4,6 +4,8 @@ The arithmetic is that of job files: epoch e starts e - 1 epoch lengths after `s
 without the day of `start`, an epoch starts on the last day of the month.
 """
 
+from __future__ import annotations
+
 from calendar import monthrange
 from dataclasses import dataclass
 from datetime import date

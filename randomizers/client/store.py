@@ -1,5 +1,7 @@
 """Storage of a device's document: a file that survives crashes and can be shared by processes."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sqlite3

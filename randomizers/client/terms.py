@@ -1,5 +1,7 @@
 """Terms of joining a job, as numbers and sentences, to show before anything is charged."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final

@@ -1,5 +1,7 @@
 """Values that an app passes to its device, converted to numbers of the domain."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias

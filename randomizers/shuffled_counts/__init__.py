@@ -13,6 +13,8 @@ A device that was absent at the previous epoch cannot know when its value change
 boost that change. The change still counts as one of the first k.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

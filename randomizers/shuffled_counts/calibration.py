@@ -1,5 +1,7 @@
 """Calibrate the mechanism of shuffled counts from a job's parameters."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from dpstream.randomizers.accounting.boosted_counts import (

@@ -20,6 +20,8 @@ Privacy*, ICML 2022. The symbols have the distribution of its PrivUnitG, drawn c
 coordinate for a causal linear image of the stream.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Calibrate the mechanism of value_stream from a job's parameters."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 

@@ -5,6 +5,8 @@ each of them for any stream. Their probabilities are multiples of 2^-62, and the
 are those of a standard normal distribution up to 1e-15.
 """
 
+from __future__ import annotations
+
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from functools import cache
 

@@ -5,6 +5,8 @@ in the last digits. This module uses only two constants, additions, multiplicati
 rounding to integers, whose results IEEE 754 defines exactly.
 """
 
+from __future__ import annotations
+
 from functools import cache
 
 import numpy as np

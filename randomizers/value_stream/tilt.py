@@ -6,6 +6,8 @@ martingale in the previous draws. So for any stream, the product of all tilts is
 by the first probability.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,6 +6,8 @@
 * It listens on 127.0.0.1 only, without passwords: every user of this machine can connect to it.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import random

@@ -7,6 +7,8 @@
 * Jars come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil

@@ -1,5 +1,7 @@
 """Wait for a broker that is away."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -6,6 +6,8 @@
   partition, which determines the offsets to read from.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -8,6 +8,8 @@
   it has just written, or that has just woken it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

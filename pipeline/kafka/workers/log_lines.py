@@ -1,5 +1,7 @@
 """Log lines of a worker: one per window, and messages for operators."""
 
+from __future__ import annotations
+
 import json
 import sys
 import time

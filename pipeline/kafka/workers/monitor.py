@@ -4,6 +4,8 @@ The server runs in its own threads, so that it can report a blocked event loop. 
 values that the event loop replaces atomically.
 """
 
+from __future__ import annotations
+
 import socket
 import socketserver
 import threading

@@ -4,6 +4,8 @@ Lag in seconds is computed as in kafka-lag-exporter: record the ends of a partit
 interpolate when the first uncommitted record was written. This needs no further request.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping

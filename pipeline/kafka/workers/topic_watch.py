@@ -10,6 +10,8 @@
   and rejoins under another instance ID when it is restarted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import Protocol
 

@@ -9,6 +9,8 @@
   detects this by the file.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 import time

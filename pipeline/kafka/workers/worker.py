@@ -4,6 +4,8 @@
 If the worker cannot continue, it returns 1, and a line on standard error states the reason.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

@@ -1,5 +1,7 @@
 """Constants of a job that alert rules need, and other heartbeat contents."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self

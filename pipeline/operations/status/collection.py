@@ -9,6 +9,8 @@ its cluster belong to one thread. If the broker is unreachable, a poll raises `K
 >>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """Data classes for the status of a job."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,5 +1,7 @@
 """Derive issues that require action, with their remedies, from a job's status."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 from dpstream.aggregators.estimate import CHANGES_USED

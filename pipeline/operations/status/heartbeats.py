@@ -3,6 +3,8 @@
 Times are by the broker's clock, not by the workers' clocks.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -5,6 +5,8 @@ reader. But the broker's clock stamps every record, and workers write one record
 record that appears between two polls was written between them, and never in the future.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 

@@ -4,6 +4,8 @@ Each process inherits a socket for its metrics, so that no port has to be config
 runs out, Linux kills a single worker before the supervisor.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -7,6 +7,8 @@
   drops the offsets of a group without members after days, and only workers see some conditions.
 """
 
+from __future__ import annotations
+
 import json
 import threading
 import time

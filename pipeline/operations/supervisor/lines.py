@@ -1,5 +1,7 @@
 """Log lines of a supervisor and its workers."""
 
+from __future__ import annotations
+
 import re
 import threading
 from dataclasses import dataclass, field

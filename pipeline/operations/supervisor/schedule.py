@@ -3,6 +3,8 @@
 Jobs are independent: starting or stopping one job's worker never affects other workers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -4,6 +4,8 @@ One loop makes all decisions. Other threads read the jobs topic, relay workers' 
 scrapes; signal handlers only record signals.
 """
 
+from __future__ import annotations
+
 import socket
 import time
 from collections.abc import Sequence

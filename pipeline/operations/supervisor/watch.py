@@ -4,6 +4,8 @@ Each request queries all workers in parallel. A worker that does not answer is u
 missing from the metrics.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -9,6 +9,8 @@
 ``python -m dpstream.pipeline.operations.up.managed_broker`` prints one `Message` per line, in JSON.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

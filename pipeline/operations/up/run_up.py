@@ -1,5 +1,7 @@
 """Run jobs from deployment to the last estimate, in separate processes."""
 
+from __future__ import annotations
+
 import time
 import webbrowser
 from collections.abc import Callable, Iterable, Sequence

@@ -1,5 +1,7 @@
 """Show running jobs: lines of text and, on a terminal, a progress bar for each job."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """An epoch as one number: the count, the largest item, or the median of numbers."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from dpstream.pipeline.values.numeric_values import NumericDomain

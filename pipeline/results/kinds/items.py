@@ -1,5 +1,7 @@
 """Counts of items: all of a list, or the most frequent of a domain too large to be listed."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import ClassVar

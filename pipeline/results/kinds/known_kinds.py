@@ -1,5 +1,7 @@
 """Registry of kinds by domain: the one place that distinguishes them."""
 
+from __future__ import annotations
+
 from functools import cache
 from importlib import import_module
 from typing import Final

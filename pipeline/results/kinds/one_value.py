@@ -1,5 +1,7 @@
 """One value per epoch: a count of users, or the measure of a learning job."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

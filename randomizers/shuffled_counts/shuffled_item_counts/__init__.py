@@ -10,6 +10,8 @@ No device has an item before its first epoch; the first item counts as a change.
 handled as in `shuffled_counts`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -5,6 +5,8 @@ of them. The number of buckets is the largest that the message limit allows, and
 smallest number without collisions.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

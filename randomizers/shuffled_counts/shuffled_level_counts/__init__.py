@@ -10,6 +10,8 @@ since replacing one value by another does not change it. With a boost it would r
 epochs a value changes.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

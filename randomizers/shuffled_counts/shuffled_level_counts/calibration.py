@@ -11,6 +11,8 @@ streams of values differ on each level like two streams of items
 in one cell, by at most the number of messages of either value.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 from functools import cache

@@ -14,6 +14,8 @@ same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.
 Devices that were absent at the previous epoch do not boost a change, as in `shuffled_counts`.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

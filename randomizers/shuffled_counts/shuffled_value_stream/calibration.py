@@ -1,5 +1,7 @@
 """Calibrate the shuffled variant of value_stream from a job's parameters."""
 
+from __future__ import annotations
+
 import math
 
 from dpstream.randomizers.accounting.boosted_counts import least_varying

@@ -8,6 +8,8 @@ When the item changes, b flips for only half of the rows. So it suffices to boos
 the item can have changes; later flips are tracked more slowly.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

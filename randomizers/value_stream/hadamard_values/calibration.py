@@ -4,6 +4,8 @@ The Boolean that a device tracks flips for half of the rows when its item change
 every change all flips are tracked immediately; with fewer boosts all estimates are less noisy.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -6,6 +6,8 @@ epoch it reports the node of that level that contains its value, like an item ov
 (`hadamard_values`). Coarse levels estimate wide ranges, fine levels the distribution within them.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

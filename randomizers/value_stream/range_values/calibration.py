@@ -1,5 +1,7 @@
 """Calibrate the mechanism of range_values from a job's parameters."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from dpstream.randomizers.accounting.level_weights import optimal_level_weights
