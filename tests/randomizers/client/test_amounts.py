@@ -94,7 +94,7 @@ def test_each_epoch_is_charged_once() -> None:
 )
 def test_inconsistent_account_entry_is_rejected(unit: str, charges: int, last: int) -> None:
     entry = AccountEntry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
-    with pytest.raises(ValueError, match="charges|'unit'"):
+    with pytest.raises(ValueError, match=r"charges|'unit'"):
         AccountEntry.from_json(entry.to_json())
 
 
