@@ -177,7 +177,7 @@ def printed_lines(
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
-    """Return a record as in the topic, with the labels of found items."""
+    """Return a record as in the topic, with the labels of detected items."""
     body, estimate = record.to_json(), record.estimate
     if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)

@@ -173,7 +173,7 @@ def watch_status(
 
     While a broker is unreachable, the latest picture stays, marked as outdated. The outage is shown
     after `timeout` seconds, even while `read` is still waiting for a response. Raises
-    `DeploymentError` if the job is not deployed at the first reading.
+    `DeploymentError` if the job is not deployed when first read.
     """
     screen = console()
     live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")

@@ -369,7 +369,7 @@ class Producer:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
-        """Return the model for an epoch's reports, or raise before anything is drawn."""
+        """Return the model for an epoch's reports, or raise before reports are drawn."""
         assert self._models is not None
         model = yield from self._models.find(epoch)
         if model is None:

@@ -2,7 +2,7 @@
 
 One durable transaction per epoch holds the devices' new state, the finished records and the last
 closed epoch, from which the input continues. Only committed records are ever sent, and they are
-stored until acknowledged. An epoch that was drawn is never drawn again, because that would spend
+stored until acknowledged. No epoch is randomized again after its draw, because that would spend
 the privacy budget twice.
 """
 
@@ -94,7 +94,7 @@ class ProducerStore:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """Return the offset after the last acknowledged record of a partition; 0 before one."""
+        """Return the offset after a partition's last acknowledged record; 0 before the first."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 

@@ -272,8 +272,8 @@ def stamped(
 ) -> tuple[Rows, list[BadRow]]:
     """Place rows by the timestamps of their records; rows without a valid timestamp are bad.
 
-    Writers of a topic can choose timestamps: microseconds, read as milliseconds, are after the year
-    9999. Records older than Kafka's timestamps have -1. `rows.lines` are offsets of `records`.
+    Writers of a topic choose timestamps: microseconds that are read as milliseconds, for example,
+    are after the year 9999. Records older than Kafka's timestamps have -1. Lines are offsets.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

@@ -68,7 +68,7 @@ def _time_format(value: object) -> str:
 
 
 def _year_of(pattern: str) -> int | None:
-    """Return the year that a pattern parses from the time it formatted, or None."""
+    """Format a sample time, parse it again, and return its year; None on failure."""
     try:
         return datetime.strptime(_SAMPLE.replace(tzinfo=UTC).strftime(pattern), pattern).year
     except ValueError:

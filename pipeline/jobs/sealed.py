@@ -114,7 +114,7 @@ class Sealed(Section):
         if self.shares and (self.aggregate or self.stages):
             raise ValueError(
                 "shares cannot be combined with aggregate and stages: two aggregators sum shares, "
-                "and no party opens or mixes reports. Remove aggregate and stages, or shares"
+                "and no party opens or shuffles reports. Remove aggregate and stages, or shares"
             )
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"

@@ -20,7 +20,7 @@ class CrowdSize:
 
     Attributes:
         lost: Mean share of its messages that are deleted.
-        rmse: RMSE of an item of the crowd that few users have, in users.
+        rmse: RMSE of an item that few users of the crowd have, in users.
         suppressed: Probability that the crowd is suppressed at an epoch.
     """
 

@@ -75,7 +75,7 @@ class ExpectedEpoch:
         standard_error: Standard error of its estimate, in users.
         smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
             protocol has none.
-        begins: Start; None without a calendar, or if every horizon has an epoch with this number.
+        begins: Start; None without a calendar, or if the job is recurring.
     """
 
     epoch: int

@@ -2,8 +2,8 @@
 
 - Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
 - Colluding users are present, but reveal what they sent or omit their noise, so they hide no user.
-- A guarantee that relies on honest users is sized for the smallest released window, of which the
-  same share colludes. A window of the expected size has more honest users.
+- A guarantee that relies on honest users is sized for the smallest released window, in which
+  the same share of users colludes. A window of the expected size has more honest users.
 """
 
 from __future__ import annotations

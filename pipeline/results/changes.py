@@ -48,7 +48,7 @@ class Changes:
     """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
 
     Errors of different horizons are independent, because devices start again. The errors that an
-    epoch shares with an earlier one are known only if all earlier epochs of its horizon are.
+    epoch shares with an earlier one are known only if all earlier epochs of its horizon are known.
     """
 
     def __init__(self, job: DeployedJob, lag: int) -> None:

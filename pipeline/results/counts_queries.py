@@ -77,7 +77,7 @@ class Answers:
     """Answers to a query.
 
     Attributes:
-        answers: In the requested order, or the largest first.
+        answers: All answers, in the requested order or the largest first.
         detection_threshold: With `Top`, an item that more users than this have is included
             with probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.

@@ -115,7 +115,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
 
 
 def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
-    """Return `used_up` for the job's limit; empty if it or the log has no changes."""
+    """Return `used_up` for the job's limit; empty without a limit or a `ChangeLog`."""
     limit = job.change_limit
     if limit is None or not isinstance(log, ChangeLog):
         return np.zeros(0, np.int64)

@@ -37,7 +37,7 @@ class CountsCells(typing.Protocol):
 
     @property
     def ordered(self) -> bool:
-        """True if the cells form a tree, which answers ranges and quantiles."""
+        """True if the cells form a tree, as ranges and quantiles require."""
         ...
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:

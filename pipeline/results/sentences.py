@@ -2,7 +2,7 @@
 
 - They use the job's wording and calendar, and claim only what is known.
 - Numbers have the digits that their intervals support, and lie between 0 and the population.
-- Items with overlapping intervals are called tied. These intervals hold for all items at once; the
+- Items with overlapping intervals are called tied. These intervals hold for all items together; the
   95 % interval of a single item is shown with its curve.
 """
 

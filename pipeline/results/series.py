@@ -69,7 +69,7 @@ def range_series(domain: ValueDomain) -> Iterator[Series]:
 
 
 def known(estimate: Published | None) -> bool:
-    """Return whether an estimate exists and lacks no input, so that it can be drawn."""
+    """Return whether an estimate exists and has all inputs, so that it can be plotted."""
     return estimate is not None and GAP not in estimate.flags
 
 

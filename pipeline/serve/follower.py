@@ -1,7 +1,7 @@
 """Follow the topics of deployed jobs, the ledger and estimates, in a thread of its own.
 
 `Reader` decides what to read and interprets it; `KafkaSource` reads it. An unreachable broker is
-tried again until it answers.
+retried until it answers.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class SiteSettings:
     Attributes:
         port: Port to listen on; 0 for any free port.
         jobs: Names of the shown jobs; empty for all.
-        ground_truths: Inputs of jobs with the ground truth, by job name.
+        ground_truths: Input files that contain the ground truth, by job name.
         tls: TLS context; None for plain HTTP.
     """
 
