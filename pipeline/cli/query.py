@@ -162,10 +162,12 @@ def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
         if not header:
             yield ",".join(["epoch", answers.counts_query.kind, *_COLUMNS, "population"])
             header = True
+        first, last = window.first, window.last
+        numbers = str(first) if first == last else f"{first}..{last}"
         for answer in answers.answers:
             body = answer.to_json()
             cells = (body[column] for column in _COLUMNS)
-            yield csv_row(_numbers(window), answer.name, *cells, window.population)
+            yield csv_row(numbers, answer.name, *cells, window.population)
 
 
 def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
@@ -215,7 +217,3 @@ def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
         loss += f"; {bound}{rounded_up(of_all.epsilon)} for these {epochs:,} epochs together"
     yield "guarantee", loss
     yield "trusted party", own.trust
-
-
-def _numbers(window: EpochCounts) -> str:
-    return str(window.first) if window.first == window.last else f"{window.first}..{window.last}"

@@ -248,14 +248,11 @@ def _ending(
     done = f"{plural(plan.epochs, 'epoch')} of {original}"
     took = f"in {number(seconds)} s, at no privacy cost"
     if workers:
-        compare = f"dpstream diff {original} {job.name}{_epochs(plan)}"
+        epochs = "" if plan.first == 1 else f" --epochs {plan.first}..{plan.last}"
+        compare = f"dpstream diff {original} {job.name}{epochs}"
         return f"{done} are published again as {job.name} {took}. To compare: '{compare}'"
     to_run = " and ".join(f"'dpstream run {stage} {job.name}'" for stage in stages_of(job))
     return f"{done} are written as {job.name} {took}. To estimate: {to_run}"
-
-
-def _epochs(plan: ReplayPlan) -> str:
-    return "" if plan.first == 1 else f" --epochs {plan.first}..{plan.last}"
 
 
 def _print_estimates(

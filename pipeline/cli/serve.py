@@ -18,8 +18,6 @@ from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
 from dpstream.pipeline.cli.output import print_text, silence, tell
 from dpstream.pipeline.cli.server_tls import given_tls, warn_of_readers
-from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.serve.access import AccessSettings
 from dpstream.pipeline.serve.passwords import LONGEST, HashedPassword, write_password
 from dpstream.pipeline.serve.security import check_origin
@@ -129,7 +127,7 @@ def serve(
         settings = SiteSettings(
             address, at, names, tuple(allow_host or ()), ground_truths, tls, access, origins
         )
-        asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
+        asyncio.run(serve_page(settings, connection, load_ground_truth, ready=_ready, notify=tell))
 
     if port is not None:
         run(port)
@@ -176,10 +174,6 @@ def _origins(given: list[str]) -> tuple[str, ...]:
 def _ready(address: str) -> None:
     print_text(f"live page: {address}", whole=True)
     tell("press Ctrl-C to stop")
-
-
-def _load(job: DeployedJob, path: Path) -> ValueLog:
-    return load_ground_truth(job, path)
 
 
 def _ground_truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:

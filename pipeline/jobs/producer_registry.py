@@ -99,14 +99,11 @@ class ProducerRegistry:
         else:
             self._deregistration(record)
 
-    @property
-    def _most(self) -> int:
-        return PRODUCERS_MAX if self._job.shuffle.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
-
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrollment in self._by_enrollment:
             return
-        if len(self._producers) == self._most:
+        alone = self._job.shuffle.instances == 1
+        if len(self._producers) == (PRODUCERS_MAX if alone else PRODUCERS_OF_INSTANCES_MAX):
             return
         if epoch_problem(self._job, record.first_epoch) is not None:
             return

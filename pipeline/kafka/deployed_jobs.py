@@ -68,16 +68,12 @@ def check_unchanged(running: DeployedJob, job: Job) -> None:
     Raises DeploymentError, whose message lists the differences.
     """
     changes = describe_difference(running, job)
-    if changes and _fingerprint(job) != running.fingerprint:
+    if changes and deploy_job(job, deployed_at=0).fingerprint != running.fingerprint:
         raise DeploymentError(
             f"the fingerprints of the job file and of the deployed job {job.name} differ "
             f"({'; '.join(changes)}): to use the deployed job, pass its name instead of the "
             "file; otherwise, deploy the file under another name"
         )
-
-
-def _fingerprint(job: Job) -> bytes:
-    return deploy_job(job, deployed_at=0).fingerprint
 
 
 def check_has_devices(job: DeployedJob) -> None:

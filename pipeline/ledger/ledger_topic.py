@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from functools import cache
 from importlib.metadata import version
 
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
@@ -54,7 +53,7 @@ def write_entries(
     and ClusterError if the cluster rejects a write; an entry might have been written nevertheless.
     """
     reader = SpendingReader(cluster)
-    steps = writing(draft_entry, lambda: secrets.token_hex(8), _software())
+    steps = writing(draft_entry, lambda: secrets.token_hex(8), version("dpstream"))
     record = next(steps)
     while True:
         try:
@@ -111,8 +110,3 @@ def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> No
     if offset is not None and offset >= 0:
         receipt = Receipt(about, chain.head, offset, now)
         cluster.append(JOBS_TOPIC, receipt.to_bytes(), key=receipt.key)
-
-
-@cache
-def _software() -> str:
-    return version("dpstream")

@@ -86,9 +86,9 @@ def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
             f"deployed ({names}): use that version, or undeploy the jobs that are finished"
         )
     sealed = [job for job in state.jobs.values() if sealing_periods(job)]
-    return key_periods(keys, ((job, _last_published(cluster, job)) for job in sealed))
-
-
-def _last_published(cluster: Cluster, job: DeployedJob) -> int:
     # Epochs are published in order: no earlier epoch is still pending.
-    return max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)
+    published = (
+        max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)
+        for job in sealed
+    )
+    return key_periods(keys, zip(sealed, published, strict=True))

@@ -302,7 +302,9 @@ def plan(
         assumption=_assumption(job, law, changes),
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
-        poisoning_bound=_poisoning_bound(job) if compared else None,
+        poisoning_bound=poisoning_bound(deploy_job(job, deployed_at=0))
+        if compared and job.devices is not None
+        else None,
         notes=(
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
@@ -334,10 +336,6 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     # Changes at uniformly random epochs.
     last = math.ceil(epochs * limit.max_changes / (typical + 1))
     return f"{limit}. A typical user makes {typical:,} and reaches the limit by epoch {last:,}"
-
-
-def _poisoning_bound(job: Job) -> float | None:
-    return None if job.devices is None else poisoning_bound(deploy_job(job, deployed_at=0))
 
 
 def _beginnings(job: Job) -> Iterator[str | None]:

@@ -39,7 +39,9 @@ class ShuffledCountsForecast:
                 "epochs": law.last_epoch,
                 "max_changes": law.max_changes,
                 "boost": law.boost,
-                **_noise_columns(law.noise),
+                "dummies": law.noise.mean,
+                "variance": law.noise.moments(law.noise.minimum)[1],
+                "dummies_per_user": law.noise.per_contributor(1),
             },
         )
         self.notes = (
@@ -165,14 +167,6 @@ def _boost_notes(
         f"epoch or after an epoch at which the user was absent: {kept}, which biases the "
         "estimates and is not in the predicted errors",
     )
-
-
-def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
-    return {
-        "dummies": noise.mean,
-        "variance": noise.moments(noise.minimum)[1],
-        "dummies_per_user": noise.per_contributor(1),
-    }
 
 
 def _noise_notes(noise: CellNoiseLaw) -> tuple[str, ...]:

@@ -127,7 +127,8 @@ class DeviceAdmission:
             if isinstance(opened, Rejection):
                 return opened
             here = np.array([content is not None for content in opened], np.bool_)
-            tags, ciphertexts = tags[here], _identities(batch)[here]
+            identities = np.ascontiguousarray(batch.reports[:, -8:]).view("<u8")[:, 0]
+            tags, ciphertexts = tags[here], identities[here]
             contents = np.frombuffer(
                 b"".join(content for content in opened if content is not None), np.uint8
             ).reshape(-1, self._form.size)
@@ -189,10 +190,6 @@ class DeviceAdmission:
         except ValueError:
             return False
         return True
-
-
-def _identities(batch: LooseBatch) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(batch.reports[:, -8:]).view("<u8")[:, 0]
 
 
 RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermark

@@ -73,14 +73,6 @@ def temporary_file() -> BinaryIO:
     return tempfile.TemporaryFile()
 
 
-def _identifier() -> bytes:
-    return secrets.token_bytes(IDENTIFIER_BYTES)
-
-
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """External dependencies of a stage, which does no input or output of its own.
@@ -95,8 +87,8 @@ class Environment:
         listener: Called with every window this worker has decided or written.
     """
 
-    identifiers: Callable[[], bytes] = _identifier
-    wall_clock: Callable[[], int] = _milliseconds
+    identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(IDENTIFIER_BYTES)
+    wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     broker_time: Callable[[], int | None] = lambda: None
     generator: np.random.Generator = field(default_factory=cryptographic_generator)
     open_spill_file: OpenSpillFile = temporary_file

@@ -132,7 +132,9 @@ class MessageMultiset:
                 return plain
             total = _sum([plain, *self._counted])
         counted = pairs_are_smaller(self._row_bytes, total.rows, self.messages)
-        return total if counted else Messages(_written_out(total))
+        if counted:
+            return total
+        return Messages(np.repeat(total.values, total.occurrences.astype(np.intp), axis=0))
 
     @property
     def in_files(self) -> bool:
@@ -245,10 +247,6 @@ def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
             counted.append(_sum(in_memory))
     runs = [part._runs for part in parts[1:] if part._runs is not None]
     return parts[0]._in_files.with_those_of(runs).distinct(counted)
-
-
-def _written_out(words: Messages) -> MessageArray:
-    return np.repeat(words.values, words.occurrences.astype(np.intp), axis=0)
 
 
 def _sum(parts: list[Messages]) -> Messages:

@@ -36,7 +36,7 @@ class Headline:
         if self.population is not None:
             value = min(max(value, 0.0), self.population)
         if self.numbers is None:
-            return f"{value:,.{self._digits}f}"
+            return f"{value:,.{1 if self.percent else 0}f}"
         return rounded_text(value, self.numbers.width)
 
     @property
@@ -55,10 +55,6 @@ class Headline:
         assert self.ci95_high is not None
         width = self.numbers.width
         return edge_text(self.ci95_low, width), edge_text(self.ci95_high, width)
-
-    @property
-    def _digits(self) -> int:
-        return 1 if self.percent else 0
 
     def __str__(self) -> str:
         """Format name, value and interval.

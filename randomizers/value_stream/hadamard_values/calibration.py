@@ -73,7 +73,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
     kernels = [best_kernel(last_epoch, boosted) for boosted in every]
     noise = np.array(
         [
-            _unit_variance(kernel, last_epoch, boosted)
+            kernel.squared_norm_budget(last_epoch, boosted) * _mean(kernel, last_epoch)
             for kernel, boosted in zip(kernels, every, strict=True)
         ]
     )
@@ -91,10 +91,6 @@ def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
         4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.squared_norm_budget / law.gain**2
         + 1
     )
-
-
-def _unit_variance(kernel: Kernel, last_epoch: int, boosted: int) -> float:
-    return kernel.squared_norm_budget(last_epoch, boosted) * _mean(kernel, last_epoch)
 
 
 def _mean(kernel: Kernel, last_epoch: int) -> float:
