@@ -9,8 +9,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from dpstream.pipeline.actions import Append, Commit, Flush, LogRecord, Steps, end_offset, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.worker import run_worker
@@ -125,10 +127,12 @@ class EchoStage:
 
 if __name__ == "__main__":
     job, worker, servers, folder, work, ids = sys.argv[1:]
+    echo_job = EchoJob(job, {Role(role): named for role, named in json.loads(ids).items()})
     sys.exit(
         run_worker(
             EchoStage(worker, float(work)),
-            EchoJob(job, {Role(role): named for role, named in json.loads(ids).items()}),
+            # It has what a worker uses of a job.
+            cast(DeployedJob, echo_job),
             Connection((servers,)),
             stage_name="echo",
             worker=worker,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 COMMITTED_BY = "dpstream"
 """Metadata of offsets committed by workers; tools that reset offsets leave other metadata."""
@@ -32,15 +34,5 @@ def floor_of(committed: Committed | None) -> int:
     return committed.offset if committed is not None and committed.own else 0
 
 
-class Deployment(Protocol):
-    @property
-    def name(self) -> str:
-        """Name of the job."""
-
-    @property
-    def deployment(self) -> bytes:
-        """Deployment ID, 16 bytes."""
-
-
-def group_name(job: Deployment, stage: str) -> str:
+def group_name(job: DeployedJob, stage: str) -> str:
     return f"{job.name}.{stage}.{job.deployment.hex()}"

@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
 from dpstream.pipeline.kafka.stored_state import recreated, restart
 from dpstream.topics.names import Role
@@ -57,23 +57,6 @@ class GroupWatch:
 _LOOKS = 3
 
 
-class WatchedJob(Protocol):
-    @property
-    def name(self) -> str:
-        """Name of the job."""
-
-    @property
-    def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
-        """Start offset of the deployment in every partition of every topic."""
-
-    @property
-    def topic_ids(self) -> Mapping[Role, str]:
-        """Kafka's topic IDs at deployment, except for heartbeats."""
-
-    def topic(self, role: Role) -> str:
-        """Return the name of a topic of the job."""
-
-
 class TopicWatch:
     """Compare the topics of a stage with those the job was deployed with.
 
@@ -81,7 +64,7 @@ class TopicWatch:
     the stage, as listed by `dpstream.pipeline.stages.topic_uses`.
     """
 
-    def __init__(self, job: WatchedJob, role: Role, used: Collection[Role] = ()) -> None:
+    def __init__(self, job: DeployedJob, role: Role, used: Collection[Role] = ()) -> None:
         self._job = job
         self._used = frozenset({role, Role.STATUS, *used})
         self._role = role

@@ -20,13 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import faust
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import AppT
 
 from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.cluster_errors import (
     AccessError,
@@ -37,11 +38,10 @@ from dpstream.pipeline.kafka.cluster_errors import (
 )
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
-from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
 from dpstream.pipeline.kafka.workers.broker_outage import Outage
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import group_name as group_name
+from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
 from dpstream.pipeline.kafka.workers.idle_note import IdleNote, IdleSettings, Quiet, idle_heartbeat
 from dpstream.pipeline.kafka.workers.internals import rejection_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
@@ -72,13 +72,9 @@ _STOP_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
 
 
-class WorkerJob(topic_watch.WatchedJob, groups.Deployment, Protocol):
-    """The parts of a `dpstream.pipeline.jobs.deployed_job.DeployedJob` that a worker uses."""
-
-
 def run_worker(
     stage: Stage,
-    job: WorkerJob,
+    job: DeployedJob,
     connection: Connection,
     *,
     stage_name: str,
@@ -145,7 +141,7 @@ class _FaustWorker(faust.Worker):
 @dataclass(slots=True)
 class _Process:
     stage: Stage
-    job: WorkerJob
+    job: DeployedJob
     connection: Connection
     stage_name: str
     worker: str
@@ -369,7 +365,7 @@ class _Process:
         await self.execution.tick()
         for partition, end in ends[role].items():
             committed = await self.execution.membership.committed(partition)
-            if max(groups.floor_of(committed), starts[role][partition]) != end:
+            if max(floor_of(committed), starts[role][partition]) != end:
                 return None
         seconds = self.stage.idle_seconds()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
