@@ -143,7 +143,8 @@ def run(
     kafka_config: KafkaConfig = None,
 ) -> None:
     """Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM."""
-    worker = check_name(name or _host_name())
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100]
+    worker = check_name(name or host or "worker")
     for option, value in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if value is not None and stage is not StageName.shuffle:
             raise UsageProblem(f"{option} requires run shuffle: run {stage} adds no noise")
@@ -281,7 +282,3 @@ def _check_stage(job: DeployedJob, stage: StageName) -> None:
         raise UsageProblem(
             f"job {job.name} has no stage {stage}; expected one of {', '.join(stages_of(job))}"
         )
-
-
-def _host_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100] or "worker"

@@ -68,22 +68,20 @@ def produce_to(
     rate: float | None = None,
     on_epoch: Callable[[int], None] = lambda epoch: None,
     notify: Callable[[str], None] = lambda sentence: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Read the current events of a topic, and close every open epoch up to `last_epoch`.
 
-    The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second, by a
-    `clock` like `time.monotonic`. `on_epoch` is called with every closed epoch. Raises
-    `InputError`; see `read_on` and `TopicInput.close`.
+    The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second.
+    `on_epoch` is called with every closed epoch. Raises `InputError`; see `read_on` and
+    `TopicInput.close`.
     """
     if producer.closed_epoch >= last_epoch:
         return
     read_on(source, log, log.ends(), notify)
-    begun, started = producer.closed_epoch, clock()
+    begun, started = producer.closed_epoch, time.monotonic()
     for epoch in range(begun + 1, last_epoch + 1):
         if rate is not None:
-            sleep(max(0.0, started + (epoch - begun - 1) / rate - clock()))
+            time.sleep(max(0.0, started + (epoch - begun - 1) / rate - time.monotonic()))
         source.close(epoch)
         on_epoch(epoch)
 

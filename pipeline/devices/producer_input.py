@@ -130,15 +130,13 @@ def produce_change_log(
     *,
     rate: float | None = None,
     on_epoch: Callable[[int], None] = lambda epoch: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Close every open epoch of the log; all users are present at each.
 
     In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
     producer's first closed epoch, users are enrolled only from a user list, because a first row
     that comes later reveals information about its value. At most `rate` epochs are closed per
-    second, by a `clock` like `time.monotonic`.
+    second.
 
     Returns:
         Number of users with rows who are not enrolled.
@@ -152,14 +150,14 @@ def produce_change_log(
     if change_log.on_user_list or not _has_started(producer):
         producer.enroll(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
-    started = clock()
+    started = time.monotonic()
     values = change_log.values_by_epoch()
     for done, (epoch, now) in enumerate(islice(enumerate(values, 1), producer.closed_epoch, None)):
         if rate is not None:
-            sleep(max(0.0, started + done / rate - clock()))
+            time.sleep(max(0.0, started + done / rate - time.monotonic()))
         producer.report_all(epoch, now[order])
         while not producer.ready(epoch):
-            sleep(_MODEL_SECONDS)
+            time.sleep(_MODEL_SECONDS)
         producer.close(epoch)
         on_epoch(epoch)
     return change_log.unknown_users + len(change_log.users) - len(order)

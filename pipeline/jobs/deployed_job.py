@@ -401,7 +401,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     ``shuffle.minimum``; also of crowds, a central guarantee, keys and shuffle instances, if
     present. `values` are the JSON values of a deployed job.
     """
-    parameters = values["parameters"]
+    parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
+    zone, instances = epochs.get("timezone"), shuffle.get("instances")
     meaning = {
         "protocol": values["protocol"],
         "parameters": {
@@ -409,12 +410,12 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         },
         "constants": values["constants"],
         "epochs": {
-            **{key: values["epochs"].get(key) for key in ("count", "start", "length")},
-            **({"renew": True} if values["epochs"].get("renew") else {}),
-            **_zone(values["epochs"].get("timezone")),
+            **{key: epochs.get(key) for key in ("count", "start", "length")},
+            **({"renew": True} if epochs.get("renew") else {}),
+            **({"timezone": zone} if zone is not None else {}),
         },
-        "minimum": values.get("shuffle", {}).get("minimum"),
-        **_several(values.get("shuffle", {}).get("instances")),
+        "minimum": shuffle.get("minimum"),
+        **({"instances": instances} if instances not in (None, 1) else {}),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
         **({"central": values["central"]} if values.get("central") else {}),
@@ -427,14 +428,6 @@ def _read_by(devices: Mapping[str, Any] | None) -> dict[str, Any]:
     if devices is None:
         return {}
     return {"devices": {key: devices[key] for key in ("seal", "rotate") if key in devices}}
-
-
-def _zone(name: object) -> dict[str, Any]:
-    return {} if name is None else {"timezone": name}
-
-
-def _several(instances: object) -> dict[str, Any]:
-    return {} if instances in (None, 1) else {"instances": instances}
 
 
 def _canonical(values: Mapping[str, Any]) -> bytes:
