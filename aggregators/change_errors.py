@@ -83,7 +83,6 @@ class ChangeErrors(Protocol):
 
     def next(self, published: Published | None, population: int) -> float | None:
         """Return the standard error of the next epoch's change, or None if it is unknown."""
-        ...
 
 
 class RetainedErrors:

@@ -44,7 +44,6 @@ class Contents(Protocol):
 
     def estimate(self, epoch: int, participation: Participation) -> Any:
         """Return the `ItemEstimates` of an epoch, or None."""
-        ...
 
 
 ContentsT = TypeVar("ContentsT", bound=Contents)

@@ -26,7 +26,6 @@ class ResponseLaw(Protocol):
     @property
     def c_gap(self) -> float:
         """P(a report equals its device's value) - P(it differs)."""
-        ...
 
 
 class EpochResponsesAggregator(LawAggregator[ResponseLaw]):

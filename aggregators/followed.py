@@ -191,17 +191,14 @@ class BoostedLaw(Protocol):
     @property
     def max_changes(self) -> int:
         """Maximum number of boosted changes per device, k."""
-        ...
 
     @property
     def boost(self) -> float:
         """Amount added at the epoch of a change, a."""
-        ...
 
     @property
     def decay(self) -> float:
         """Fraction of the boost left one epoch later, b."""
-        ...
 
 
 LawT = TypeVar("LawT", bound=BoostedLaw)

@@ -30,7 +30,6 @@ class ItemsLaw(Protocol):
     @property
     def minimum(self) -> int:
         """Minimum number of contributors in a released window."""
-        ...
 
 
 LawT = TypeVar("LawT", bound=ItemsLaw)

@@ -36,17 +36,14 @@ class FollowingLaw(typing.Protocol):
     @property
     def max_changes(self) -> int:
         """k, number of boosted changes of a device."""
-        ...
 
     @property
     def boost(self) -> float:
         """a, amount that a change adds to f."""
-        ...
 
     @property
     def decay(self) -> float:
         """b, fraction of f that remains an epoch later."""
-        ...
 
 
 class FollowingDevices(Devices[LawT]):

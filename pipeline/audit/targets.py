@@ -44,7 +44,6 @@ class Target(Protocol):
         self, stream: Stream, trials: int, randomness: np.random.Generator
     ) -> tuple[Observations, ...]:
         """Return each observer's views of `trials` independent trials, each with one such user."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,15 +48,12 @@ class ExactLaw(typing.Protocol):
         1 if a device's guarantee holds without a shuffler, otherwise the size of the smallest
         window. The first device has the stream; the values of all others are 0.
         """
-        ...
 
     def followed(self, stream: Stream) -> bool:
         """Return whether estimates are unbiased for users with this stream."""
-        ...
 
     def views(self, stream: Stream) -> Mapping[View, Fraction]:
         """Return the probability of every possible view."""
-        ...
 
 
 MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]

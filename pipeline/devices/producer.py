@@ -61,7 +61,6 @@ class ProducerTransport(Protocol):
 
     def run(self, steps: Steps[Result], /) -> Result:
         """Execute all steps and return their result, or raise; learning jobs also read models."""
-        ...
 
 
 class ModelMissingError(ProducerError):

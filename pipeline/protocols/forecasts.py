@@ -23,21 +23,17 @@ class Forecast(typing.Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about effects that the forecast does not include."""
-        ...
 
     @property
     def reports_per_user(self) -> NDArray[np.float64]:
         """Expected number of reports per device, shape (epochs,)."""
-        ...
 
     @property
     def constants(self) -> tuple[Mapping[str, int | float], ...]:
         """Calibrated constants as table rows, by column."""
-        ...
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
-        ...
 
 
 @typing.runtime_checkable
@@ -49,7 +45,6 @@ class DividedForecast(Forecast, typing.Protocol):
 
         `sealed` is True if messages are sealed to the aggregator.
         """
-        ...
 
 
 @typing.runtime_checkable
@@ -59,7 +54,6 @@ class DyadicForecast(Forecast, typing.Protocol):
     @property
     def horizon(self) -> int:
         """Number of epochs, rounded up to a power of two."""
-        ...
 
 
 @typing.runtime_checkable
@@ -68,7 +62,6 @@ class SmoothedForecast(Forecast, typing.Protocol):
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the smoothed estimates, in users, shape (epochs,)."""
-        ...
 
 
 @typing.runtime_checkable
@@ -78,7 +71,6 @@ class BoostedForecast(Forecast, typing.Protocol):
     @property
     def boost(self) -> int:
         """Number of real messages that a device adds to its first one; 0 without boosting."""
-        ...
 
 
 @typing.runtime_checkable
@@ -87,7 +79,6 @@ class BoundedForecast(Forecast, typing.Protocol):
 
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return a bound on all errors, in users; `exceeded` is the probability of a larger one."""
-        ...
 
 
 @typing.runtime_checkable
@@ -118,7 +109,6 @@ class FreezingForecast(Forecast, typing.Protocol):
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Return the expected estimate minus ground truth for one user, shape (epochs,)."""
-        ...
 
 
 @typing.runtime_checkable
@@ -135,10 +125,8 @@ class CellForecast(Forecast, typing.Protocol):
 
     def predicted_error(self, users: int) -> float:
         """Return the error from noise and from other items in the same cells."""
-        ...
 
     def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
         """Return the forecast if `held` has the fraction of users with each item, in any order."""
-        ...

@@ -33,7 +33,6 @@ class Law(typing.Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `Protocol.law` returns the class that reads them."""
-        ...
 
 
 @typing.runtime_checkable
@@ -42,7 +41,6 @@ class PerEpochLaw(Law, typing.Protocol):
 
     def of_one_epoch(self) -> Law:
         """Return the mechanism of a single epoch; equal for epochs with the same distribution."""
-        ...
 
 
 class Aggregator(typing.Protocol):
@@ -50,7 +48,6 @@ class Aggregator(typing.Protocol):
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` if a window of the epoch cannot contain these (n, width) messages."""
-        ...
 
     def add(
         self,
@@ -59,19 +56,15 @@ class Aggregator(typing.Protocol):
         counts: NDArray[np.uint32] | None,
     ) -> None:
         """Add messages, shape (n, width); `counts`, shape (n,), repeats them, or None for once."""
-        ...
 
     def merge(self, other: Self) -> None:
         """Merge `other`, as if by adding its messages; raise `ValueError` for another mechanism."""
-        ...
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        ...
 
     def estimate(self, epoch: int, participation: Participation) -> Published | None:
         """Return the estimate of an epoch from all messages so far, or None if it has none."""
-        ...
 
 
 @typing.runtime_checkable
@@ -80,7 +73,6 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
         """Return the JSON state that estimates after an epoch need."""
-        ...
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Restore a result of `state_after`; later estimates are the same bit for bit.
@@ -88,7 +80,6 @@ class ResumableAggregator(Aggregator, typing.Protocol):
         Raises:
             ValueError: If `state` is not a state of this mechanism.
         """
-        ...
 
 
 DELTA: Final = 1e-6
@@ -133,7 +124,6 @@ class LawReader(typing.Protocol):
 
     def from_json(self, body: Mapping[str, Any], /) -> Law:
         """Read a result of `Law.to_json`; raise `ValueError` for other values."""
-        ...
 
 
 @typing.runtime_checkable
@@ -142,7 +132,6 @@ class LearningDevices(typing.Protocol):
 
     def take_model(self, model: NDArray[np.float64], /) -> None:
         """Set the model for later reports, float64, shape (numbers,), initially all 0."""
-        ...
 
 
 @typing.runtime_checkable
@@ -154,7 +143,6 @@ class LearningAggregator(Aggregator, typing.Protocol):
 
         The result is the same, bit for bit, for any order of the same reports.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

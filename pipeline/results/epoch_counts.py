@@ -38,11 +38,9 @@ class CountsCells(typing.Protocol):
     @property
     def ordered(self) -> bool:
         """True if the cells form a tree, as ranges and quantiles require."""
-        ...
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
         """Return the sum of some epochs' windows; None if one of them was suppressed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ class Smoother(typing.Protocol):
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return estimates for the epochs 1 to `last_epoch` from everything added so far."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

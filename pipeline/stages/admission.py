@@ -50,12 +50,10 @@ class Addressed(Protocol):
     @property
     def deployment(self) -> bytes:
         """Deployment id, 16 bytes."""
-        ...
 
     @property
     def fingerprint(self) -> bytes:
         """Job fingerprint, 16 bytes."""
-        ...
 
 
 def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Rejection:

@@ -173,11 +173,9 @@ class EstimateListener(Protocol):
     @property
     def reads_horizon(self) -> bool:
         """True if the listener needs all records of a horizon, not only the latest ones."""
-        ...
 
     def start_over(self) -> None:
         """Reset: published records are passed to `next` again."""
-        ...
 
     def next(self, record: EstimateRecord) -> None: ...
 

@@ -21,7 +21,6 @@ class Stage(Protocol):
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Take over a partition, and return the offset from which to read it."""
-        ...
 
     def revoke(self, partition: int) -> None: ...
 
@@ -33,7 +32,6 @@ class Stage(Protocol):
         `written` is the time of writing in milliseconds since 1970 by the broker's clock, or None
         if records of the topic have their writers' timestamps.
         """
-        ...
 
     def tick(self, now: float) -> Steps[None]: ...
 
@@ -44,16 +42,12 @@ class Stage(Protocol):
         its topic is finished: each partition then ends at its committed offset. Infinite if no
         clock is used; None if work is left, or if the worker owns no partition to judge by.
         """
-        ...
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
         """Return whether deleted records of a partition below an offset might still be needed."""
-        ...
 
     def unfinished(self, partition: int) -> str:
         """Describe the unfinished epochs of a partition, for an error message."""
-        ...
 
     def heartbeat(self) -> Mapping[str, object]:
         """Return the stage's entry in ``<job>.status``, ready for JSON."""
-        ...

@@ -24,16 +24,13 @@ class CellCode(typing.Protocol):
     @property
     def messages(self) -> int:
         """Maximum number of cells of an item."""
-        ...
 
     @property
     def shared(self) -> int:
         """Number of cells that all items raise."""
-        ...
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return each item's distinct cells, shape (items, messages); -1 for missing cells."""
-        ...
 
     def to_json(self) -> dict[str, Any]: ...
 

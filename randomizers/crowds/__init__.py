@@ -54,7 +54,6 @@ class ContentsLaw(Protocol):
 
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the number of messages at an epoch: one per contributor."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,35 +28,29 @@ class ReplaySource(typing.Protocol):
 
     def has_window(self, epoch: int) -> bool:
         """Return whether the complete window of a released epoch is available."""
-        ...
 
     def has_partial(self, epoch: int) -> bool: ...
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the first manifest of each epoch, up to the first epoch that is not finalized."""
-        ...
 
     def stored(self, epochs: Sequence[int]) -> Stored:
         """Return the amount of data read for the windows of `epochs`, which increase."""
-        ...
 
     def check(self, first: int, windows_from: int, last: int) -> None:
         """Check partials from `first` and windows from `windows_from` up to `last` for damage.
 
         Raises `RecordingError` with the name of a damaged file.
         """
-        ...
 
     def window(self, epoch: int) -> Messages:
         """Return the multiset of a window, in canonical order; fastest in the order of epochs.
 
         Raises `ReplayError` if the window was deleted.
         """
-        ...
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Yield epoch and payload of the partials from `first` to `last`, in order."""
-        ...
 
 
 def in_words(epochs: Iterable[int]) -> str:

@@ -57,22 +57,18 @@ class ItemStreamLaw(Protocol):
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
         """Noise for current items and, with a boost, for items that were left."""
-        ...
 
     @property
     def noisy_cells(self) -> int:
         """Total noise over all messages of a kind, as a multiple of the noise of one cell."""
-        ...
 
     @property
     def apart(self) -> int:
         """Number of cells that the first item raises and the last item does not."""
-        ...
 
     @property
     def words(self) -> int:
         """Number of distinct messages of each kind."""
-        ...
 
     def capacity(self, epoch: int, contributors: int) -> int: ...
 
@@ -86,7 +82,6 @@ class ItemStreamLaw(Protocol):
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return messages about current items (kind 0) or items that were left (kind 1)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
