@@ -35,7 +35,7 @@ def pause(
 ) -> None:
     """Stop a job's workers through their supervisors. Producers continue.
 
-    Nothing is lost within topics.retention.
+    No data is lost if the job resumes within topics.retention.
     """
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)

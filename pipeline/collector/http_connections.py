@@ -1,8 +1,8 @@
-"""Open connections of a collector: limit their number, and close old ones for new ones.
+"""Open connections of a collector: limit their number, and close old ones to admit new ones.
 
 A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
 are too many connections, the one that has been inactive longest is closed: idle connections first,
-then those with an unfinished TLS handshake or request, or with an answer that is not received. A
+then those with an unfinished TLS handshake or request, or with an answer not yet received. A
 connection whose report is being written to Kafka is never closed for a new connection.
 """
 

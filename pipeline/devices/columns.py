@@ -68,8 +68,8 @@ class Columns:
     ) -> Columns:
         """Find the columns of a header by name, in any order and any case.
 
-        With `live`, rows without epoch and time are placed by arrival. `crowd` is the column of a
-        user's crowd. `name` and `where` locate the header in messages.
+        With `live`, rows without epoch and time belong to the epoch of their arrival. `crowd` is
+        the column of a user's crowd. `name` and `where` locate the header in messages.
 
         Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """

@@ -79,7 +79,7 @@ class LiveSource:
     r"""Turn bytes and clock readings into events.
 
     The rows are those of `load_change_log`: CSV with a header, or JSON with one object per line, of
-    which the first determines the keys. A row without epoch and time is placed by arrival.
+    which the first determines the keys. Rows with neither epoch nor time belong to the running one.
 
     Args:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.

@@ -215,10 +215,10 @@ class Producer:
         """Withdraw enrolled devices: they have value 0 from the next closed epoch on.
 
         The value 0 is reported for them until their horizon ends, whatever values the caller sets,
-        because absent devices would stay counted. They are then no longer enrolled. At each epoch,
-        a random fraction of them is present, as large as that of the devices that stay. Absence
-        therefore does not depend on the value; this is correct for absence that is independent
-        across epochs.
+        because absent devices would stay in the estimates. Then they are no longer enrolled. At
+        each epoch, a random fraction of them is present, as large as that of the devices that stay.
+        Absence therefore does not depend on the value; this is correct for absence that is
+        independent across epochs.
 
         For a device whose value is not 0 this is a change. A guarantee for values that never
         change, such as that of memoized_response, then no longer holds for it; the guarantee for

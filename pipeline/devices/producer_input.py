@@ -55,7 +55,7 @@ def load_input(
     skip_bad_rows: bool = False,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the change log or item log of a job, as it is produced.
+    """Load the change log or item log of a job, for production.
 
     The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
     means all users with a row. `input_format` defaults to the format in the job.

@@ -1,13 +1,13 @@
 """JSON events of a topic as input: each counts once, even if the producer is killed.
 
 Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
-the producer's own file (`input_store`), together with the offsets. An epoch is drawn in the
+the producer's own file (`input_store`), together with the offsets. An epoch is randomized in the
 transaction that deletes its rows. Nothing is ever written to the cluster of the events: after a
 restart the offsets come from the file, not from a consumer group.
 
 Events have the meaning of live rows (`live`). A value holds until it changes, rows of a closed
 epoch are late, and for sets of items epochs are independent. If the first events name neither
-epochs nor times, all are placed by the timestamps of their records.
+epochs nor times, the timestamps of their records determine the epochs.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ class TopicInput:
             self._store.set_offset(partition, offset)
 
     def close(self, epoch: int) -> None:
-        """Draw an epoch from its stored events, and delete the events in the same transaction.
+        """Randomize an epoch's stored events, and delete the events in the same transaction.
 
-        Raises `InputError` if no user is enrolled, and `ProducerError` if the epoch cannot be drawn
+        Raises `InputError` if no user is enrolled, and `ProducerError` if reports cannot be drawn
         or stored; in both cases, nothing changes.
         """
         if not self._has_started:

@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to an observer of some reports of a device; None if not repeated."""
+        """Return the loss to an observer of some of a device's reports, if values are repeated."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -282,7 +282,7 @@ class DeployedJob(Job):
         return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
-        """Return the guarantee for participation up to `epoch`; `first_epoch` is in manifests."""
+        """Return the guarantee for participation up to `epoch`; manifests have `first_epoch`."""
         return self.guarantee_over(self.horizons_until(epoch, first_epoch))
 
     def horizons_until(self, epoch: int, first_epoch: int) -> int:

@@ -124,7 +124,7 @@ def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
-    """Return the alternative with the least error and no additional trust; None for the job itself.
+    """Return the alternative with the least error and no additional trust; None if it is the job.
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
     >>> ours = Alternative("value_stream", rmse=9.0, trust="none", planned=True, **shown)

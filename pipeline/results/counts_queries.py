@@ -389,7 +389,7 @@ class Query:
         return body if width is None else body | {"simultaneous_half_width": width}
 
     def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
-        """Return the half-width of simultaneous intervals of all counts; None if not ranked."""
+        """Return the half-width of simultaneous intervals; None if items are not ranked."""
         if record.estimate is None or not self.counts_query.selects:
             return None
         return record.estimate.simultaneous_half_width

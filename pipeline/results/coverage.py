@@ -56,7 +56,7 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Number of claimed intervals of some epochs, and of those that cover the ground truth."""
+    """Number of intervals claimed for some epochs, and of those that cover the ground truth."""
 
     first_epoch: int
     last_epoch: int
@@ -73,8 +73,8 @@ class CoveredEpochs:
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
     """Return the coverage of up to five periods of equal length, in order.
 
-    `epochs` yields an epoch and whether each of its intervals covers, in any order; epochs of
-    several runs can be mixed.
+    `epochs` yields an epoch and whether each of its intervals covers the ground truth, in any
+    order; epochs of several runs can be mixed.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.covered) for part in parts]

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 16
 class Download:
     """Selection of a download: epochs `first` to `last`; None is unlimited.
 
-    `series` selects in JSON, empty for everything; `ground_truths` are added to JSON and Parquet.
+    `series` limits JSON to some series, if any; `ground_truths` are added to JSON and Parquet.
     """
 
     job: DeployedJob

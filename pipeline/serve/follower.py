@@ -95,7 +95,7 @@ class Reader:
     def take(
         self, topic: str, records: Sequence[LogRecord], *, behind: bool = False
     ) -> News | None:
-        """Process records of a topic; return the news in them. `behind`: more records follow.
+        """Process records of a topic; return the news. `behind` is True if more records follow.
 
         The list of jobs is reported only at the end of the topic: before, a deployed job could
         appear to be missing, or a replaced one to be running.
@@ -278,7 +278,7 @@ class KafkaSource:
     def _look_for(self, missing: frozenset[str]) -> None:
         """Check once whether topics that seem to be missing are only hidden by missing permissions.
 
-        A hidden topic of one job does not affect other jobs; the topics of all jobs are required.
+        A hidden topic of one job does not affect other jobs; topics common to all are required.
         """
         self._missing &= missing
         if missing == self._missing:

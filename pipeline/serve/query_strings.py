@@ -1,4 +1,4 @@
-"""Parse and validate query strings of the API, which may hold anything."""
+"""Parse and validate query strings of the API, which can contain anything."""
 
 from __future__ import annotations
 

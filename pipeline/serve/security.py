@@ -30,7 +30,7 @@ HEADERS: Final[Mapping[str, str]] = {
 def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
     """Return the headers of every response.
 
-    Origins in `frame_ancestors` may frame the page. `form`: the response is a page with a form.
+    Origins in `frame_ancestors` may frame the page. `form` is True for a page with a form.
     """
     policy = HEADERS["Content-Security-Policy"]
     if origins := " ".join(frame_ancestors):

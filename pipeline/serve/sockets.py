@@ -33,7 +33,7 @@ class ViewerRequest:
     Attributes:
         job: The viewed job; None for the list of jobs.
         after: Last epoch that the viewer has.
-        start: Server run in which the viewer received it; None for any.
+        start: Server run in which the viewer received that epoch; None for any.
         series: Requested series ids; empty for the default ones.
         deployment: Deployment in which the viewer received that epoch; None for any.
     """
