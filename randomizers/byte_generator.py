@@ -85,7 +85,7 @@ class ByteGenerator:
         width = next(width for width in (1, 2, 4, 8) if values <= 1 << 8 * width)
         largest = (1 << 8 * width) // values * values - 1
         taken = [np.zeros(0, np.uint64)]
-        # Each element is the next number not rejected, so all can be read at once.
+        # Each element is the next number not rejected, so all can be read together.
         while count:
             numbers = np.frombuffer(self.bytes(count * width), f"<u{width}").astype(np.uint64)
             taken.append(numbers[numbers <= np.uint64(largest)])

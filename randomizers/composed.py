@@ -44,7 +44,7 @@ class ComposedLaw:
                 f"got {len(self.weights)} weights; expected k + 1 for k signs, with k at least 1"
             )
         if not all(type(weight) is int and weight > 0 for weight in self.weights):
-            raise ValueError("a weight of the signs is out of range; expected positive integers")
+            raise ValueError("a sign weight is out of range; expected positive integers")
 
     @property
     def k(self) -> int:

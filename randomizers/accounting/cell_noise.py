@@ -140,10 +140,10 @@ class BinomialNoise(CellNoise):
 
     def __post_init__(self) -> None:
         if type(self.contributors) is not int or self.contributors < 1:
-            raise ValueError(f"contributors is {self.contributors!r}; expected a positive integer")
+            raise ValueError(f"got {self.contributors!r} contributors; expected a positive integer")
         if not 0 < self.probability < 1:
             raise ValueError(
-                f"probability is {self.probability!r}; expected a number above 0 and below 1"
+                f"'probability' is {self.probability!r}; expected a number above 0 and below 1"
             )
 
     @property

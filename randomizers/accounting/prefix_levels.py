@@ -124,7 +124,7 @@ def plan_prefixes(
     """
     minimum = contributors if minimum is None else minimum
     if not 1 <= minimum <= contributors:
-        raise ValueError(f"minimum is {minimum}; expected 1 to {contributors} (contributors)")
+        raise ValueError(f"'minimum' is {minimum}; expected 1 to {contributors} contributors")
     skew = Skew.zipf(DEFAULT_EXPONENT, 1 << bits)
     best: PrefixPlan | None = None
     for count in range(1, min(bits, _MOST_LEVELS) + 1):

@@ -40,7 +40,7 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
         noise=noise,
         calibration=parameters.calibration,
     )
-    # The dummies of all cells are drawn at once, however many cells there are.
+    # The dummies of all cells are drawn together, however many cells there are.
     check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)], draws=last_epoch)
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:

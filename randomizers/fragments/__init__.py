@@ -166,7 +166,7 @@ class FragmentsLaw(Constants):
             which = "no" if self.backstop is None else "a"
             raise ValueError(
                 f"{self.reports} reports with {which} backstop; expected a backstop if there are "
-                "several reports or it is permanent, otherwise none"
+                "several reports or 'permanent' is true, otherwise none"
             )
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
             raise ValueError(

@@ -80,7 +80,7 @@ class HadamardParameters:
             raise ValueError(f"'dummies' is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
         if self.messages_per_user is not None and not self.messages_per_user > self.items:
             raise ValueError(
-                f"messages_per_user is {self.messages_per_user!r}; expected a number above items, "
+                f"messages_per_user is {self.messages_per_user!r}; expected more than 'items', "
                 f"{self.items}: a user sends a real message for each item"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -126,7 +126,7 @@ class HadamardLaw(Constants):
         if not self.blanket > 0:
             raise ValueError(f"'blanket' is {self.blanket}; expected a positive number")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
-            raise ValueError(f"'blanket' is {self.blanket}; expected an integer if it is fixed")
+            raise ValueError(f"'blanket' is {self.blanket}; expected an integer for bernoulli")
 
     def of_one_epoch(self) -> HadamardLaw:
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)

@@ -105,11 +105,11 @@ class ProjectiveGeometryLaw(Constants):
             check_domain(self.items)
         elif self.items != 1 << self.prefixes.bits:
             raise ValueError(
-                f"items is {self.items:,}; expected 2^{self.prefixes.bits}, the number of "
+                f"'items' is {self.items:,}; expected 2^{self.prefixes.bits}, the number of "
                 f"{self.prefixes.bits}-bit items"
             )
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
+            raise ValueError(f"'slots' is {self.slots}; expected 1 to {self.items:,}")
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
             raise ValueError(
                 f"odds are {self.odds.weights}; expected two weights, the larger first"

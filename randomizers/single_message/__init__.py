@@ -123,7 +123,7 @@ class SingleMessageLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
+            raise ValueError(f"'slots' is {self.slots}; expected 1 to {self.items:,}")
         check_response(self.response, self.slots, self.items)
         if self.odds.k != 1 or self.odds.weights[0] < self.odds.weights[1]:
             raise ValueError(

@@ -212,7 +212,7 @@ def test_guarantee_states_the_loss_of_all_epochs() -> None:
         ({"rows": 2.0}, "an integer"),
         ({"calibration": "loose"}, "calibration is"),
         ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
-        ({"messages_per_user": 1.0}, "expected a number above items, 1"),
+        ({"messages_per_user": 1.0}, "expected more than 'items', 1"),
         ({"domain": ()}, "domain"),
     ],
 )

@@ -51,9 +51,9 @@ def test_item_count_out_of_range_is_rejected() -> None:
     ("wrong", "message"),
     [
         ({"epsilon": "1"}, "epsilon is '1'; expected a number"),
-        ({"buckets": 6}, "buckets is 6; expected a power of two, such as 4 or 8"),
-        ({"high": 0}, "high is 0; expected a number above low, 0"),
-        ({"initial": 8}, "initial is 8"),
+        ({"buckets": 6}, "'buckets' is 6; expected a power of two, such as 4 or 8"),
+        ({"high": 0}, "'high' is 0; expected a number above 'low', 0"),
+        ({"initial": 8}, "'initial' is 8"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )

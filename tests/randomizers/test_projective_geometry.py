@@ -363,7 +363,7 @@ def test_messages_use_the_narrowest_integer_type() -> None:
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"delta": 1.0}, "delta is"),
-        ({"items": 4}, "items is 4"),
+        ({"items": 4}, "'items' is 4"),
         (
             {"domain": ()},
             ("domain labels: expected at least one, all distinct and non-empty"),

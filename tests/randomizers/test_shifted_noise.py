@@ -215,7 +215,7 @@ def test_target_that_no_noise_reaches_is_rejected() -> None:
     for corrupted in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="expected a positive finite number"):
             PoissonNoise(corrupted)
-    with pytest.raises(ValueError, match="probability is 1"):
+    with pytest.raises(ValueError, match="'probability' is 1"):
         BinomialNoise(5, 1.0)
 
 

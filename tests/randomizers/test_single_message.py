@@ -12,6 +12,7 @@ from dpstream.randomizers.accounting.amplification import (
     of_rappor,
 )
 from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.single_message import (
     Response,
@@ -72,7 +73,7 @@ def test_local_loss_is_the_largest_that_shuffling_allows(
         assert held + 3 * other == 1
     seen = coins(response, local, slots, 3)
     assert all(coin.loss == local for coin in seen)
-    assert f"epsilon is {local:.6g}" in SingleMessage(law).guarantee.trust
+    assert f"epsilon is {rounded_up(local)}" in SingleMessage(law).guarantee.trust
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_stream_epsilon_covers_all_epochs() -> None:
     ("changed", "message"),
     [
         ({"delta": 1.0}, "delta is"),
-        ({"items": 4}, "items is 4"),
+        ({"items": 4}, "'items' is 4"),
         (
             {"items": 2, "response": "randomized_response"},
             ("expected 1 for response 'randomized_response'"),

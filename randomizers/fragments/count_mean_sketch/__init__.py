@@ -41,7 +41,7 @@ from dpstream.topics.message_formats import MessageFormat, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16
-"""Numbers of rows and buckets of the paper."""
+"""Numbers of rows and buckets in the paper."""
 
 MOST_CELLS: Final = 1 << 28
 
@@ -181,7 +181,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         most = law.capacity(epoch, len(items))
         while True:
             counted = self._messages(rows, items, rng)
-            # Redraw over capacity.
+            # Redrawn if over capacity.
             if counted.messages <= most:
                 break
         self.epoch = epoch

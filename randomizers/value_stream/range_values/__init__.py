@@ -77,17 +77,17 @@ class RangeValuesParameters:
 def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
     for name, value in (("low", low), ("high", high), ("initial", initial)):
         if value is not None and not _is_number(value):
-            raise ValueError(f"{name} is {value!r}; expected a number")
+            raise ValueError(f"'{name}' is {value!r}; expected a number")
     if low >= high or not math.isfinite(float(high) - float(low)):
-        raise ValueError(f"high is {high:g}; expected a number above low, {low:g}")
+        raise ValueError(f"'high' is {high:g}; expected a number above 'low', {low:g}")
     if initial is not None and not low <= initial < high:
-        raise ValueError(f"initial is {initial:g}; expected at least {low:g} and below {high:g}")
+        raise ValueError(f"'initial' is {initial:g}; expected at least {low:g} and below {high:g}")
     if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
-        raise ValueError(f"buckets is {buckets!r}; expected an integer from 2 to {MAX_BUCKETS:,}")
+        raise ValueError(f"'buckets' is {buckets!r}; expected an integer, 2 to {MAX_BUCKETS:,}")
     levels = (buckets - 1).bit_length()
     if buckets != 1 << levels:
         raise ValueError(
-            f"buckets is {buckets}; expected a power of two, such as {1 << levels - 1} or "
+            f"'buckets' is {buckets}; expected a power of two, such as {1 << levels - 1} or "
             f"{1 << levels}"
         )
     EqualBuckets(low, high, buckets)
