@@ -67,7 +67,7 @@ class Estimate(EstimatedCounts):
         population: int,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """Return an estimate in the middle of its interval."""
+        """Return an estimate whose interval is symmetric."""
         ends = value - half_width, value + half_width
         return cls(value, standard_error, *ends, reports, population, flags)
 

@@ -261,7 +261,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, replacing the reports up to its epoch."""
+        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes

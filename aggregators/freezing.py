@@ -139,7 +139,7 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Return the mean number of changes in `odd`, shape (m,), out of `intervals`, shape (n, 1).
+    """Return the mean number of changes that fall into `odd`, shape (m,), of `intervals`, (n, 1).
 
     Each odd interval has at least one change. Further changes are distributed in proportion to the
     mean excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if even.

@@ -121,7 +121,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, replacing the reports up to its epoch.
+        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch.
 
         `participation` must cover at least the epochs at which intervals of later epochs start.
         """

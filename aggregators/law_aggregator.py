@@ -63,7 +63,7 @@ def check_format(
     dtype: type[np.unsignedinteger] | np.dtype[np.unsignedinteger],
     width: int = 1,
 ) -> None:
-    """Raise `ValueError` unless messages fit the epoch, the dtype and (reports, width)."""
+    """Raise `ValueError` unless epoch, dtype and shape (reports, width) of messages are valid."""
     if not 1 <= epoch <= last_epoch:
         raise ValueError(f"epoch {epoch} is out of range: the last epoch is {last_epoch}")
     if words.dtype != dtype or words.ndim != 2 or words.shape[1] != width:

@@ -1,10 +1,10 @@
 """Smoothing: estimate every epoch from the whole horizon, later reports included.
 
-Full weighted least squares over the dyadic tree. On the way up every interval is combined with its
-halves, by inverse variance. On the way down an interval's excess over the sum of its halves is
-distributed between them, in proportion to their variances. The result is consistent: the halves of
-an interval sum to it. It is the best linear unbiased estimate for the given variances, and costs
-time proportional to the number of epochs.
+Smoothing is weighted least squares over the dyadic tree. On the way up every interval is combined
+with its halves, by inverse variance. On the way down an interval's excess over the sum of its
+halves is distributed between them, in proportion to their variances. The result is consistent: the
+halves of an interval sum to it. It is the best linear unbiased estimate for the given variances,
+and costs time proportional to the number of epochs.
 
 If the last epoch is not a power of two, the intervals that make up all epochs are separate trees.
 """

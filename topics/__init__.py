@@ -5,7 +5,7 @@ A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists t
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Deregistration`, `Drain`                 `records`
+``students.producers``      `Registration`, `Deregistration`, `Drain`           `records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
 ``students.manifests``      `Manifest`: the contents of an epoch's window       `manifests`
 ``students.shuffled``       `Chunk`: reports of a window, without senders       `chunks`
@@ -13,7 +13,7 @@ topic                       record                                              
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        estimates as JSON documents, by epoch, compacted    `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`, `Discard`: rejected records         `records`
+``students.dead-letters``   `DeadLetter`, `Discard`: rejected records           `records`
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments), with reports in `loose_batches`, if devices report

@@ -57,7 +57,7 @@ def subject_of_device(device: bytes) -> bytes:
 
 
 def subject_of_token(subject: str) -> bytes:
-    """Return the subject of an authenticated sender, from its token, whatever the device's ID."""
+    """Return the subject of an authenticated sender, from its token; the device ID is ignored."""
     return b"s" + subject.encode()
 
 

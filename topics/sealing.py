@@ -42,8 +42,8 @@ def key_id(public_key: bytes) -> bytes:
 def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> bytes:
     """Return the context of a ciphertext, used as HPKE's `info`.
 
-    `party` decrypts it: "stage 1", "stage 2", ... or "aggregate". Deployment and fingerprint are
-    16 bytes each.
+    `party` is the decrypting party: "stage 1", "stage 2", ... or "aggregate". Deployment and
+    fingerprint are 16 bytes each.
     """
     return b"".join(
         (_LABEL, b"\0", party.encode(), b"\0", deployment, fingerprint, epoch.to_bytes(8, "little"))

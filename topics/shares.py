@@ -146,7 +146,7 @@ class ShareSum:
         party: 0 for the party that receives seeds, otherwise 1.
         chunks: Sum of the shares, modulo 2^32, shape (form.chunks, form.chunk_cells).
         contributors: Number of devices in the summed shares, by chunk.
-        seen: Chunk and devices of every summed share, by its ID.
+        seen: Chunk index and device count of every summed share, by share ID.
         closed: Number of ciphertexts that did not decrypt, or did not contain a share.
     """
 

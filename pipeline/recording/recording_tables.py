@@ -85,7 +85,7 @@ class MessageColumn:
 
 
 def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
-    """Return the Arrow schema of a kind; only columns such as ``value`` can have missing values."""
+    """Return the Arrow schema of a kind; nulls are possible only in columns of estimates."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {

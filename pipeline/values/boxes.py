@@ -52,16 +52,16 @@ def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
     sides = text.split(",")
     if len(sides) != len(grid):
         sizes = " x ".join(map(str, grid))
-        count = f"{len(sides)} side{'' if len(sides) == 1 else 's'}"
+        count = f"{len(sides)} range{'' if len(sides) == 1 else 's'}"
         raise QueryError(
-            f"{option}: {shown(text)} has {count}; expected {len(grid)} for the grid {sizes}: A:B "
-            "for each, separated by commas"
+            f"{option}: {shown(text)} has {count}; expected {len(grid)} for the grid {sizes}: "
+            "A:B for each axis, separated by commas"
         )
     starts, ends = [], []
     for side, size in zip(sides, grid, strict=True):
         low, colon, high = (part.strip() for part in side.partition(":"))
         if not low and not colon:
-            raise QueryError(f"{option}: {shown(text)} has an empty side; use ':' for a whole side")
+            raise QueryError(f"{option}: {shown(text)} has an empty range; use ':' for a full axis")
         first = coordinate(low or "0", size, option)
         last = coordinate(high or str(size - 1), size, option) if colon else first
         if first > last:

@@ -95,7 +95,7 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Return crowds (n,) from 1, their items (n, m), 0 if absent, and problems by index."""
+        """Return crowds (n,) and items (n, m) from 1, 0 if absent, and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

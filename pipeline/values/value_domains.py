@@ -112,7 +112,7 @@ class ValueDomain(ABC):
         return None
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
-        """Return the numbers of a crowd and its items by label; raise `QueryError` if unknown."""
+        """Return the item numbers of the crowd with this label, or raise `QueryError`."""
         raise QueryError(f"{option} requires a job with crowds; this job has no crowds")
 
     @property

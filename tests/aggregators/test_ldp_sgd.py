@@ -44,7 +44,7 @@ def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize("clip", [0.3, 2.0], ids=["clipped", "not clipped"])
 @pytest.mark.parametrize("reports", [1, 3])
 def test_gradient_is_unbiased(clip: float, reports: int) -> None:
-    """The test detects a factor that is off by 3 % of the gradient, and an unused model."""
+    """The test would detect a length that is off by 3 %, and gradients that ignore the model."""
     law, requested = made(clip=clip, reports=reports)
     devices, rng = LdpSgd(law), seeded_generator(1)
     devices.enroll(MANY // reports, rng)
@@ -63,7 +63,7 @@ def test_gradient_is_unbiased(clip: float, reports: int) -> None:
 
 
 def test_gradients_have_the_predicted_error() -> None:
-    """The test rejects predictions of 0.9 or 1.1 times the error, or with half of the noise."""
+    """The test would reject predictions that are off by 10 %, or that include half of the noise."""
     runs, users = 400, 500
     law, requested = made(runs)
     devices, rng = LdpSgd(law), seeded_generator(2)

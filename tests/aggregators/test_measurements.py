@@ -88,7 +88,7 @@ def test_solutions_match_exhaustive_search() -> None:
 
 
 def test_sparse_recovery_finds_exactly_the_items_above_noise() -> None:
-    """With 88,162 users and 16,470 items, noise of 28,000 in 40 rows exceeds every count."""
+    """For 88,162 users, the noise of a count is 28,000 users in 40 rows, above most counts."""
     requested = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
     law = calibrate(requested, 1, 88_162)
     rows = law.matrix.measurements

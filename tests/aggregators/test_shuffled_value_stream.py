@@ -1,4 +1,4 @@
-"""Test estimates from noisy sums over time: unbiased, with the stated error, strictly parsed."""
+"""Test estimates from noisy sums over time: unbiased, with the stated error; strict parsing."""
 
 from __future__ import annotations
 

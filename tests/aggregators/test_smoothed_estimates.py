@@ -1,4 +1,4 @@
-"""Compare retrospective smoothing of real reports with matrices and the ground truth."""
+"""Compare retrospective smoothing of real reports with matrix algebra and the ground truth."""
 
 from __future__ import annotations
 

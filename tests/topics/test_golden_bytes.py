@@ -105,7 +105,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", _GOLDEN)
-def test_bytes_are_pinned(
+def test_record_bytes_are_pinned(
     name: str, examples: dict[str, Any], codecs: dict[RecordType, Any]
 ) -> None:
     golden = bytes.fromhex(_GOLDEN[name])
@@ -125,7 +125,7 @@ def test_checksum_is_crc32c_of_all_other_bytes(name: str) -> None:
     assert checksum == _crc32c(golden[: size - 4] + golden[size:])
 
 
-def test_json_is_pinned() -> None:
+def test_json_records_are_pinned() -> None:
     registration = Registration(bytes(range(16)), "Gerät 7", bytes(range(16, 32)), 3)
     golden = (
         '{"version":1,"type":"registration","deployment":"000102030405060708090a0b0c0d0e0f",'

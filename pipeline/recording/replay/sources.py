@@ -35,7 +35,7 @@ class ReplaySource(typing.Protocol):
         """Yield the first manifest of each epoch, up to the first epoch that is not finalized."""
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the amount of data read for the windows of `epochs`, which increase."""
+        """Return the amount of data read for the windows of `epochs`, in increasing order."""
 
     def check(self, first: int, windows_from: int, last: int) -> None:
         """Check partials from `first` and windows from `windows_from` up to `last` for damage.
@@ -44,7 +44,7 @@ class ReplaySource(typing.Protocol):
         """
 
     def window(self, epoch: int) -> Messages:
-        """Return the multiset of a window, in canonical order; fastest in the order of epochs.
+        """Return the multiset of a window, in canonical order; fastest if epochs increase.
 
         Raises `ReplayError` if the window was deleted.
         """

@@ -193,10 +193,10 @@ class TestRejections:
     def test_invalid_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
-            ("0:3", "'0:3' has 1 side; expected 2 for the grid 16 x 8"),
+            ("0:3", "'0:3' has 1 range; expected 2 for the grid 16 x 8"),
             ("0:3,0:8", "is out of range; expected 0 to"),
             ("3:0,0:7", "is empty; expected the lower end first"),
-            ("0:3,", "has an empty side; use ':' for a whole side"),
+            ("0:3,", "has an empty range; use ':' for a full axis"),
         ):
             assert message in self.rejected(dpstream, "--box", box)
 

@@ -47,7 +47,7 @@ def job_text(protocol: str, *, epochs: int | str = EPOCHS, **changed: object) ->
 
 
 def change_log(path: Path, protocol: str, *, often: int, users: int = 150) -> Path:
-    """Write a change log: each user has the first value, and `often` users alternate each epoch."""
+    """Write a change log: all users start alike, and `often` of them alternate at every epoch."""
     first, second = VALUES[protocol]
     rows = [f"user{user},1,{first}" for user in range(users)]
     for user in range(often):

@@ -59,7 +59,7 @@ def named(items: list[int]) -> set[str]:
     return {NAMES[item - 1] for item in items if item}
 
 
-def test_value_meets_every_true_condition() -> None:
+def test_value_has_an_item_for_each_condition_it_meets() -> None:
     domain = job().domain
     assert domain.items == NAMES
     items, problems = domain.parse(list(MET))

@@ -32,7 +32,7 @@ LABELS = ("a", "b c")
     ],
     ids=str,
 )
-def test_every_text_except_empty_is_an_item(
+def test_every_nonempty_text_is_an_item(
     domain: ItemDomain, texts: list[str], items: list[int]
 ) -> None:
     known = SetDomain(domain, 2)
