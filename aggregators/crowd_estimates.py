@@ -57,7 +57,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
     Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
 
     Attributes:
-        reports: Number of messages left in all crowds.
+        reports: Number of messages kept by the shuffler in all crowds.
         population: Number of users, with and without a crowd.
     """
 

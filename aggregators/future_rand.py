@@ -2,7 +2,7 @@
 
 Algorithm 2 of "Randomize the Future", with two additions:
 
-* Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
+* Each interval is scaled by the number of enrolled devices divided by that of its reports. Missing
   reports cause no bias if absence does not depend on values. Devices can be enrolled at any epoch.
 * By default, an interval's estimate combines its own reports with those of all intervals within it.
 """

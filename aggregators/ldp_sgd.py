@@ -1,7 +1,7 @@
 """Learn a linear model from one bit per report.
 
 A report of a step is a direction v and a sign b. The mean of b v over the n reports of a step
-estimates the mean clipped gradient, after multiplication by
+estimates the mean gradient, clipped to length L, after multiplication by
 
     L sqrt(pi / 2) (e^epsilon + 1) / (e^epsilon - 1) / UNIT.
 

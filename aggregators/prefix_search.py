@@ -50,7 +50,7 @@ class _Cells:
 
     Attributes:
         counts: Counts of a level's cells, float64, shape (buckets,) each.
-        background: Mean count that other items add to a cell, by level; 0 without sharing.
+        background: Mean count that other items add to a cell, by level; 0 if items share no cells.
         deviation: Standard deviation of the noise of a cell.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
     """

@@ -2,8 +2,8 @@
 
 A report is packed (`pack_reports`): one byte that marks it as a report, its integers, and zeros up
 to a multiple of eight bytes. It is encrypted to the aggregator and then, from the last to the
-second, to each further shuffler. Each shuffler removes one layer of encryption, and its output
-resembles none of its input. All ciphertexts of a job have one size: rows of 8-byte integers.
+second, to each further shuffler. Each shuffler removes one layer of encryption, and no output of a
+shuffler resembles an input. All ciphertexts of a job have one size: rows of 8-byte integers.
 """
 
 from __future__ import annotations

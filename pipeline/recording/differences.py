@@ -40,8 +40,8 @@ class Difference:
         estimates: True if anything in the published estimates differs.
         deviations: Largest difference between two estimates of the same item, in standard errors
             (the smaller of the two if they differ); None if no item has estimates in both jobs.
-        item: Item with that difference, from 1; None without one, and in jobs that count a single
-            value.
+        item: Item with that difference, from 1; None without such an item, and in jobs that count a
+            single value.
         unmatched: Number of items with an estimate in only one job.
     """
 

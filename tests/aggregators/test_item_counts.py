@@ -105,7 +105,7 @@ def test_single_report_counts_have_the_stated_standard_error(name: str, paramete
 
 
 def test_estimates_without_messages_are_negative() -> None:
-    """Contributors without items can send no message: estimates are then correctly below 0."""
+    """Contributors without items might send nothing: estimates are then rightly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     )

@@ -53,7 +53,7 @@ def test_online_estimates_use_only_earlier_reports() -> None:
 
 @pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])
 def test_shrinkage_reduces_the_error_if_counts_change_little(steps: str) -> None:
-    """Average over noise: errors shrink by at least a third, unless a change is sudden."""
+    """Averaged over the noise, errors shrink by at least a third, unless a change is sudden."""
     epochs = 128
     increments = np.zeros(epochs)
     if steps == "smooth":

@@ -103,7 +103,7 @@ def test_exhausted_devices_are_counted_locally_only(
 
 
 def test_wire_format_does_not_reveal_exhausted_devices() -> None:
-    """All records are the same, except for bits that are fair coins independent of the stream."""
+    """Records are identical except for bits that are fair coin flips independent of the stream."""
     calm, busy = (Wire(often=often) for often in (0, 100))
     assert calm.exhausted == 0
     assert busy.exhausted >= 10
