@@ -184,7 +184,7 @@ def largest_count(rows: int, chunk_rows: int) -> int:
 
 
 def layers(words: Messages, largest: int) -> Iterator[Messages]:
-    """Yield messages that add up to `words`, with counts (uint32) of at most `largest`."""
+    """Yield messages that sum to `words`, with counts (uint32) of at most `largest`."""
     values, counts = words.values, words.occurrences
     while True:
         yield Messages(values, np.minimum(counts, largest).astype(_COUNT_TYPE))

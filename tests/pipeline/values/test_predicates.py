@@ -124,7 +124,7 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
     [
         ("{predicates: {}}", "got 0 predicates; expected 1 to 4096"),
         ("{predicates: {a: []}}", "'a' is empty; expected a list of values"),
-        ("{predicates: {a: {from: 3, below: 3}}}", "expected from < below"),
+        ("{predicates: {a: {from: 3, below: 3}}}", "expected 'from' < 'below'"),
         ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
         ("{predicates: {a: __import__('os')}}", "is not allowed; expected a list of values"),
         ("{bits: 99}", "'bits' is 99; expected 1 to 61"),
