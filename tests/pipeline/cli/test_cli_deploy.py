@@ -122,7 +122,7 @@ def test_deploy_rejects_non_operational_changes_without_writing(
         assert snapshot(cluster) == before
 
 
-def test_deploy_rejects_a_budget_below_its_charges(
+def test_deploy_rejects_a_budget_below_earlier_charges(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0

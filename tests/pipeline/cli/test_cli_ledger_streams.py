@@ -80,7 +80,7 @@ def test_devices_present_in_all_windows_get_the_smaller_charge(
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
 
 
-def test_each_horizon_is_charged_by_its_own_windows(
+def test_charge_of_a_horizon_depends_on_its_own_windows(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, epochs={"count": 2, "renew": True}, budget=9)

@@ -41,7 +41,7 @@ def test_conflicting_options_are_rejected(
     assert message in result.errors
 
 
-def test_second_supervisor_of_a_stage_and_name_is_rejected(dpstream: Commands) -> None:
+def test_second_supervisor_with_the_same_name_is_rejected(dpstream: Commands) -> None:
     with FolderLock(supervisor_folder("shuffle", "w1"), "supervisor w1 of shuffle"):
         result = dpstream("run", "shuffle", "--name", "w1")
     assert result.code == 1

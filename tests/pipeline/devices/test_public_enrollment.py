@@ -368,7 +368,7 @@ def test_public_output_ignores_the_rows_of_a_user(
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_public_output_ignores_the_file_with_a_user_list(
+def test_public_output_ignores_the_file_given_a_user_list(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     rows = "".join(text for _, text in data.draw(zed_rows(kind)))

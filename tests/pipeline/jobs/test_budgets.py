@@ -42,7 +42,7 @@ def test_deployment_charges_a_stream_once() -> None:
     assert charge.delta == 0.0
 
 
-def test_charges_add_up_to_the_budget() -> None:
+def test_charges_up_to_the_budget_are_accepted() -> None:
     """Users of a replaced deployment have still been charged."""
     job = deployed(population="students", budget={"epsilon": 8})
     charges: list[Charge] = []

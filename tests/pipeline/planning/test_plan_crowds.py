@@ -33,7 +33,7 @@ def job_of(**changes: Any) -> Job:
     return make_job({**JOB, **changes})
 
 
-def test_suppression_probability_matches_the_table() -> None:
+def test_suppression_probability_matches_the_noise_table() -> None:
     counts = calibrate(0.7, 1e-4, 1)
     table = discrete_laplace_table(counts.ratio)
     masses = [(high - low) / 2**TABLE_BITS for low, high in pairwise((0, *table.bounds))]
