@@ -382,7 +382,7 @@ class Job(Wording):
                         ("shuffle", "instances"),
                         "the shuffler adds the dummy messages of this job, but those of one "
                         "parallel shuffler do not hide what another one sees. Let devices send "
-                        "dummy messages: set parameters.dummies: devices",
+                        "dummy messages: set parameters.dummies: poisson",
                     )
                 ]
             )
@@ -393,7 +393,7 @@ class Job(Wording):
                         ("sealed",),
                         "the shuffler adds the dummy messages of this job, and the aggregator "
                         "could recognize them by sealing them again. Let devices send dummy "
-                        "messages: set parameters.dummies: devices",
+                        "messages: set parameters.dummies: poisson",
                     )
                 ]
             )

@@ -97,7 +97,7 @@ class Answers:
         notes = []
         if self.detection_threshold is not None:
             notes.append(
-                f"an item of more than {self.detection_threshold:,.0f} users is listed with a "
+                f"an item with more than {self.detection_threshold:,.0f} users is listed with a "
                 "probability of 95 %; selecting the largest items biases their estimates upward"
             )
         if self.bucket_width is not None:

@@ -51,7 +51,8 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     observed = "Whatever is observed, one user's own reports"
     about = f"any guess about their {guarantee.subject}"
     if guarantee.unit == "epoch":
-        observed, about = "One user's own reports of one epoch", "any guess about their value in it"
+        observed = "One user's own reports of one epoch"
+        about = "any guess about their value in that epoch"
     if guarantee.only_removal:
         about = "a guess whether they have these items or none"
     delta, whole = guarantee.delta, guarantee.stream_epsilon
@@ -68,13 +69,13 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
         basis = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
         yield f"For {stream} it is {posterior_odds(whole, delta)}. {basis}{further}"
     if guarantee.only_removal:
-        larger = ", with a larger delta" if delta else ""
-        yield f"A guess between two sets of items may shift by the square of a factor{larger}."
+        larger = "above, with a larger delta" if delta else "above"
+        yield f"A guess between two sets of items may shift by the square of each factor {larger}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"Shuffled among {shuffled.contributors:,} users who, like this one, reported in every "
-            f"window, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
+            f"If shuffled among {shuffled.contributors:,} users who, like this one, reported in "
+            f"every window, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
             f"{_BASES['bound']} It relies on {shuffled.trust}."
         )
 
@@ -126,8 +127,8 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
     if not delta:
         return f"{factor}: {text}"
     return (
-        f"{factor}. Larger shifts can occur, but make no conclusion likelier than this allows by "
-        f"more than {_chance(delta)} (delta). {text[0].upper()}{text[1:]}"
+        f"{factor}. Larger shifts can occur, but the probability of any conclusion exceeds what "
+        f"this factor allows by at most {_chance(delta)} (delta). {text[0].upper()}{text[1:]}"
     )
 
 
@@ -143,7 +144,7 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
         "epsilons": list(exposure.epsilons),
         "likely": [percent_right(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
-        "description": f"{sends}, all made from bits, each of which it may have flipped once, at "
+        "description": f"{sends}, all derived from bits that it flipped or kept once, each at "
         "random. An observer who links only some of these reports learns less than an observer of "
         f"all of them. Further reports {further} would never reveal more than epsilon "
         f"{_up(exposure.limit, 4)} allows.",
@@ -219,26 +220,24 @@ def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Ite
         yield "This is a replay: it reads data that is already released, and charges no epsilon."
     deployments = "1 deployment has" if charges == 1 else f"{charges:,} deployments have"
     if epsilon is None:
-        yield (
-            f"A job about {people} recurs without end: there is no limit to what it charges in "
-            "total."
-        )
+        yield (f"A job about {people} recurs indefinitely, so its total charge has no limit.")
     elif charges:
         yield (
             f"So far, {deployments} charged {people} {format_loss(epsilon, delta)} in total. An "
-            "observer may combine everything. If the guarantee of each deployment holds against "
-            "this observer, the odds of a guess that each one protects shift by at most "
+            "observer may combine the data of all deployments. If the guarantee of each deployment "
+            "holds against this observer, the odds of a guess against which each one protects "
+            "shift by at most "
             f"{posterior_odds(epsilon, delta)}."
         )
     else:
-        yield f"Nothing is charged to {people} yet."
+        yield f"Nothing has been charged to {people} yet."
     if allowed is None:
         yield "No budget is set: further jobs can charge this population without limit."
     elif remaining is not None:
         if filtered is not None:
             yield (
                 f"With advanced composition (privacy filter), this counts as epsilon "
-                f"{_up(filtered, 4)}. The budget holds even if jobs were chosen by the results of "
+                f"{_up(filtered, 4)}. The budget holds even if jobs are chosen by the results of "
                 "earlier ones."
             )
         least = "at least " * (filtered is not None)

@@ -22,8 +22,9 @@ interval; ``/estimates`` has the published record.
     "description" (or null), "people" (noun for the users), "period" ("week", or "epoch"),
     "calendar": {"zone", "days" (whether epochs are whole days there), "seconds" (whether times have
     them)} or null, "sentence": [text, number, text, ...] (for readers; parts at odd positions are
-    emphasized), "sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the
-    epoch that the sentence describes: the last complete one), "assumption" (a sentence on the
+    emphasized), "sentence_epoch": {"epoch", "name", "at" (the name with its preposition),
+    "contributors", "population"} or null (the epoch that the sentence describes: the last complete
+    one), "assumption" (a sentence on the
     changes per user that intervals assume, or null), "warning" (if reports show that users may have
     made more changes, or null), "change": {"number", "description"} or null (since the previous
     epoch, with its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest
@@ -43,7 +44,7 @@ interval; ``/estimates`` has the published record.
     posterior of a guess that was 50 % likely), "series": [{"id", "label", "unit":
     "users"|"value"|"percent", "crowd" if there are any}, ...], "chosen": [id, ...] (drawn by
     default), "smoothed": bool, "changes": bool (whether changes have intervals), "ground_truth":
-    bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties": [{"name", "sees",
+    bool, "ground_truth_note" (text or null), "trust": {"parties": [{"name", "sees",
     "trusted", "either": bool (one of several parallel parties, of which one suffices)}, ...],
     "description"}, "simultaneous": {"epochs", "widening", "description"} or null}``: 95 % intervals
     widened by the factor ``widening`` hold at all epochs of a horizon together, in 19 of 20 runs.

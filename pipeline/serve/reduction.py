@@ -38,8 +38,8 @@ class Simultaneous:
             description=(
                 f"The wide band holds for all {epochs:,} epochs of a horizon at once, including "
                 "future ones: in 19 of 20 runs, the noise of every epoch stays within it. The "
-                f"narrow band holds for each epoch separately: about {outside:,} of {epochs:,} "
-                "are expected outside it. Both hold for each curve separately."
+                f"narrow band holds for each epoch separately: the noise of about {outside:,} of "
+                f"{epochs:,} epochs is expected to leave it. Both hold for each curve separately."
             ),
         )
 

@@ -84,5 +84,6 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     honest = job.protocol_entry.contributors(job.law)
     others = ""
     if honest is not None:
-        others = f" This assumes at least {honest:,} honest {job.people} per {period(job)}."
+        users = f"{honest:,} honest {job.people} per {period(job)}"
+        others = f" The guarantee assumes at least {users}."
     return {"parties": parties, "description": f"Trusted {party} besides {own}: {words}.{others}"}

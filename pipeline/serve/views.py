@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +44,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
-NOT_PRIVATE = "not private: the ground truth, from the input of a demonstration"
+NOT_PRIVATE = "ground truth from the input of the demonstration, not private"
 
 MOST_SERIES = 12
 MOST_SENT = 256
@@ -210,7 +210,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
         "sentence": list(sentence_of(state.job, points, titled=False).parts),
         "sentence_epoch": {
             "epoch": complete.epoch,
-            "name": epoch_name(state.job, complete.epoch).name,
+            **asdict(epoch_name(state.job, complete.epoch)),
             "contributors": complete.contributors,
             "population": complete.population,
         },

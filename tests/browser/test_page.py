@@ -161,7 +161,7 @@ def test_curve_grows_with_its_band_and_shows_gaps(
 
     # The band for all epochs at once is drawn on request, with its coverage.
     assert seen.source("wide-0") == {"x": [], "y": []}
-    seen.page.get_by_label("All epochs at once").check()
+    seen.page.get_by_label("Simultaneous band").check()
     expect(seen.page.locator(".key")).to_contain_text("for all 64 epochs of a horizon at once")
     wide = 200 * widening(64)
     outer = seen.source("wide-0")
@@ -174,7 +174,7 @@ def test_curve_grows_with_its_band_and_shows_gaps(
     assert seen.source("far-0")["high"] == [pytest.approx(5_000 + wide)]
     seen.wait_for_paint()
     seen.page.screenshot(path=artifacts / "all-epochs-at-once.png", full_page=True)
-    seen.page.get_by_label("All epochs at once").uncheck()
+    seen.page.get_by_label("Simultaneous band").uncheck()
     expect(seen.page.locator(".key")).not_to_contain_text("horizon")
     assert seen.source("wide-0") == {"x": [], "y": []}
     seen.assert_well_behaved()

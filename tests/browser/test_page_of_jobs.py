@@ -164,9 +164,9 @@ def test_device_jobs_show_collectors(served: ServedPage, watch: Watch, artifacts
         expect(windows).to_have_text(
             [
                 "Epoch 8 is open with 9,950 devices; it waits for collector 1a2b3c4d, "
-                "at most 12 s.",
+                "for at most 12 s.",
                 "Epoch 9 is open with 40 devices; it waits for the end of the epoch.",
-                "Collectors stored 410,000 reports; 3 requests wait for Kafka; "
+                "Collectors stored 410,000 reports; 3 requests are waiting for Kafka; "
                 "rejected requests: 13 late, 4 malformed.",
                 "Collector 5e6f7081: no heartbeat for 95 s.",
                 "No records were rejected.",

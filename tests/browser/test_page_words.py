@@ -96,7 +96,7 @@ def test_page_describes_estimates_in_words_and_dates(
     written = set(page.evaluate("window.written"))
     assert {"Mar 4, 2013", "May 20", "Jun 3", "students", "week (Europe/London)", "0"} <= written
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('values').start") == 0
-    page.get_by_label("Axis from zero").uncheck()
+    page.get_by_label("Start axis at zero").uncheck()
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('values').start") > 3_000
 
     # The trusted parties are drawn, with text for screen readers.

@@ -59,7 +59,7 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             yield "No collector is running, so devices cannot report. Start one: 'dpstream collect'"
         if status.suppressed >= MAX_MISSED_EPOCHS and job.replay_of is None:
             see = (
-                "Check that the app reports, and what collectors reject"
+                "Check that the app sends reports, and what collectors reject"
                 if _collects(job)
                 else f"Check reporting: 'dpstream producers {job.name}'"
             )
@@ -166,7 +166,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         yield (
             f"Ignored {'1 invalid report' if unusable == 1 else f'{unusable:,} invalid reports'} "
             "(decryption failed or unknown content). Anyone can send such reports; if there are "
-            "many, check that the app uses the client of this version"
+            "many, check that the app uses this version of the client"
         )
     if contradicting := status.contradicting_reports:
         yield (

@@ -55,7 +55,7 @@ class PublishedKind(ABC):
         return None
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return the query that best shows the records' development, in at most `count` curves."""
+        """Return the query for the default plot of the records, with at most `count` curves."""
         return self.in_few
 
     def headline(
@@ -84,10 +84,10 @@ class PublishedKind(ABC):
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
-        """Return the introduction of a count, and the counted users.
+        """Return the words before a count, and the noun after it.
 
-        A title that starts or ends with the noun for users, such as "Students enrolled", describes
-        the counted users: "students enrolled". Other titles, or punctuated ones, are introductions.
+        With unit "students", the titles "Students enrolled" and "Enrolled students" become the
+        noun; another title, and one with punctuation, precedes the count.
         """
         title, people = job.title, job.people
         if title is not None and is_plain(title):

@@ -113,7 +113,7 @@ export class QuantileCard extends Asking {
 }
 
 function account({ epsilon, delta }, spent) {
-  if (epsilon === null) return "without limit";
+  if (epsilon === null) return "unlimited";
   const [loses, round] = spent ? [loss, Math.ceil] : [left, Math.floor];
   return `ε ${loses(epsilon)}${delta ? `, δ ${chance(delta, round)}` : ""}`;
 }

@@ -21,7 +21,7 @@ export function exposureOf(body) {
     h("p", {}, body.description),
     h("div", { class: "halves" },
       h("figure", {}, drawing(body)),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the chart" }, table(named, [numbers("linked reports"), numbers("epsilon"), numbers("a guess of 50 % is right in at most")], rows))));
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the chart" }, table(named, [numbers("linked reports"), numbers("epsilon"), numbers("a 50 % guess is right in at most")], rows))));
 }
 
 function drawing({ reports, epsilons, limit }) {

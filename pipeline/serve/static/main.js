@@ -147,7 +147,7 @@ class Page {
     setText(byId("connection"), cut ? "reconnecting" : silent ? "Kafka: no response" : "live");
     byId("connection").className = `connection ${cut || silent ? "lost" : "live"}`;
     if (cut) this.#warn(`Connection lost. The numbers below are from ${time(since)}; they update automatically after reconnecting.`);
-    else if (silent) this.#warn(`Kafka ${this.kafka.since ? `has not responded to the server since ${time(this.kafka.since)}` : "does not respond to the server"}. The numbers below are older; they update automatically once it responds.`);
+    else if (silent) this.#warn(`Kafka ${this.kafka.since ? `has not responded to the server since ${time(this.kafka.since)}` : "does not respond to the server"}. The numbers below may be outdated; they update automatically once it responds.`);
     else this.#warn("");
   }
 

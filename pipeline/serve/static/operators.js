@@ -9,6 +9,19 @@ import { idleWords, reasons, waitsFor } from "./pipeline.js";
 const wide = (name, columns, rows) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table(name, columns, rows));
 
 const DOMAINS = { value: "yes or no", items: "listed items", numbers: "numbers in buckets", found: "items found by a search" };
+// Meaning of the reasons for dead letters, as in topics/records.py.
+const DEAD_LETTERS = {
+  unreadable: "damaged, or not a dpstream record",
+  fingerprint: "sent for a job with another configuration",
+  deployment: "sent for another deployment",
+  version: "unsupported version of the format",
+  oversized: "larger than the maximum record size",
+  enrollment: "producer not registered, or not for this epoch",
+  epoch: "epoch out of range or in another partition",
+  punctuation: "end-of-epoch mark contradicts the producer's batches",
+  protocol: "messages invalid for the protocol",
+  sealed: "wrongly sealed or unsealed, or sealed to an unavailable key",
+};
 const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 
 function collectorRows(collectors, idle) {
@@ -60,7 +73,7 @@ export class Operators {
     this.body.replaceChildren(
       h("h3", {}, "Stages and workers"),
       wide("Stages and workers",
-        [column("stage"), column("worker"), column("last heartbeat"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idle)),
+        [column("stage"), column("worker"), column("last heartbeat"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("longest wait")], stageRows(pipeline.stages, idle)),
       ...(collectors ? [h("h3", {}, "Collectors"), collectors.length
         ? wide("Collectors", [column("collector"), column("last heartbeat"), numbers("stored"), numbers("per second"), numbers("waiting"), column("rejected requests")], collectorRows(collectors, idle))
         : h("p", { class: "empty" }, "None.")] : []),
@@ -69,10 +82,10 @@ export class Operators {
         ? wide("Open windows", [numbers("epoch"), numbers(`${counted} so far`), column("waits for")], pipeline.windows.map((each) => [count(each.epoch), count(each[counted]), waitsFor(each, Boolean(collectors))]))
         : h("p", { class: "empty" }, "None."),
       h("h3", {}, "Dead letters"),
-      dead.length ? table("Dead letters", [column("reason"), numbers("records")], dead.map(([reason, number]) => [reason, count(number)])) : h("p", { class: "empty" }, "None."),
+      dead.length ? table("Dead letters", [column("reason"), column("code"), numbers("records")], dead.map(([reason, number]) => [DEAD_LETTERS[reason] ?? reason, reason, count(number)])) : h("p", { class: "empty" }, "None."),
       h("h3", {}, "Action required"),
       pipeline.issues.length ? h("ul", { class: "issues" }, pipeline.issues.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "None."),
-      ...(pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
+      ...(pipeline.notes?.length ? [h("h3", {}, "Notes")] : []), ...(pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
       h("p", { class: "note" }, "For programs: ", ["", "estimates", "pipeline"].map((what) => [h("a", { href: jobPath(this.model.name, what) }, jobPath(this.model.name, what)), " "])));
   }
 }

@@ -71,7 +71,7 @@ export class Overview {
   }
 
   #part({ sentence_epoch, people }) {
-    this.#say("part", count(sentence_epoch?.contributors), sentence_epoch ? `of ${count(sentence_epoch.population)} ${people}${this.short ? "" : `, ${sentence_epoch.name}`}` : "no estimate yet");
+    this.#say("part", count(sentence_epoch?.contributors), sentence_epoch ? `of ${count(sentence_epoch.population)} ${people}${this.short ? "" : ` ${sentence_epoch.at}`}` : "no estimate yet");
   }
 
   #epochs(detail) {
@@ -84,10 +84,10 @@ export class Overview {
   // Privacy loss of this job, and below it, of all jobs over its population.
   #budget(detail) {
     const { charged, filtered, allowed, remaining } = detail.budget;
-    const all = `all jobs about these ${detail.people} together`;
+    const all = `all jobs with these ${detail.people} combined`;
     if (!allowed || charged.epsilon === null) {
-      const endless = allowed ? "recurs without end, so any budget will run out" : "recurs without end; no limit set";
-      this.#say("privacy", lossOf(detail), `${all}: ${charged.epsilon === null ? endless : `ε ${loss(charged.epsilon)}; no limit set`}`);
+      const endless = allowed ? "one recurs indefinitely, so any budget will run out" : "one recurs indefinitely; no limit is set";
+      this.#say("privacy", lossOf(detail), `${all}: ${charged.epsilon === null ? endless : `ε ${loss(charged.epsilon)}; no limit is set`}`);
       return;
     }
     const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", with advanced composition (privacy filter)";

@@ -7,10 +7,10 @@ import { count, plural, rate, seconds } from "./format.js";
 const USUAL = [{ stage: "shuffle", reads: "reports" }, { stage: "aggregate", reads: "shuffled" }, { stage: "publish", reads: "partials" }];
 
 function does(stage) {
-  if (stage.startsWith("instance-")) return "removes the origin of its part of the reports";
-  if (stage.startsWith("shuffle")) return "removes the origin of reports";
+  if (stage.startsWith("instance-")) return "removes senders and order from its part of the reports";
+  if (stage.startsWith("shuffle")) return "removes senders and order from reports";
   if (stage.startsWith("aggregate-")) return "aggregates its shares";
-  return stage === "publish" ? "estimates every epoch" : "aggregates every window";
+  return stage === "publish" ? "publishes an estimate for every epoch" : "sums the reports of every epoch";
 }
 
 // Columns from left to right; parallel stages are in one column.
@@ -225,7 +225,7 @@ export class PipelineCard {
     const dead = deadLetters(body?.dead_letters);
     this.windows.replaceChildren(
       ...open.map((window) => h("li", {}, h("b", {}, `Epoch ${count(window.epoch)}`), ` is open${soFar(window)}; it waits for ${waitsFor(window, known(body.collectors))}.`)),
-      ...(more > 0 ? [h("li", {}, `${plural(more, "more window")} open.`)] : []),
+      ...(more > 0 ? [h("li", {}, `${plural(more, "more window is", "more windows are")} open.`)] : []),
       ...collectorWords(body?.collectors, idle).map(([words, warns]) => h("li", { class: warns ? "warn" : "" }, words)),
       ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} rejected (dead letters).` : "No records were rejected.")] : []),
       ...(body?.issues ?? []).map((issue) => h("li", { class: "bad" }, `Action required: ${issue}`)));

@@ -27,8 +27,8 @@ from tests.support.new_jobs import new_job
 STREAM = Guarantee(1.0, 1e-6, "stream", "any two streams", "the shuffler to shuffle", "exact")
 EPOCH = replace(STREAM, unit="epoch", stream_epsilon=2.0)
 LARGER = (
-    "Larger shifts can occur, but make no conclusion likelier than this allows by more than 1 in "
-    "1,000,000 (delta)."
+    "Larger shifts can occur, but the probability of any conclusion exceeds what this factor "
+    "allows by at most 1 in 1,000,000 (delta)."
 )
 
 
@@ -47,7 +47,8 @@ def test_large_epsilon_is_described_as_almost_certain() -> None:
 def test_every_factor_has_its_delta_and_basis() -> None:
     observed, whole = guarantee_description(EPOCH)[-2:]
     assert observed.startswith(
-        "One user's own reports of one epoch shift the odds of any guess about their value in it"
+        "One user's own reports of one epoch shift the odds of any guess about their value in that "
+        "epoch by at most"
     )
     assert observed.endswith("This factor is exact, computed from the distribution sampled.")
     assert whole.startswith("For a user's whole stream it is a factor of 7.39 (epsilon 2).")
@@ -75,8 +76,8 @@ def test_removal_guarantee_states_the_loss_between_two_sets() -> None:
     observed, between = guarantee_description(removal)[-2:]
     assert "the odds of a guess whether they have these items or none by at most" in observed
     assert between == (
-        "A guess between two sets of items may shift by the square of a factor, with a larger "
-        "delta."
+        "A guess between two sets of items may shift by the square of each factor above, with a "
+        "larger delta."
     )
 
 
@@ -84,8 +85,8 @@ def test_shuffled_streams_sentence_states_the_covered_users() -> None:
     local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
     words = guarantee_description(local)[-1]
     assert words.startswith(
-        "Shuffled among 10,000 users who, like this one, reported in every window, it is a factor "
-        "of 1.65 (epsilon 0.5). Larger shifts can occur"
+        "If shuffled among 10,000 users who, like this one, reported in every window, it is a "
+        "factor of 1.65 (epsilon 0.5). Larger shifts can occur"
     )
     assert "9,999 honest other users" in words
 
@@ -108,9 +109,10 @@ def test_exhausted_delta_is_stated_while_epsilon_remains() -> None:
     body = budget_of(job, [Charge.of(job)])
     assert body["description"] == [
         "So far, 1 deployment has charged population people epsilon 1, delta 1e-06 in total. An "
-        "observer may combine everything. If the guarantee of each deployment holds against this "
-        "observer, the odds of a guess that each one protects shift by at most a factor of 2.72 "
-        f"(epsilon 1). {LARGER} A guess that was 50 % likely is right in at most 73.2 % of cases.",
+        "observer may combine the data of all deployments. If the guarantee of each deployment "
+        "holds against this observer, the odds of a guess against which each one protects shift by "
+        f"at most a factor of 2.72 (epsilon 1). {LARGER} A guess that was 50 % likely is right in "
+        "at most 73.2 % of cases.",
         "Of the budget of epsilon 6, 5 remains; of delta 1e-06, nothing: further jobs with a delta "
         "are rejected.",
     ]

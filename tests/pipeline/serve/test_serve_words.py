@@ -129,14 +129,14 @@ async def test_epochs_of_device_jobs_count_from_deployment() -> None:
             SHUFFLED,
             ["devices, producers", "shuffler"],
             "Trusted parties besides the user's own device and its producer: the shuffler and the "
-            "operator of Kafka. This assumes at least 1,000 honest users per epoch.",
+            "operator of Kafka. The guarantee assumes at least 1,000 honest users per epoch.",
         ),
         (
             SHUFFLED.replace("{count: 12}", "{count: 12, start: 2024-01-01, length: P1D}")
             + "devices: {}\n",
             ["devices", "collectors", "shuffler"],
             "Trusted parties besides the user's own device: the collectors, the shuffler and the "
-            "operator of Kafka. This assumes at least 1,000 honest users per day.",
+            "operator of Kafka. The guarantee assumes at least 1,000 honest users per day.",
         ),
     ],
 )
@@ -160,5 +160,7 @@ def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
     body = trust_body(job)
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
     assert ": either aggregator; if both collude" in body["description"]
-    assert body["description"].endswith("This assumes at least 2,000 honest users per epoch.")
+    assert body["description"].endswith(
+        "The guarantee assumes at least 2,000 honest users per epoch."
+    )
     assert job.guarantee.trust.startswith("the two aggregators, not to collude with each other; ")

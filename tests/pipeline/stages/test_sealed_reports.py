@@ -189,7 +189,7 @@ def test_copied_ciphertext_counts_once(
     (letter,) = worker.driver.pending
     rejected = DeadLetter.from_record(letter.value, letter.headers)
     assert rejected.reason is Reason.PROTOCOL
-    assert "one might be duplicated" in rejected.detail
+    assert "out of order or duplicated" in rejected.detail
     world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
@@ -394,7 +394,7 @@ def test_settings_that_distinguish_reports_are_rejected() -> None:
         "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "shuffle": {"minimum": 1000},
     }
-    with pytest.raises(JobError, match=r"set parameters\.dummies: devices"):
+    with pytest.raises(JobError, match=r"set parameters\.dummies: poisson"):
         deployed(**noisy)
 
 

@@ -55,7 +55,7 @@ function showTerms() {
   const sure = Math.ceil(Number((1000 - 1000 / (1 + Math.exp(epsilon))).toFixed(6))) / 10;
   const { milliseconds } = terms.epochs;
   $('terms').textContent =
-    `Asked every ${milliseconds / 1000} seconds. An observer who sees everything that this browser ever sends, and ` +
+    `The question is asked every ${milliseconds / 1000} seconds. An observer who sees everything that this browser ever sends, and ` +
     `guesses whether you always said yes or always said no, starting from a 50:50 guess, can be at most ${sure} % sure ` +
     `(epsilon ${epsilon}), however long you take part in this job. A job that replaces it costs as much again.`;
 }
@@ -110,7 +110,7 @@ function showLeft() {
 async function showSpent() {
   const account = await device.account();
   const spent = Number(account.spent.epsilon) / 1e9;
-  $('spent-words').textContent = `Epsilon ${spent} of the ${LIMIT.epsilon} that this browser allows, for all questions to this population together.`;
+  $('spent-words').textContent = `Epsilon ${spent} of the ${LIMIT.epsilon} that this browser allows, for all questions to this population combined.`;
   $('spent-bar').style.width = `${Math.min(100, (100 * spent) / LIMIT.epsilon)}%`;
   $('spent-bar').parentElement.setAttribute('aria-valuenow', String(spent));
 }
