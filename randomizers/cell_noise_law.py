@@ -25,7 +25,7 @@ Poisson number ("shuffle")."""
 
 @dataclass(frozen=True, slots=True)
 class CellNoiseLaw(Constants):
-    """The dummies of each cell.
+    """Distribution of the dummies in each cell.
 
     `mean`, lambda, is the mean number of dummies in a cell, for a window with the minimum number of
     contributors, `minimum`. `shape` is the shape of negative-binomial noise, otherwise None.

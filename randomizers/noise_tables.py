@@ -1,6 +1,6 @@
 """Integer tables of cumulative probabilities, for exact draws of dummy counts.
 
-A table is computed in integers from the parameters alone, so that it is bit-identical on every
+A table is computed in integers and only from the parameters, so it is bit-identical on every
 device. A draw is one uniform integer of 128 bits compared with the table, exactly. The table omits
 a tail and is rounded. Its total variation distance from the intended distribution is known, and
 delta must include it. The first 16 bits of a draw index a guide, which settles nearly all draws; 48

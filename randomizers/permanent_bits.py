@@ -131,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count answers of 1; `words` are for bits 0 of all cells, then for bits 1 in `sets`."""
+        """Count answers of 1; `words` answer bit 0 of all cells, then bit 1 of those in `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1

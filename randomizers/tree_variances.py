@@ -26,7 +26,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
 
 
 def order_shares(last_epoch: int) -> list[float]:
-    """Return, for every order, the fraction of epochs whose prefix has such an interval.
+    """Return, for every order, the fraction of epochs whose prefix uses an interval of it.
 
     >>> order_shares(4)  # 1 = 1, 2 = 2, 3 = 2 + 1, 4 = 4
     [0.5, 0.5, 0.25]

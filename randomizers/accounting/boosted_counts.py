@@ -3,7 +3,7 @@
 A user's first k changes x_t = st_t - st_{t-1} are boosted. In epoch t a user sends r + y_t messages
 to that epoch's cell: y_t = st_t + r x_t if a change is boosted, else st_t. With Y_t the cell's
 count less its constant part, the estimate is x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
-lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
+lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. r = 0 means `continual_counts`.
 
 In an epoch with b boosted changes (0 to 2, at most one per stream), two streams differ by at most
 1 + b r. Before the first change, which only one stream makes, they do not differ. So the vector of

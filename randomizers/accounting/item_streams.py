@@ -105,7 +105,7 @@ class ItemReports:
 def noise_for_items(
     epsilon: float, delta: float, reports: ItemReports
 ) -> tuple[float, float | None]:
-    """Return the least (epsilon, delta)-private mean numbers of dummies per item.
+    """Return the least mean numbers of dummies per item that are (epsilon, delta)-private.
 
     The first mean is for current items, the second for previous items (None without a boost).
 

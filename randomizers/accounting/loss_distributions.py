@@ -169,7 +169,7 @@ class Powers:
         self._truncated = _TRUNCATION / most / _COMPOSITIONS
 
     def of(self, cells: int) -> LossDistribution:
-        """Return the composition of `cells` cells; `cells` must be at least 1."""
+        """Return the composition of `cells` independent copies; `cells` must be at least 1."""
         whole: LossDistribution | None = None
         for bit in range(cells.bit_length()):
             if bit == len(self._squares):

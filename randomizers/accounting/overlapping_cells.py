@@ -52,7 +52,7 @@ from dpstream.randomizers.search import least_parameter
 def poisson_for_overlapping(
     epsilon: float, delta: float, overlap: float, items: int = 1, epochs: int = 1
 ) -> float:
-    """Return the least (epsilon, delta)-private mean number of dummies in a set, lambda.
+    """Return the least (epsilon, delta)-private lambda, the mean number of dummies in a set.
 
     `overlap` is q, the maximum fraction of a set that another set shares. A user has at most
     `items` k items and participates in `epochs` epochs, with new dummies in each.

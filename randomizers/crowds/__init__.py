@@ -83,7 +83,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Privacy loss of all crowd sizes of an epoch, rounded up: a user changes up to two."""
+        """Privacy loss of an epoch's crowd sizes, of which a user changes two; rounded up."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property

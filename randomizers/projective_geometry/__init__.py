@@ -203,7 +203,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
 
     @property
     def if_shuffled(self) -> Guarantee | None:
-        """Additional guarantee if the shuffler is trusted; None if it is almost the same."""
+        """Additional guarantee if the shuffler is trusted; None if hardly better than without."""
         if not self._shuffling_helps:
             return None
         law = self.law

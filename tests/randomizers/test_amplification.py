@@ -206,7 +206,7 @@ def worlds(
 def largest_divergence(
     response: Callable[[int], Mapping[int, float]], values: int, others: int
 ) -> Callable[[float], float]:
-    """Maximize over the values of all other users and over two neighboring values."""
+    """Return the largest delta over all values of all users, as a function of epsilon."""
     laws = {
         held: shuffled([response(value) for value in held])
         for held in product(range(values), repeat=others + 1)

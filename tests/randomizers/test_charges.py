@@ -24,7 +24,7 @@ from dpstream.randomizers.accounting.charges import (
 
 
 class Exact:
-    """Sums of randomized responses that each reveal the value with probability delta."""
+    """Exact losses of composed responses that reveal the value with probability delta."""
 
     def __init__(self, charges: list[MechanismCost]) -> None:
         self.added = sum(each.epsilon * each.times for each in charges)

@@ -65,7 +65,7 @@ def test_item_reports_reject_a_boost_when_items_share_messages() -> None:
         pytest.param(256, 5, (17_685, 6_582), marks=pytest.mark.verify),
     ],
 )
-def test_noise_is_at_most_the_reference(
+def test_noise_is_at_most_that_of_the_reference(
     epochs: int, boost: int, reference: tuple[int, int]
 ) -> None:
     """The reference also charges for leaving an item at the first change, when no user has one."""

@@ -179,7 +179,7 @@ def test_negative_binomial_draws_have_their_distribution(shape: float, mean: flo
 
 
 def test_clusters_make_independent_negative_binomial_cells() -> None:
-    """A contributor draws for all cells at once: the mean of one cell times the cells."""
+    """A contributor draws once for all cells, with the sum of the means of the cells."""
     cells, contributors, shape, mean = 8, 50, 3.0, 6.0
     share = cells / contributors
     tables = negative_binomial_tables(shape * share, mean * share)

@@ -95,7 +95,7 @@ def test_dummies_are_uniform_over_messages_of_each_kind() -> None:
     assert len(written_out(none_present)) == 0
 
 
-def test_tables_are_charged_for_the_actual_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_errors_are_charged_for_the_actual_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     charged: list[tuple[CellNoiseLaw, int]] = []
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration.check_tables",

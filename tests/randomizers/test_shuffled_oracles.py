@@ -77,6 +77,6 @@ def test_published_probability_error_states_the_required_users() -> None:
 @pytest.mark.parametrize(
     ("rows", "items", "epochs"), [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1.5, 1, 1)]
 )
-def test_numbers_below_1_are_rejected(rows: int, items: int, epochs: int) -> None:
+def test_rows_items_and_epochs_below_1_are_rejected(rows: int, items: int, epochs: int) -> None:
     with pytest.raises(ValueError, match="expected a positive integer"):
         poisson_for_rows(1.0, 1e-6, rows, items, epochs)

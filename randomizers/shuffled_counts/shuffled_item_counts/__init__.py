@@ -173,7 +173,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected messages over the horizon of a user who always has an item."""
+        """Maximum expected number of messages of a user over the horizon, always with an item."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
