@@ -172,8 +172,7 @@ class Starter(Protocol):
         log: Path | None = None,
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
-    ) -> Running:
-        """Start a process."""
+    ) -> Running: ...
 
 
 def start_process(name: str, command: Sequence[str], **more: Any) -> Running:

@@ -23,7 +23,7 @@ from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
     received_errors,
 )
-from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
+from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
@@ -153,11 +153,6 @@ def _stage_sum(law: Any) -> StageSum | None:
     return StageSum(law.sum_form, law.check_messages, law.noisy_sum)
 
 
-def _change_limit(law: Any, requested: Any, epochs: int) -> ChangeLimit | None:
-    # Without a boost, every epoch has its own reports, and any number of changes is counted.
-    return change_limit(law.max_changes, epochs, "delayed", boost=law.boost)
-
-
 def _values(domain: StreamDomain | None) -> ValueDomain:
     match domain:
         case None:
@@ -189,7 +184,10 @@ PROTOCOL = Protocol(
         lambda law, requested: _kind_of(law).aggregator(law),
         lambda law, requested, data: _kind_of(law).aggregator.from_bytes(law, data),
         changes=_changes,
-        change_limit=_change_limit,
+        # Without a boost, every epoch has its own reports, and any number of changes is counted.
+        change_limit=lambda law, requested, epochs: change_limit(
+            law.max_changes, epochs, "delayed", boost=law.boost
+        ),
     ),
     shuffling=Shuffling(
         lambda law, honest: late(_kind_of(law).package, "epsilon_with")(law, honest),

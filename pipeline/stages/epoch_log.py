@@ -247,7 +247,8 @@ class EpochLog:
                 self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])
                 del self._waiting[self.next_epoch]
             if self._turn is None and self._unread:
-                self._apply(self._unread.popleft())
+                self._applied = self._unread.popleft()
+                self._decisions.apply(self._applied)
             elif self._turn is None:
                 if not (yield from self._manifest_log.read_some()):
                     return None
@@ -264,10 +265,6 @@ class EpochLog:
         self._turn = None
         self.next_epoch = epoch + 1
         return self._payloads.pop(epoch, None)
-
-    def _apply(self, record: LogRecord) -> None:
-        self._applied = record
-        self._decisions.apply(record)
 
     def _note(self, decision: Decision) -> None:
         manifest, decided = decision.manifest, self._decisions.decided

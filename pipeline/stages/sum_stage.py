@@ -71,7 +71,8 @@ class SumStage(SingleWriter):
         finished = []
         for epoch in due:
             manifest = yield from self._write(epoch)
-            finished.append(_finished(manifest))
+            status, at = manifest.window_status, manifest.timestamp
+            finished.append(FinishedWindow(epoch, status, manifest.contributors, decided_at=at))
         if due:
             yield from self._written_log.flush()
             for epoch, window in zip(due, finished, strict=True):
@@ -98,9 +99,3 @@ class SumStage(SingleWriter):
         if corruption_reason(payload) is not None:
             self.counts["windows corrupt"] += 1
         return manifest
-
-
-def _finished(manifest: Manifest) -> FinishedWindow:
-    return FinishedWindow(
-        manifest.epoch, manifest.window_status, manifest.contributors, decided_at=manifest.timestamp
-    )
