@@ -53,7 +53,7 @@ def test_metrics_port_in_use_prints_one_line(dpstream: Commands) -> None:
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)
     assert result.code == 1
-    message = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
+    message = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): choose "
     assert message in result.errors
     assert result.errors.count("\n") == 1
 
