@@ -122,9 +122,9 @@ def _unknown_key(path: Path, guess: list[str], model: type[BaseModel]) -> Proble
 def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     keys = _keys(model, path)
     if error["type"] == "value_error" and keys:
-        # Check of a whole section: a message that starts with a key is about that key.
-        message = str(error["ctx"]["error"])
-        key, _, rest = message.partition(" ")
+        # Check of a whole section: a message that starts with a key, quoted or not, is about it.
+        key, _, rest = (message := str(error["ctx"]["error"])).partition(" ")
+        key = key.strip("'")
         return Problem((*path, key), rest) if key in keys else Problem(path, message)
     if (better := _without_commas(error)) is not None:
         return Problem(path, f"{shown(error['input'])} is not allowed: {better}")

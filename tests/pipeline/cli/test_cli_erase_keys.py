@@ -155,7 +155,7 @@ def test_keys_are_not_erased_when_a_job_is_unreadable(
     cluster.append(JOBS_TOPIC, b"{}", key=b"newer")
     rejected = dpstream("erase-keys", "--yes")
     assert rejected.code != 0
-    assert "newer: deployed by an incompatible version of dpstream" in rejected.errors
+    assert "an incompatible version of dpstream deployed (newer)" in rejected.errors
     assert private_keys() == sorted(NAMES)
 
 
