@@ -78,7 +78,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
     if limit is None:
         return {"assumption": None, "warning": None}
     return {
-        "assumption": f"{capital(str(limit))}.",
+        "assumption": f"The 95 % interval {limit}.",
         "warning": f"{capital(limit.warning)}." if CHANGES_USED in flags else None,
     }
 

@@ -74,7 +74,7 @@ def have_it_on(record: EstimateRecord) -> str | None:
     known = known_count(estimate.value, estimate.ci95_low, estimate.ci95_high, record.population)
     interval = "" if known.may_be_none else f" (95 % CI {known.low:,} to {known.high:,})"
     about, number = known.words
-    return f"{about.lower()} {number} of {record.population:,} devices have it on{interval}"
+    return f"{about.lower()} {number} of {record.population:,} devices have dark mode on{interval}"
 
 
 if __name__ == "__main__":

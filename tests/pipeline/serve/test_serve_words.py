@@ -51,7 +51,8 @@ async def test_assumption_is_served_with_the_intervals() -> None:
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs/visits")
-        assumption = "Assumes at most 2 changes per user; later changes appear with a delay."
+        later = "later changes appear with a delay"
+        assumption = f"The 95 % interval assumes at most 2 changes per user; {later}."
         assert (body["assumption"], body["warning"]) == (assumption, None)
         assert (await page.get("/api/jobs/free"))["assumption"] is None
     publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))

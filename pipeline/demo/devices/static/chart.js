@@ -3,7 +3,7 @@
 const NAMESPACE = 'http://www.w3.org/2000/svg';
 const SHOWN = 60;
 const LEFT = 56;
-const RIGHT = 888;
+const MARGIN = 12;
 const TOP = 12;
 const BOTTOM = 226;
 
@@ -30,7 +30,11 @@ export function draw(svg, epochs, timeOf, most) {
   const shown = epochs.slice(-SHOWN);
   const first = shown[0].epoch;
   const span = Math.max(10, shown.at(-1).epoch - first);
-  const x = (epoch) => LEFT + ((epoch - first) / span) * (RIGHT - LEFT);
+  // One unit is one pixel, so that labels are readable on narrow screens.
+  const width = svg.clientWidth || 900;
+  svg.setAttribute('viewBox', `0 0 ${width} 260`);
+  const right = width - MARGIN;
+  const x = (epoch) => LEFT + ((epoch - first) / span) * (right - LEFT);
   const y = (value) => BOTTOM - (Math.min(Math.max(value, 0), most) / most) * (BOTTOM - TOP);
   // A point without neighbors is drawn as a dot: a line of no length with round ends.
   const path = ([...points]) => {
@@ -40,7 +44,7 @@ export function draw(svg, epochs, timeOf, most) {
   const children = [];
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
     const level = y(part * most);
-    children.push(element('line', { class: 'axis', x1: LEFT, x2: RIGHT, y1: level, y2: level }));
+    children.push(element('line', { class: 'axis', x1: LEFT, x2: right, y1: level, y2: level }));
     children.push(element('text', { x: LEFT - 8, y: level + 4, 'text-anchor': 'end' }, Math.round(part * most).toLocaleString('en')));
   }
   for (const index of [0, Math.floor(shown.length / 2), shown.length - 1]) {
