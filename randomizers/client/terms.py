@@ -106,7 +106,8 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         if clock.last is None
         else f"at most {clock.last - clock.first + 1} times"
     )
-    percent = percent_right(*map(float, map(statement.guarantee.get, ("epsilon", "delta"))))
+    epsilon, delta = (float(statement.guarantee[name]) for name in ("epsilon", "delta"))
+    percent = percent_right(epsilon, delta)
     right = f"that was 50 % likely is right in at most {percent} of cases"
     sentences = [
         f"Job {statement.job} asks every {_length(clock)}, {last}, starting "

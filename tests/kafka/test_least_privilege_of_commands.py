@@ -38,6 +38,7 @@ from dpstream.pipeline.privileges.table import (
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.commands import Commands, Result
 from tests.support.least_privilege import (
+    COMPARED,
     TIMEOUT,
     SecuredJob,
     is_for_another_day,
@@ -68,7 +69,7 @@ topics: {{partitions: 2}}
 """
 _REJECTED = re.compile(
     r"error: Kafka does not allow (\S+) to (.+?) (topic|group) ([^ ,]+).*: "
-    r"dpstream acl (\S+)(?: --replay (\S+))? --role (\S+) --principal "
+    r"'dpstream acl (\S+)(?: --replay (\S+))? --role (\S+) --principal "
 )
 _OPERATIONS = {
     "read": Operation.READ,
@@ -190,6 +191,8 @@ def is_used_by_other_jobs(role: str, operation: str, name: str) -> bool:
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
         # These topics have no rejected records.
         or (role, operation, name) == ("aggregate", "WRITE", Role.DEAD_LETTERS)
+        # Workers that start before windows are finalized do not compare.
+        or (operation == "READ" and (role, name) in COMPARED)
         # These are for a restarted producer, and for other programs of an analyst.
         or (role == PRODUCER and operation == "READ" and name in (JOBS_TOPIC, Role.MANIFESTS))
         or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
@@ -336,7 +339,7 @@ def test_interrupted_replay_resumes(origin: SecuredJob, dpstream: Commands, tmp_
     theirs = [settings.name for settings in origin.job.topic_settings().values()]
     let, tried = again.let(theirs, {OPERATOR: may(origin.job, RECORDER)})
     assert let == []
-    assert tried > 1_000
+    assert tried > 900
     with again.nothing_denied(), again.cluster("admin") as admin:
         ended = again.as_role(OPERATOR, "undeploy", AGAIN, "--delete-topics", "--yes")
         assert dpstream(*ended).code == 0

@@ -177,7 +177,7 @@ def secured_job(kafka: SecuredKafka, job: Job) -> SecuredJob:
 
 
 _ADDING = ("aggregate", "aggregate-a", "aggregate-b", "shuffle-2", "shuffle-3")
-_COMPARED = {(role, name) for role in _ADDING for name in (Role.MANIFESTS, Role.ESTIMATES)} | {
+COMPARED = {(role, name) for role in _ADDING for name in (Role.MANIFESTS, Role.ESTIMATES)} | {
     (role, Role.ESTIMATES) for role in ("shuffle", "instance-2", "instance-3", "instance-4")
 }
 """Topics read by workers that start after windows were finalized."""
@@ -192,7 +192,7 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
         # Read by a worker that continues the output of another one.
         or (role, operation, name) == ("publish", "READ", Role.RESULTS)
-        or (operation == "READ" and (role, name) in _COMPARED)
+        or (operation == "READ" and (role, name) in COMPARED)
         # Workers poll settings every five seconds, and many runs are shorter.
         or operation == "DESCRIBE_CONFIGS"
         # Used by undeploy, drain, retirement of a producer, and requeued records.
