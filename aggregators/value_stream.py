@@ -135,7 +135,9 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
                 )
             sums = SymbolSums(*numbers)
             if not sums.possible():
-                raise ValueError(f"epoch {epoch}: no symbols have count, sum and squares {numbers}")
+                raise ValueError(
+                    f"epoch {epoch}: no set of symbols has count, sum and sum of squares {numbers}"
+                )
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator

@@ -540,8 +540,8 @@ class Producer:
             )
         elif group is not None and group != self._store.fact("group"):
             raise ProducerError(
-                f"producer {self.name} of job {self.job.name} cannot change its group to {group} "
-                "after its start: remove the group"
+                f"producer {self.name} of job {self.job.name} was started with another group than "
+                f"{group}: omit 'group', or pass the same one"
             )
 
     def _restore(self) -> None:

@@ -298,7 +298,10 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series of an epoch to send to a viewer: the requested ones, or all if few."""
+    """Return the series of an epoch to send to a viewer: the requested ones.
+
+    Without a request: all if they are few, otherwise a default selection.
+    """
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()

@@ -77,7 +77,7 @@ class SingleWriter(ABC):
             yield from self._go_on()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: idle once all records read are used."""
+        """See `Stage.idle_seconds`: idle once every record read so far is processed."""
         return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:

@@ -1,6 +1,6 @@
-"""Numbers as values: the bucket of a range that contains each of them.
+"""Numbers as values: each is replaced by the bucket that contains it.
 
-Also states errors relative to counts: 1 % of all users is half of a count of 2 % of all users.
+Also states errors relative to counts: an error of 1 % of all users is 50 % of a count of 2 %.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class CountMinLaw(Constants):
                 f"epsilon, {self.epsilon!r}"
             )
         if self.code.cells > 1 << 32:
-            raise ValueError(f"the code has {self.code.cells} cells; expected at most 2^32")
+            raise ValueError(f"the sketch has {self.code.cells:,} cells; expected at most 2^32")
 
     def of_one_epoch(self) -> CountMinLaw:
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)

@@ -45,9 +45,10 @@ def queries_of(parameters: CountMinParameters) -> Queries:
 
 
 def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
-    """Return the affordable cells with the least predicted error, for `minimum` contributors.
+    """Return the cell code with the least predicted error, for `minimum` contributors.
 
-    Raises `ValueError` if no cells are affordable, or parameters contradict each other.
+    Raises `ValueError` if every code exceeds `messages_per_user`, or parameters contradict each
+    other.
     """
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):

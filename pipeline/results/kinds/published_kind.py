@@ -80,7 +80,7 @@ class PublishedKind(ABC):
     ) -> Sentence:
         """Describe the publication of an epoch; `when` is the name of the epoch.
 
-        `titled` prefixes the job's title, unless the title is part of the noun.
+        `titled` prefixes the job's title, unless the noun of `counted` contains it.
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
