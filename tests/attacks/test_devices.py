@@ -62,7 +62,7 @@ def test_attack_finds_no_violation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_interrupted_producer_sends_the_same_records(name: str) -> None:
+def test_interrupted_producer_sends_what_an_undisturbed_one_sends(name: str) -> None:
     assert list(attack_interrupted(find_cases(name)[0])) == []
 
 
@@ -265,7 +265,7 @@ FILES = written_for_a_group, stored_in_open_folder, always_read, shown_in_logs
     ),
     ids=lambda each: each.__name__,
 )
-def test_broken_guarantee_is_detected_in_device_code(
+def test_guarantee_broken_by_device_software_is_detected(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -321,7 +321,7 @@ def test_producer_randomizing_an_epoch_again_is_detected(
     assert "randomized again when its values arrive twice" in interrupted("split_budget")
 
 
-def test_horizon_continuing_old_state_is_detected(
+def test_device_state_carried_into_the_next_horizon_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew

@@ -29,7 +29,7 @@ from tests.attacks.scripts import scripted_draws
 ALARM = 1e-11
 
 
-def test_scripted_draws_match_their_tables() -> None:
+def test_samplers_draw_the_right_numbers_for_given_random_bits() -> None:
     assert set(scripted_draws().values()) == {""}
 
 
@@ -37,7 +37,7 @@ def test_sampled_draws_follow_their_distributions() -> None:
     assert set(sampled_draws(cryptographic_generator(), 1e-9).values()) == {""}
 
 
-def test_device_accounts_match_their_definition() -> None:
+def test_budgets_and_sums_stored_by_devices_match_what_they_send() -> None:
     assert set(attack_device_accounts(cryptographic_generator()).values()) == {""}
 
 
@@ -45,7 +45,7 @@ def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_noise_table_ignoring_low_bits_is_detected(
+def test_noise_table_ignoring_low_random_bits_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -90,7 +90,7 @@ def failing(names: Collection[str], seed: int = 1) -> set[str]:
     return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
 
-def test_comparison_has_the_declared_false_alarm_rate() -> None:
+def test_comparison_with_a_distribution_has_the_declared_false_alarm_rate() -> None:
     law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
     assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
     assert compare([0] * 90 + [1] * 30, law, 1e-9)
@@ -188,7 +188,7 @@ def test_devices_not_updating_budgets_or_sums_are_detected(
     assert found == [each == place for each in range(4)]
 
 
-def test_devices_forgetting_past_changes_or_steps_are_detected(
+def test_devices_forgetting_past_changes_or_learning_steps_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:

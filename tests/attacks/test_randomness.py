@@ -77,7 +77,7 @@ def test_epoch_randomized_again_after_a_crash_is_detected(
     assert "randomizes an epoch again that was stored before a crash" in found
 
 
-def test_sending_other_bytes_after_a_crash_is_detected(
+def test_sending_different_bytes_after_a_crash_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]

@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_published_sum_has_noise_of_every_later_party(
+def test_sum_contains_noise_of_each_party_after_the_one_replacing_reports(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],
@@ -196,7 +196,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     assert "passes on every report" not in stage.assumes
 
 
-def test_replaced_reports_affect_only_the_shuffled_guarantee_of_a_local_job() -> None:
+def test_replaced_reports_void_only_the_shuffled_guarantee_of_local_jobs() -> None:
     """Parties of a local job add no devices: its guarantee holds whatever a shuffler replaces."""
     for central in (False, True):
         job = new_job(

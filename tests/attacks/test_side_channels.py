@@ -22,7 +22,7 @@ SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0"
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_neighbors_have_the_same_observations(case: Case) -> None:
+def test_neighbors_yield_the_same_observations(case: Case) -> None:
     assert compare_neighbors(case, seed=3) == ""
 
 
@@ -34,7 +34,7 @@ def test_neighbors_have_the_same_observations(case: Case) -> None:
     ],
     ids=str,
 )
-def test_neighbors_have_the_same_observations_when_suppressed(case: Case) -> None:
+def test_neighbors_yield_the_same_observations_if_windows_are_suppressed(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 

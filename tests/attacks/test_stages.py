@@ -54,7 +54,7 @@ def test_attack_finds_no_violation(name: str) -> None:
 
 
 @pytest.mark.parametrize("windows", [400, pytest.param(10_000, marks=pytest.mark.verify)])
-def test_crowd_sizes_follow_their_distribution(windows: int) -> None:
+def test_crowd_sizes_after_deletion_follow_their_distribution(windows: int) -> None:
     assert attack_crowds(windows, cryptographic_generator(), 1e-9) == ""
 
 
@@ -248,7 +248,7 @@ def first_ones_deleted(patch: Patch) -> None:
         (first_ones_deleted, "depends on their position"),
     ],
 )
-def test_wrong_crowd_deletion_is_detected(
+def test_wrong_deletion_of_crowd_messages_is_detected(
     broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -25,7 +25,7 @@ Piece: TypeAlias = tuple[int, MessageArray, NDArray[np.uint32] | None]
 @every_case
 @settings(max_examples=20)
 @given(data=st.data())
-def test_result_does_not_depend_on_splits_and_merges(case: Case, data: st.DataObject) -> None:
+def test_splitting_and_merging_do_not_change_the_result(case: Case, data: st.DataObject) -> None:
     reports = sent(case)
     whole = case.aggregator()
     for epoch, words in enumerate(reports, start=1):
@@ -88,7 +88,7 @@ def test_merge_changes_only_its_target(case: Case) -> None:
 
 
 @every_case
-def test_damaged_states_and_other_mechanisms_states_are_rejected(case: Case) -> None:
+def test_damaged_states_and_states_of_other_mechanisms_are_rejected(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
@@ -104,7 +104,7 @@ def test_damaged_states_and_other_mechanisms_states_are_rejected(case: Case) -> 
 
 
 @every_case
-def test_messages_of_other_epoch_or_shape_are_ignored(case: Case) -> None:
+def test_messages_of_wrong_epoch_or_shape_are_rejected_without_effect(case: Case) -> None:
     aggregator, form = case.aggregator(), case.message_format
     one = next(words[:1] for words in sent(case) if len(words))
     wrong: list[tuple[int, NDArray[Any]]] = [
@@ -148,7 +148,7 @@ def test_resumed_aggregator_gives_identical_estimates(case: Case) -> None:
 
 
 @every_case
-def test_estimates_do_not_depend_on_query_time(case: Case) -> None:
+def test_estimates_do_not_depend_on_earlier_queries_or_window_order(case: Case) -> None:
     """The order of windows does not matter: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
     # The same participation object, since intermediate results are reused only for the same one.

@@ -99,7 +99,7 @@ def compare(folder: Path, dpstream: Commands, minimum: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("minimum", "released"), [(3, [1, 2, 3]), (100, [])])
-def test_only_remaining_messages_depend_on_crowds(
+def test_observations_depend_on_crowds_only_through_undeleted_messages(
     minimum: int, released: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(tmp_path, Commands(capsys), minimum) == released

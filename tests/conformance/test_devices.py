@@ -59,7 +59,7 @@ def test_epochs_start_at_one_and_never_repeat(case: Case) -> None:
 
 
 @every_case
-def test_reports_are_determined_by_generator(case: Case) -> None:
+def test_reports_are_determined_by_the_seed_of_the_generator(case: Case) -> None:
     """Where randomness is added by the shuffler, the sums are determined."""
     values = case.mixed_values(DEVICES)
     found = []
@@ -80,7 +80,7 @@ def test_absent_devices_send_nothing(case: Case) -> None:
 
 
 @every_case
-def test_absent_device_values_never_leak(case: Case) -> None:
+def test_values_of_absent_devices_never_affect_reports(case: Case) -> None:
     """Two populations differ only in values during absences, and have the same reports."""
     one, other = enrolled(case, 9), enrolled(case, 9)
     everywhere = 0

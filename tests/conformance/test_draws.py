@@ -122,7 +122,7 @@ def test_enrollment_draws_do_not_depend_on_values(case: Case) -> None:
 
 
 @every_form
-def test_enrollment_draws_are_complete(case: Case) -> None:
+def test_all_arrays_drawn_at_enrollment_are_listed(case: Case) -> None:
     """Two populations with different randomness initially differ only in the listed arrays."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
@@ -197,7 +197,7 @@ def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 @pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
-def test_independent_epochs_have_the_same_draws(case: Case, devices: int, trials: int) -> None:
+def test_equal_seeds_give_equal_draws_in_any_epoch(case: Case, devices: int, trials: int) -> None:
     """With the same randomness and values, the last epoch has the same draws as the first."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
@@ -211,7 +211,7 @@ def test_independent_epochs_have_the_same_draws(case: Case, devices: int, trials
 
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
-def test_one_epoch_mechanism_has_the_same_draws_and_loss(case: Case) -> None:
+def test_mechanism_for_one_epoch_equals_one_epoch_of_a_longer_mechanism(case: Case) -> None:
     assert isinstance(case.law, PerEpochLaw), "the mechanism lacks 'of_one_epoch'"
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
@@ -239,7 +239,7 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
     return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
 
 
-def test_protocols_with_independent_epochs_keep_no_draws() -> None:
+def test_protocols_with_independent_epochs_draw_nothing_at_enrollment() -> None:
     for case in CASES:
         if not keeps_draws(case.protocol, case.parameters):
             assert not drawn_by(case), case.protocol.name

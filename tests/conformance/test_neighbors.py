@@ -74,7 +74,7 @@ def send_rejected_values(cluster: RunCluster, job: DeployedJob) -> None:
         for minimum in (12, 100)
     ],
 )
-def test_only_randomized_view_depends_on_values(
+def test_observations_depend_on_values_only_through_released_messages(
     case: Case, minimum: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for dummies in (None, "shuffle") if hasattr(case.parameters, "dummies") else (None,):

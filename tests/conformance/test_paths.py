@@ -39,7 +39,7 @@ Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
 
 
 @every_sampled_case
-def test_single_device_follows_exact_law(case: Case) -> None:
+def test_reports_of_a_single_device_follow_the_exact_distribution(case: Case) -> None:
     """Covers all reports over all epochs; distributions of other streams differ."""
     stream, other = max(
         permutations(case.streams, 2),
@@ -53,7 +53,7 @@ def test_single_device_follows_exact_law(case: Case) -> None:
 
 
 @every_sampled_case
-def test_vectorized_devices_follow_exact_law(case: Case) -> None:
+def test_reports_of_vectorized_devices_follow_the_exact_distribution(case: Case) -> None:
     """Covers every message at every epoch; distributions of other streams differ."""
     if case in SUMMED:
         return  # A window with more devices has a different distribution.

@@ -250,7 +250,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
         ),
     ],
 )
-def test_failed_checks_explain_themselves(
+def test_failed_checks_state_what_is_wrong(
     check: Check, changes: dict[str, Any], number: int, message: str
 ) -> None:
     protocol: Protocol = replace(PROTOCOL, **changes)
@@ -277,7 +277,7 @@ def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -
         checks.exact_law_sums_to_one(cases_of(PROTOCOL, Wrong)[0])
 
 
-def test_certain_identification_is_reported() -> None:
+def test_values_identified_with_certainty_are_reported() -> None:
     class Open(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {tuple(((value,),) for value in stream): 1}

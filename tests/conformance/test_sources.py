@@ -27,7 +27,7 @@ MODULES = sorted(
 )
 
 
-def test_privacy_uses_only_secure_randomness() -> None:
+def test_privacy_modules_use_only_secure_randomness() -> None:
     found = {module: list(other_randomness((ROOT / module).read_text())) for module in MODULES}
     assert {module: names for module, names in found.items() if names} == {}
 
@@ -52,7 +52,7 @@ def test_insecure_randomness_is_detected(code: str) -> None:
     assert list(other_randomness(code))
 
 
-def test_searched_modules_exist() -> None:
+def test_modules_searched_for_randomness_exist() -> None:
     assert {
         Path("randomizers/future_rand/__init__.py"),
         Path("pipeline/devices/producer.py"),

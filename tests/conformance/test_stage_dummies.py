@@ -98,7 +98,7 @@ def test_dummies_have_the_format_of_reports(case: Case) -> None:
 
 
 @every_case
-def test_contributors_add_no_dummies(case: Case) -> None:
+def test_devices_send_no_dummies_if_the_stage_adds_them(case: Case) -> None:
     """Devices without a value send nothing, for any number of devices."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(1000, seeded_generator(1))
@@ -109,7 +109,7 @@ def test_contributors_add_no_dummies(case: Case) -> None:
 
 
 @every_case
-def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
+def test_stage_adds_as_many_dummies_as_the_minimum_contributors_would(case: Case) -> None:
     """The smallest window has the same noise from contributors and from the stage."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)

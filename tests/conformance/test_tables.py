@@ -173,7 +173,7 @@ def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> 
 
 
 @every_kind
-def test_errors_of_draws_stay_within_the_charged_delta(case: Case, parameters: Any) -> None:
+def test_sampling_errors_stay_within_the_charged_delta(case: Case, parameters: Any) -> None:
     law = case.law
     if parameters != case.parameters:
         law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
@@ -188,7 +188,7 @@ def test_errors_of_draws_stay_within_the_charged_delta(case: Case, parameters: A
 
 
 @every_kind
-def test_noise_calibration_leaves_delta_reserved_for_tables(case: Case, parameters: Any) -> None:
+def test_noise_does_not_spend_the_delta_reserved_for_tables(case: Case, parameters: Any) -> None:
     spent: list[float] = []
 
     def noted(answer: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,7 +69,7 @@ def test_log_reads_records_as_written(connection: Connection, job_name: str) -> 
     run(connection, job_name, scenario)
 
 
-def test_log_reads_its_own_records_again_from_the_broker(
+def test_second_read_of_own_records_fetches_them_from_the_broker(
     connection: Connection, job_name: str
 ) -> None:
     async def scenario(log: KafkaLog) -> None:
@@ -107,7 +107,7 @@ def test_log_reads_long_ranges_in_slices(connection: Connection, job_name: str) 
     run(connection, job_name, scenario)
 
 
-def test_flush_raises_rejected_records(connection: Connection, job_name: str) -> None:
+def test_flush_raises_the_error_of_a_rejected_record(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
         with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):
@@ -150,7 +150,7 @@ def test_log_ignores_records_removed_by_compaction(connection: Connection, job_n
     run(connection, job_name, scenario)
 
 
-def test_log_error_reports_deleted_records(connection: Connection, job_name: str) -> None:
+def test_error_for_deleted_records_states_offsets(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         for _ in range(10):
             await log.append(Append(Role.REPORTS, 0, b"value"))

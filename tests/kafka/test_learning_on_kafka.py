@@ -45,7 +45,7 @@ def write_examples(folder: Path, name: str, users: int) -> Path:
 
 @pytest.mark.verify
 @pytest.mark.parametrize(("epochs", "killed"), [SHORT, LONG])
-def test_model_is_determined_by_reports_when_processes_are_killed(
+def test_model_depends_only_on_reports_even_if_processes_are_killed(
     epochs: int,
     killed: dict[int, str],
     bootstrap_servers: str,

@@ -25,7 +25,7 @@ from tests.support.public_view import SameRelease
     ],
     ids=str,
 )
-def test_only_randomized_view_depends_on_values(
+def test_observations_depend_on_values_only_through_released_messages(
     case: Case,
     bootstrap_servers: str,
     job_name: str,

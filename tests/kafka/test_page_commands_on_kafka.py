@@ -164,7 +164,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("page", ON_KAFKA, ids=str)
-def test_page_commands_succeed(page: Page, reader: Reader) -> None:
+def test_commands_of_documentation_pages_succeed(page: Page, reader: Reader) -> None:
     for block in page.blocks:
         if block.language == "sh":
             for command in block.commands:

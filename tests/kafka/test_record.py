@@ -28,7 +28,7 @@ TIMEOUT = 120.0
 
 
 @pytest.mark.verify
-def test_killed_recorder_resumes_with_all_published_records(
+def test_killed_recorder_resumes_and_records_everything_published(
     bootstrap_servers: str,
     job_name: str,
     tmp_path: Path,

@@ -245,7 +245,7 @@ def test_oversized_record_error_states_topic_and_size(cluster: Cluster, job: Job
         KafkaTransport(cluster, job.name).run(write())
 
 
-def test_close_reports_a_deleted_topic_and_keeps_unsent_reports(
+def test_producer_keeps_unsent_reports_and_fails_if_a_topic_was_deleted(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -261,7 +261,7 @@ def test_close_reports_a_deleted_topic_and_keeps_unsent_reports(
         assert list(producer.store.outbox())
 
 
-def test_lag_is_the_age_of_the_oldest_remaining_record(
+def test_lag_is_the_age_of_the_oldest_undeleted_record(
     cluster: Cluster, admin: KafkaAdminClient, job_name: str
 ) -> None:
     admin.create_topics([NewTopic(job_name, 1, 1)])

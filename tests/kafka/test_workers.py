@@ -131,7 +131,7 @@ def test_worker_exits_when_needed_records_are_deleted(echo: Echo) -> None:
     assert "to 149 are needed but were deleted (the log starts at 150)" in error
 
 
-def test_externally_advanced_offsets_lose_no_records(echo: Echo) -> None:
+def test_no_records_are_lost_when_another_tool_advances_offsets(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
@@ -157,7 +157,7 @@ def test_externally_advanced_offsets_lose_no_records(echo: Echo) -> None:
     assert worker.said("another program set offset 200") == PARTITIONS
 
 
-def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
+def test_resumed_worker_restores_its_state_before_copying(echo: Echo) -> None:
     """The pause exceeds the session timeout; other workers copy its buffered records."""
     count = 400
     echo.produce(count)

@@ -74,7 +74,7 @@ LONG = ("experiments/README.md", "pipeline/results/README.md")
     ],
     ids=str,
 )
-def test_page_commands_succeed(page: Page, reader: Reader) -> None:
+def test_commands_of_documentation_pages_succeed(page: Page, reader: Reader) -> None:
     for words in words_of(page):
         reader.type(words)
     for words in experiments_of(page):

@@ -42,14 +42,14 @@ def claiming(case: Case, **changed: Any) -> Any:
 
 
 @pytest.mark.parametrize(("name", "claimed"), [("future_rand", 1.0), ("split_budget", 1.0)])
-def test_exact_guarantee_is_observed(name: str, claimed: float) -> None:
+def test_observed_loss_equals_an_exact_guarantee(name: str, claimed: float) -> None:
     (finding,) = enumerate_losses(case_of(name))
     assert finding.outcome is AuditOutcome.EXACT
     assert finding.observed == pytest.approx(claimed, abs=1e-9)
     assert finding.false_alarm == 0
 
 
-def test_loss_at_claimed_delta_is_observed() -> None:
+def test_observed_loss_does_not_depend_on_the_claimed_epsilon() -> None:
     case = case_of("shuffled_counts")
     (finding,) = enumerate_losses(case)
     assert (finding.claimed, finding.delta) == (1.5, 0.05)
@@ -59,27 +59,27 @@ def test_loss_at_claimed_delta_is_observed() -> None:
         assert observed == pytest.approx(1.5, abs=1e-3)
 
 
-def test_loss_over_all_epochs_is_observed() -> None:
+def test_losses_of_one_epoch_and_of_all_epochs_are_observed() -> None:
     epoch, stream = enumerate_losses(case_of("projective_geometry"))
     assert epoch.observed == pytest.approx(1.0)
     assert stream.observed == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("less", [1e-12, 0.1])
-def test_audit_fails_an_understated_epsilon(less: float) -> None:
+def test_audit_detects_an_understated_epsilon(less: float) -> None:
     case = case_of("future_rand")
     finding = largest_loss(case, claiming(case, epsilon=1.0 - less))
     assert finding.failed
     assert "can be distinguished from" in finding.reason
 
 
-def test_audit_fails_an_understated_delta() -> None:
+def test_audit_detects_an_understated_delta() -> None:
     case = case_of("shuffled_counts")
     assert largest_loss(case, claiming(case, delta=0.0499)).failed
     assert not largest_loss(case, claiming(case, delta=0.0501)).failed
 
 
-def test_outcome_of_only_one_neighbor_has_infinite_loss() -> None:
+def test_outcome_possible_for_only_one_neighbor_has_infinite_loss() -> None:
     class Open(Case):
         views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
 
@@ -95,7 +95,7 @@ def why(findings: Iterable[Finding]) -> str:
     return next((finding.reason for finding in findings if finding.failed), "")
 
 
-def test_audit_fails_a_deployed_job_with_altered_constants() -> None:
+def test_audit_detects_altered_constants_of_a_deployed_job() -> None:
     job = device_job()
     signed = described(job, Ed25519PrivateKey.generate())
     assert not why(attack_law(signed, job))
@@ -119,7 +119,7 @@ def draws(case: Case) -> Finding:
     return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
 
 
-def test_audit_fails_half_the_noise() -> None:
+def test_audit_detects_half_of_the_required_noise() -> None:
     case = case_of("future_rand")
     entry = case.protocol
 
@@ -151,14 +151,14 @@ class Biased:
 
 
 @pytest.mark.parametrize("name", ["split_budget", "value_stream", "future_rand"])
-def test_audit_fails_a_biased_coin(name: str) -> None:
+def test_audit_detects_a_biased_coin(name: str) -> None:
     case = case_of(name)
     rng: Any = Biased(seeded_generator(8))
     finding = compare_draws(case, rng, windows=60, together=20_000, false_alarm=ALARM)
     assert finding.failed
 
 
-def test_audit_fails_devices_that_omit_dummies() -> None:
+def test_audit_detects_devices_omitting_dummies() -> None:
     case = case_of("shuffled_counts")
     without = noise_of_stage(case)
     assert without is not None
@@ -177,7 +177,7 @@ def released(case: Case, trials: int) -> Finding:
 @pytest.mark.parametrize(
     "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
 )
-def test_audit_fails_a_stage_that_omits_dummies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_detects_a_stage_omitting_dummies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
     monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
@@ -205,7 +205,7 @@ def test_sampling_detects_1_3_times_the_claimed_loss(name: str, epochs: int) -> 
         assert finding.failed == failed
 
 
-def test_audit_fails_reports_attributed_to_other_devices() -> None:
+def test_audit_detects_reports_attributed_to_other_devices() -> None:
     """Devices of one report only at some epochs, and reports of the other are correlated."""
 
     class Mistaken(FutureRand):

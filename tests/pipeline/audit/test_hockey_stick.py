@@ -20,7 +20,7 @@ from dpstream.randomizers.randomness import seeded_generator
 
 @pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
-def test_bound_equals_the_clopper_pearson_bound(right: int, wrong: int, delta: float) -> None:
+def test_loss_bound_equals_the_clopper_pearson_bound(right: int, wrong: int, delta: float) -> None:
     """The bound is recomputed by bisection of the binomial distribution without excused trials."""
     trials, alarm = 2000, 1e-6
     excused, share = 0, alarm
@@ -52,7 +52,7 @@ def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generat
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_loss_bound_is_close_and_never_exceeds_loss(epsilon: float) -> None:
+def test_loss_bound_is_close_to_but_never_above_the_true_loss(epsilon: float) -> None:
     rng = seeded_generator(1, round(10 * epsilon))
     one, other, *fresh = (of_responses(epsilon, value, 10_000, rng) for value in (1, 0, 1, 0))
     guess = choose_guess(one, other, 0.0, 1e-9)
@@ -60,7 +60,7 @@ def test_loss_bound_is_close_and_never_exceeds_loss(epsilon: float) -> None:
     assert 0.8 * epsilon < found <= epsilon
 
 
-def test_bounds_have_the_stated_error_rate() -> None:
+def test_loss_bounds_are_wrong_at_most_at_the_stated_rate() -> None:
     """At 80 % confidence, the number of wrong bounds among a thousand has a limit."""
     rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))

@@ -15,7 +15,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_audit_passes_the_installed_protocol(name: str) -> None:
+def test_installed_protocol_passes_the_audit(name: str) -> None:
     audit = run_passing(attacks_on_protocol(name, QUICK))
     found = {finding.attack: finding for finding in audit.findings}
     assert "likelihood ratios" in found
@@ -43,7 +43,7 @@ def test_quick_audit_enumerates_the_shufflers_sums() -> None:
 
 
 @pytest.mark.parametrize("attack", attacks_on_accounting(), ids=lambda attack: attack.name)
-def test_audit_passes_the_accounting(attack: Attack) -> None:
+def test_installed_accounting_passes_the_audit(attack: Attack) -> None:
     run_passing([attack])
 
 

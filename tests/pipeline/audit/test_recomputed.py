@@ -41,7 +41,7 @@ def reasons(findings: Iterable[Finding]) -> str:
     return "\n".join(finding.reason for finding in findings if finding.failed)
 
 
-def test_outcomes_of_many_draws_are_complete() -> None:
+def test_outcomes_of_repeated_draws_are_enumerated_completely() -> None:
     pair = [(3, 1), (1, 2), (4, 5)]
     seen = list(repeated(pair, 5))
     assert sum(one for one, _ in seen) == sum(other for _, other in seen) == 8**5
@@ -74,7 +74,7 @@ def composing(times: Callable[[int], int]) -> Callable[..., LossDistribution]:
     [lambda many: max(1, many - 1), lambda many: 1 << many.bit_length() - 1],
     ids=["one less", "the largest power of two"],
 )
-def test_audit_fails_compositions_that_omit_draws(
+def test_audit_detects_compositions_that_omit_draws(
     times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compositions, "composed", composing(times))
@@ -82,13 +82,13 @@ def test_audit_fails_compositions_that_omit_draws(
 
 
 @pytest.mark.parametrize("shift", [1, -1])
-def test_least_delta_holds_in_both_directions(shift: int) -> None:
+def test_least_delta_covers_shifts_in_both_directions(shift: int) -> None:
     alone = least_delta([shifted(PoissonNoise(0.5), shift)], 1.0)
     assert alone >= Fraction(math.exp(-0.5)) - Fraction(1, 10**12)
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
 
 
-def test_audit_fails_sets_charged_like_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_detects_item_sets_charged_like_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrate = installed(item_sets, "calibrate")
 
     def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:

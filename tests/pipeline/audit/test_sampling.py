@@ -63,7 +63,7 @@ def test_worst_neighbors_are_found(worst: Stream) -> None:
     assert ", ".join(map(str, worst)) in finding.reason
 
 
-def test_search_trials_never_fail_a_mechanism() -> None:
+def test_differences_seen_only_during_the_search_do_not_fail_the_audit() -> None:
     """A difference that appears only during the search is ignored."""
     finding = attacked(Fake((0, 1, 0, 1), TRAINING))
     assert not finding.failed
@@ -79,7 +79,7 @@ def test_candidate_pairs_are_neighbors_under_the_guarantee() -> None:
     assert {(other, one) for one, other in pairs} == set(pairs)
 
 
-def test_sampling_attacks_share_false_alarm_probability() -> None:
+def test_sampling_attacks_divide_the_false_alarm_probability() -> None:
     shares: list[float] = []
 
     def run(randomness: np.random.Generator, share: float) -> list[Finding]:
@@ -98,7 +98,7 @@ RUNS = 100
 
 
 @pytest.mark.verify
-def test_sampling_attacks_pass_a_hundred_correct_runs() -> None:
+def test_hundred_runs_of_correct_protocols_pass_all_sampling_attacks() -> None:
     """Only sampling attacks are run, since exact ones cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)

@@ -292,7 +292,7 @@ class TestTls:
         assert "ssl.keystore.certificate.chain and ssl.keystore.key must be set together" in message
 
     @pytest.mark.parametrize("store", ["truststore", "keystore"])
-    def test_java_key_stores_are_rejected_with_a_conversion(self, file: Path, store: str) -> None:
+    def test_error_for_java_key_store_states_the_conversion(self, file: Path, store: str) -> None:
         jks = file.with_name("store.jks")
         jks.write_bytes(bytes.fromhex("feedfeed00000002"))
         message = rejection(

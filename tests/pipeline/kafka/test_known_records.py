@@ -23,7 +23,7 @@ def offsets_of(known: KnownRecords, start: int, stop: int) -> list[int]:
     return [each.offset for each in known.take(HERE, start, stop)]
 
 
-def test_consecutive_records_are_returned_once() -> None:
+def test_consecutive_cached_records_are_returned_once() -> None:
     known = kept(7, 8, 9)
     assert known.take(HERE, 7, 10) == [record(7), record(8), record(9)]
     assert not known.take(HERE, 7, 10)

@@ -329,7 +329,7 @@ def test_scrape_is_valid_prometheus_text(tmp_path: Path, served: Callable[..., s
     assert not any(family.name.startswith("dpstream") for family in REGISTRY.collect())
 
 
-def test_health_is_a_status_code_and_one_line(served: Callable[..., str]) -> None:
+def test_health_check_answers_with_a_status_code_and_one_line(served: Callable[..., str]) -> None:
     address = served(WorkerSnapshot("j", "publish", "g", "t", False), Health(False, "not yet"))
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz?verbose") == (503, "not yet\n")

@@ -62,6 +62,6 @@ def test_watchdog_ignores_outages_of_any_length(restored: bool) -> None:
 
 
 @pytest.mark.parametrize("session", [1.5, 31.0])
-def test_timings_rejected_by_kafka_are_rejected(session: float) -> None:
+def test_timings_that_kafka_would_reject_are_rejected(session: float) -> None:
     with pytest.raises(ValueError, match=r"at least twice the heartbeat interval \(2\.0 s\)"):
         Timings(session=session, heartbeat=1.0, request=30.0)

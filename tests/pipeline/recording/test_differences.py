@@ -104,7 +104,7 @@ def test_identical_results_have_no_differences(published: Published | None) -> N
         ("counts", b"others"),
     ],
 )
-def test_every_integer_is_compared(name: str, value: Any) -> None:
+def test_differing_integers_are_reported_by_name(name: str, value: Any) -> None:
     difference = compare(result(), result(**{name: value}))
     assert difference == Difference(1, integers=(name,))
     assert difference.differs
@@ -124,7 +124,7 @@ def test_every_integer_is_compared(name: str, value: Any) -> None:
         (single(10, 0.0), single(11, 0.0), None, None, 0),
     ],
 )
-def test_largest_difference_is_in_standard_deviations(
+def test_largest_difference_is_stated_in_standard_deviations(
     one: Published, other: Published, deviations: float | None, item: int | None, unmatched: int
 ) -> None:
     for pair in ((one, other), (other, one)):

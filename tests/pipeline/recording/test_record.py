@@ -219,7 +219,7 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
     ],
     ids=["nothing added", "dummies", "sums"],
 )
-def test_windows_are_recorded_as_released_with_their_noise(
+def test_windows_are_recorded_as_released_including_noise(
     tmp_path: Path, protocol: str, parameters: dict[str, Any]
 ) -> None:
     job = deployed(protocol, **parameters)
@@ -330,7 +330,7 @@ def test_deleted_windows_are_reported_and_the_rest_recorded(tmp_path: Path) -> N
     assert report.to_json()["missing"] == [str(gap)]
 
 
-def test_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
+def test_recording_folder_accepts_only_one_deployment(tmp_path: Path) -> None:
     world = finished_world(tmp_path / "producers")
     record(world, tmp_path / "kept")
     other = world.job.model_copy(update={"deployment": bytes(16)})
@@ -531,7 +531,7 @@ def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_missing_window_is_not_an_empty_one(tmp_path: Path) -> None:
+def test_missing_windows_are_distinguished_from_empty_windows(tmp_path: Path) -> None:
     with RecordingWriter(RecordingFolder(tmp_path), index_of()) as writer:
         for number in range(1, 10):
             epoch = epoch_of(number)

@@ -111,7 +111,7 @@ def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
         assert results == run.results
 
 
-def test_replay_sums_shares_and_keeps_corrupt_windows(
+def test_replay_adds_shares_and_reproduces_corrupt_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
@@ -267,7 +267,7 @@ def test_replay_covers_any_range_of_epochs(
     assert again == (set() if from_partials else released & set(range(start, last + 1)))
 
 
-def test_replayed_chunks_have_the_current_time(run: LiveRun) -> None:
+def test_replayed_chunks_are_timestamped_with_the_current_time(run: LiveRun) -> None:
     """The broker assigns the time, as for all records: retention would delete old ones at once."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)

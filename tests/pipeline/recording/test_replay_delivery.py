@@ -149,7 +149,7 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
-def test_resumed_replay_writes_no_existing_records(run: LiveRun, aggregated: bool) -> None:
+def test_resumed_replay_does_not_rewrite_existing_records(run: LiveRun, aggregated: bool) -> None:
     replay = Replay(run.source, ReplayRange(FROM), Accidents())
     if aggregated:
         replay.write(2)
@@ -167,7 +167,7 @@ def all_ends(replay: Replay) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("ahead", [1, 5, 13, 34])
-def test_concurrent_runs_of_a_replay_write_the_same(run: LiveRun, ahead: int) -> None:
+def test_concurrent_runs_of_a_replay_reproduce_the_same_results(run: LiveRun, ahead: int) -> None:
     replay = Replay(run.source, ReplayRange(), Accidents())
     drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
     runs = [writing(replay), writing(replay)]

@@ -106,7 +106,7 @@ def test_replay_rejects_a_job_without_finalized_windows(run: LiveRun) -> None:
         plan_replay(empty.source, ReplayRange())
 
 
-def test_replay_rejects_a_recording_without_earlier_epochs(run: LiveRun, tmp_path: Path) -> None:
+def test_replay_rejects_a_recording_lacking_its_first_epochs(run: LiveRun, tmp_path: Path) -> None:
     source = run.record(tmp_path / "late", from_epoch=3)
     with pytest.raises(ReplayError) as rejected:
         replayed(source)
@@ -164,7 +164,7 @@ class TestTakenNames:
     def test_replay_charges_no_budget(self, cluster: Cluster) -> None:
         assert charges(cluster) == []
 
-    def test_replay_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_resuming_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         with pytest.raises(ReplayError, match=r"other settings \(topics.partitions: 2 -> 3\)"):
             find_replay(cluster, run.job, replayed_job(run.job, partitions=3))
 
@@ -173,7 +173,7 @@ class TestTakenNames:
         with pytest.raises(ReplayError, match="already deployed, but not as a replay of this"):
             find_replay(cluster, other, replayed_job(run.job))
 
-    def test_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_resuming_a_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
         with pytest.raises(ReplayError, match=r"is a finished replay of .* choose .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))

@@ -257,7 +257,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     return written
 
 
-def test_epoch_log_reads_the_same_from_every_position() -> None:
+def test_epoch_log_resumed_at_any_position_reads_the_same_epochs() -> None:
     values = history_values(HORIZON, renew=False)
     values["shuffle"]["producers"] = 200
     job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))

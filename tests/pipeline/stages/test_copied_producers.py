@@ -99,7 +99,7 @@ class Copy(NamedTuple):
     [Copy(2, 3, 2), Copy(2, CELLS - 2, 1), Copy(2, 0, 3)],
     ids=["fewer batches", "same number of batches", "no users"],
 )
-def test_exactly_one_of_two_copies_with_different_inputs_counts(
+def test_one_of_two_copied_producers_with_different_inputs_is_counted(
     other: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

@@ -95,7 +95,7 @@ def check_numbers(
         assert 2 * np.exp(-2 * DRAWS * distance**2) > FALSE_ALARM
 
 
-def test_remaining_counts_follow_their_distribution() -> None:
+def test_sizes_of_crowds_after_deletion_follow_their_distribution() -> None:
     counts = law_of_messages().counts
     check_numbers(counts, numbers_left)
     half = CrowdCounts((counts.decay[0] ** 2, counts.decay[1] ** 2), counts.shift, counts.delta)
@@ -117,7 +117,7 @@ def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
+def test_undeleted_messages_are_a_subset_of_the_input(counted: bool) -> None:
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
@@ -168,7 +168,7 @@ def test_messages_are_deleted_uniformly() -> None:
         check_uniform(first)
 
 
-def test_encoding_depends_on_remaining_messages_only() -> None:
+def test_window_encoding_depends_only_on_undeleted_messages() -> None:
     law = law_of_messages(minimum=20)
     alone = messages_of(law, [0, 60], counted=False)
     many = law.messages_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
@@ -366,7 +366,7 @@ def test_released_window_can_have_all_crowds_suppressed(folder: Path) -> None:
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 
-def test_deletion_for_a_fixed_key_is_pinned() -> None:
+def test_deletion_for_a_fixed_key_is_the_same_in_every_version() -> None:
     """A worker of another version must delete the same messages, or noise would be drawn twice."""
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 40], counted=False)

@@ -50,7 +50,7 @@ def run(cluster: Run, *stages: str) -> None:
         worker.run(worker.stage.tick(0.0))
 
 
-def test_published_windows_need_no_earlier_records(cluster: Run) -> None:
+def test_records_of_published_windows_are_no_longer_needed(cluster: Run) -> None:
     end = cluster.log.end(Role.REPORTS, PARTITION)
     assert not needs(cluster, "shuffle", end)
     assert not needs(cluster, "aggregate", cluster.log.end(Role.SHUFFLED, PARTITION))
@@ -81,7 +81,7 @@ def test_publisher_needs_all_records_of_its_topic(cluster: Run) -> None:
     assert needs(cluster, "publish", 1)
 
 
-def test_parallel_shuffler_needs_its_reports_until_published() -> None:
+def test_reports_at_a_parallel_shuffler_are_needed_until_published() -> None:
     cluster = Run("\nshuffle: {minimum: 1, instances: 2}")
     second = cluster.workers["instance-2"].stage.role
     assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))

@@ -261,7 +261,7 @@ def one_epoch(folder: Path, stage: str) -> World:
 @pytest.mark.parametrize(
     "stage", ["shuffle", pytest.param("aggregate", marks=pytest.mark.verify), "publish"]
 )
-def test_two_owners_agree_in_every_interleaving(folder: Path, stage: str) -> None:
+def test_two_owners_of_a_partition_agree_in_every_interleaving(folder: Path, stage: str) -> None:
     """The owner is paused anywhere, its successor progresses to any point, and the owner resumes.
 
     The owner of the shuffle stage closes the epoch without the south; for its successor the south
@@ -522,7 +522,7 @@ def test_record_above_a_limit_does_not_block_windows(folder: Path, what: str) ->
     world.shut()
 
 
-def test_first_registration_of_a_name_counts() -> None:
+def test_only_the_first_registration_of_a_producer_name_counts() -> None:
     registry = ProducerRegistry(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
     for name, enrollment in (("north", first), ("north", second), ("south", first)):

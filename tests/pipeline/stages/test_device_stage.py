@@ -127,7 +127,7 @@ def test_stages_recover_when_killed_many_times(keep: bool, undisturbed: dict[int
         assert world.integers() == undisturbed
 
 
-def test_two_owners_agree_in_every_interleaving() -> None:
+def test_two_owners_of_a_partition_agree_in_every_interleaving() -> None:
     def world_with_two_epochs() -> DeviceWorld:
         world = DeviceWorld(JOB)
         for epoch in (1, 2):
@@ -164,7 +164,7 @@ def test_two_owners_agree_in_every_interleaving() -> None:
         assert len(world.integers()) == 2
 
 
-def test_first_report_of_a_tag_counts() -> None:
+def test_only_the_first_report_with_a_tag_counts() -> None:
     for first, second in itertools.permutations((0, 1)):
         world = DeviceWorld(JOB)
         world.at(1, 10)
@@ -411,7 +411,7 @@ def test_sealed_reports_are_decrypted_with_the_key_of_their_period() -> None:
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 
-def test_undecryptable_report_does_not_block_its_tag() -> None:
+def test_valid_report_counts_after_undecryptable_ones_with_its_tag() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(1, 10)
     row = world.row(1, Sent(9, [1]))

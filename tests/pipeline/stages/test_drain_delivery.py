@@ -165,7 +165,7 @@ def test_drain_suppresses_windows_below_the_minimum(job: DeployedJob, folder: Pa
     world.shut()
 
 
-def test_drain_of_one_partition_closes_its_epochs_only(job: DeployedJob, folder: Path) -> None:
+def test_drain_of_one_partition_closes_only_its_epochs(job: DeployedJob, folder: Path) -> None:
     """The drain command is killed between two partitions, and is then repeated."""
     world = World(job, folder, own_cells(30, 8))
     registered(world)
@@ -181,7 +181,7 @@ def test_drain_of_one_partition_closes_its_epochs_only(job: DeployedJob, folder:
 
 
 @pytest.mark.verify
-def test_two_owners_decide_once_in_every_interleaving(job: DeployedJob, folder: Path) -> None:
+def test_two_owners_of_a_partition_decide_once_in_any_order(job: DeployedJob, folder: Path) -> None:
     memberships: set[tuple[bool, ...]] = set()
 
     def begin(place: Path) -> World:
@@ -201,7 +201,7 @@ def test_two_owners_decide_once_in_every_interleaving(job: DeployedJob, folder: 
     assert memberships == {(True, False), (True, True)}
 
 
-def test_highest_drain_offset_of_the_deployment_counts(job: DeployedJob) -> None:
+def test_only_the_highest_drain_offset_of_a_partition_takes_effect(job: DeployedJob) -> None:
     registry = ProducerRegistry(job)
     for record in (
         Drain(DEPLOYMENT, 0, 7),

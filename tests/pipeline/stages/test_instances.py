@@ -110,7 +110,7 @@ def test_late_producer_is_excluded_from_all_partial_windows(
         assert cell_counts(world, 2).tolist() == [1] * 30
 
 
-def test_window_counts_only_with_all_partial_windows(folder: Path) -> None:
+def test_window_is_published_after_all_its_partial_windows(folder: Path) -> None:
     world = new_world(deployed(3), folder)
     world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
@@ -230,7 +230,7 @@ def test_copied_producers_contribute_one_draw(tmp_path: Path) -> None:
         world.shut()
 
 
-def test_records_missing_at_one_shuffler_stay_missing(
+def test_record_arriving_too_late_at_one_shuffler_is_never_added(
     folder: Path,
 ) -> None:
     """One shuffler receives the last record too late: no window waits for it."""

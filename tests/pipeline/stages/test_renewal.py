@@ -429,7 +429,7 @@ def test_withdrawn_users_mimic_the_participation_of_others(tmp_path: Path, prese
         assert abs(leaving - 10_000 * share) < FAR * np.sqrt(10_000 * share * (1 - share))
 
 
-def test_withdrawn_users_are_present_when_all_withdraw() -> None:
+def test_withdrawn_users_still_report_when_all_users_withdraw() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll(["thermostat"])
@@ -472,7 +472,7 @@ def test_recurring_job_has_a_last_epoch_if_horizons_are_limited() -> None:
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
 
 
-def test_guarantee_covers_a_horizon_and_sums_over_horizons() -> None:
+def test_guarantee_is_per_horizon_and_adds_up_over_horizons() -> None:
     endless = deployed()
     guarantee = str(endless.guarantee)
     assert guarantee.startswith(

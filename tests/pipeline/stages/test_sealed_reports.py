@@ -74,7 +74,7 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_windows_larger_than_memory_count_once(folder: Path) -> None:
+def test_windows_exceeding_memory_are_counted_once(folder: Path) -> None:
     """Every stage sorts ciphertexts in files, all of which are closed at the end."""
     world = run(new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
@@ -212,7 +212,7 @@ def test_report_that_is_sent_many_times_counts_once(
 
 @pytest.mark.parametrize("arrival", [1, -1], ids=["first chunk first", "last chunk first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
-def test_chunks_out_of_order_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
+def test_unsorted_ciphertexts_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
     job = deployed()
     world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)

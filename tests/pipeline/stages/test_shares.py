@@ -129,7 +129,7 @@ def test_stages_recover_when_killed_after_any_action(
 
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("stage", [*PARTIES, "aggregate"])
-def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage: str) -> None:
+def test_resumed_worker_changes_nothing_its_successor_published(folder: Path, stage: str) -> None:
     paused_after = 0
     while True:
         world = new_world(deployed(), folder / str(paused_after))
@@ -354,7 +354,7 @@ def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
         too_large.share_format(law)
 
 
-def test_shuffler_of_shares_reports_device_counts(folder: Path) -> None:
+def test_heartbeat_of_a_shuffler_of_shares_counts_devices(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
     world = new_world(job, folder)
@@ -370,7 +370,7 @@ def test_shuffler_of_shares_reports_device_counts(folder: Path) -> None:
     world.shut()
 
 
-def test_corrupt_epoch_has_no_reports() -> None:
+def test_corrupt_epoch_has_no_contributors() -> None:
     job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "max_changes": 1})
     manifest = Manifest(
         fingerprint=job.fingerprint,

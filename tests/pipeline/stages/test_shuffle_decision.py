@@ -151,7 +151,7 @@ def test_minimum_contributor_count_determines_the_window_status(
     assert (manifest.first_offset, manifest.cut_offset, manifest.timestamp) == (3, 7, 1234)
 
 
-def test_missing_producer_counts_with_its_latest_population() -> None:
+def test_population_includes_the_latest_population_of_missing_producers() -> None:
     worker = Worker()
     first, later = worker.window(1), worker.window(3, offset=8)
     worker.close(first, NORTH, population=20)
@@ -172,7 +172,7 @@ def test_population_of_the_latest_epoch_counts_in_any_order() -> None:
     assert worker.decision.manifest(open_one, 9, 0).population == 33
 
 
-def test_drain_makes_earlier_epochs_without_records_due() -> None:
+def test_epochs_without_records_before_a_drain_become_due() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)

@@ -143,7 +143,7 @@ def test_stage_recovers_when_killed_between_actions(
 
 @pytest.mark.verify
 @pytest.mark.usefixtures("small_records")
-def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_partition_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_noise)
 
@@ -274,7 +274,7 @@ def test_each_horizon_has_its_own_noise() -> None:
     assert len(counts) == 3
 
 
-def test_noise_for_a_fixed_key_is_pinned() -> None:
+def test_noise_for_a_fixed_key_is_the_same_in_every_version() -> None:
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]

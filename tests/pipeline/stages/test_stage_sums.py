@@ -137,7 +137,7 @@ def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, st
 
 
 @pytest.mark.verify
-def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_partition_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_sums)
 

@@ -195,7 +195,7 @@ def test_retired_producer_does_not_block_the_commit_offset(folder: Path) -> None
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_windows_of_producers_ahead_use_bounded_memory(
+def test_windows_of_producers_ahead_of_time_use_bounded_memory(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
@@ -309,7 +309,7 @@ def test_epoch_without_records_is_not_finalized_before_its_end(folder: Path) -> 
     world.shut()
 
 
-def test_past_calendar_epochs_do_not_wait(folder: Path) -> None:
+def test_all_past_epochs_of_a_calendar_are_published(folder: Path) -> None:
     world = World(deployed(20, calendar=True), folder, {"north": values(20)["north"]})
     world.now = 21 * HOUR
     for epoch in range(1, 21):
