@@ -41,7 +41,7 @@ def test_audit_rejects_unknown_subject(dpstream: Commands, monkeypatch: pytest.M
     assert "job missing is not deployed" in result.errors
 
 
-def test_deployed_job_is_attacked_with_its_constants(
+def test_audit_attacks_a_job_with_its_stored_constants(
     dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_memory_cluster(monkeypatch)

@@ -138,7 +138,7 @@ def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
     max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(decided_logs(), st.integers(0, LAST), st.integers(0, LAST))
-def test_start_detects_the_same_old_copies_as_reading_all_manifests(
+def test_producer_start_detects_every_old_copy_of_its_folder(
     log: tuple[int, list[tuple[int, bool, bool]]], closed: int, later: int
 ) -> None:
     first, decisions = log
