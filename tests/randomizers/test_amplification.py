@@ -107,7 +107,7 @@ def test_neighboring_messages_differ_by_a_hidden_coin(loss: float) -> None:
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)
 
 
-def test_grouping_clone_counts_never_understates_delta() -> None:
+def test_grouping_of_clone_counts_never_understates_delta() -> None:
     """With a million contributors, the computation groups the possible numbers of clones."""
     coin, contributors = of_any_randomizer(0.01), 10**6
     clones = np.arange(985_000, 995_001)
@@ -132,7 +132,7 @@ def test_omitted_clone_counts_have_at_most_the_stated_probability(contributors: 
     assert masses.sum() == pytest.approx(1, rel=1e-12)
 
 
-def test_most_local_loss_is_the_largest_that_amplifies_to_epsilon() -> None:
+def test_largest_local_loss_that_shuffling_reduces_to_epsilon_is_found() -> None:
     def coins(loss: float) -> list[HiddenCoin]:
         return [of_any_randomizer(loss), of_randomized_response(loss, 5)]
 
@@ -141,7 +141,7 @@ def test_most_local_loss_is_the_largest_that_amplifies_to_epsilon() -> None:
     assert min(amplified_delta(coin, 10**4, 1.0) for coin in coins(loss * 1.0001)) > 1e-6
 
 
-def test_most_local_loss_is_epsilon_with_few_contributors() -> None:
+def test_largest_local_loss_is_epsilon_with_few_contributors() -> None:
     loss = most_local_loss(1.0, 1e-6, 3, lambda loss: [of_any_randomizer(loss)])
     assert loss == pytest.approx(1.0, rel=1e-4)
     assert loss >= 1.0

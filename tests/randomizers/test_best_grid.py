@@ -20,7 +20,7 @@ def noise_mean(messages: int, shared: int) -> float:
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 65, 1000, 1025])
-def test_best_shapes_cover_all_values_with_few_empty_leaves(size: int) -> None:
+def test_best_tree_shapes_cover_all_values_with_few_empty_leaves(size: int) -> None:
     shapes = best_shapes(size)
     assert [levels.messages for levels, _ in shapes] == list(
         range(shapes[0][0].messages, shapes[0][0].messages + len(shapes))
@@ -54,6 +54,6 @@ def test_best_grid_is_rejected_when_no_grid_is_affordable() -> None:
         best_grid([4, 4], lambda messages, shared: 1.0, lambda grid, mean: False)
 
 
-def test_best_levels_reject_a_single_value() -> None:
+def test_search_for_best_levels_rejects_a_domain_of_one_value() -> None:
     with pytest.raises(ValueError, match="1 values; expected at least 2"):
         best_levels(1, noise_mean)

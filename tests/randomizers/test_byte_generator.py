@@ -66,7 +66,7 @@ def test_integer_consumes_the_fewest_bytes_that_suffice(values: int, width: int)
     assert taken() == width
 
 
-def test_elements_are_drawn_in_order_from_little_endian_bytes() -> None:
+def test_array_elements_are_drawn_in_order_from_little_endian_bytes() -> None:
     # For 5 values, byte 255 is rejected, and the element is redrawn before the next one.
     data = bytes([255, 0, 1, 255, 255, 2, 3, 4, 0, 0])
     generator, taken = of(data)
@@ -108,7 +108,7 @@ def test_invalid_ranges_and_short_reads_are_rejected() -> None:
     assert taken() == 0
 
 
-def test_single_argument_is_the_upper_bound() -> None:
+def test_single_argument_of_integers_is_the_upper_bound() -> None:
     assert of(b"\x06")[0].integers(7) == 6
     assert of(b"\x07")[0].integers(7, endpoint=True) == 7
 

@@ -55,7 +55,7 @@ def test_optimal_c_gap_matches_golden_values_and_limits() -> None:
         assert 32 * optimal(1024, epsilon).c_gap == pytest.approx(limit, rel=2e-3)
 
 
-def test_single_sign_is_randomized_response() -> None:
+def test_calibration_for_a_single_sign_is_randomized_response() -> None:
     for epsilon in (0.25, 1.0, 4.0):
         assert optimal(1, epsilon).c_gap == pytest.approx(math.tanh(epsilon / 2), rel=1e-15)
         assert published(1, epsilon).c_gap == pytest.approx(math.tanh(epsilon / 10), rel=1e-15)
@@ -63,7 +63,7 @@ def test_single_sign_is_randomized_response() -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 32])
-def test_optimal_spends_exactly_epsilon(
+def test_optimal_calibration_spends_exactly_epsilon(
     k: int, epsilon: float, exponential_below: Callable[[float], Fraction]
 ) -> None:
     law = optimal(k, epsilon)
@@ -73,7 +73,7 @@ def test_optimal_spends_exactly_epsilon(
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
-def test_optimal_maximizes_c_gap_among_two_valued_weights(k: int) -> None:
+def test_optimal_calibration_maximizes_c_gap_among_two_valued_weights(k: int) -> None:
     best = optimal(k, 1.0)
     low, high = min(best.weights), max(best.weights)
     others = [ComposedLaw(weights) for weights in product((low, high), repeat=k + 1)]
@@ -82,7 +82,7 @@ def test_optimal_maximizes_c_gap_among_two_valued_weights(k: int) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 32, 200])
-def test_published_spends_less_than_epsilon(k: int, epsilon: float) -> None:
+def test_calibration_as_in_the_paper_spends_less_than_epsilon(k: int, epsilon: float) -> None:
     law = published(k, epsilon)
     assert law.c_gap > 0
     assert law.loss < epsilon
@@ -90,7 +90,7 @@ def test_published_spends_less_than_epsilon(k: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 4, 16])
-def test_published_is_randomized_response_within_the_annulus(k: int) -> None:
+def test_calibration_as_in_the_paper_randomizes_signs_within_an_annulus(k: int) -> None:
     """Inside, consecutive weights differ by e^(eps / 5 sqrt k); outside, all are equal."""
     epsilon = 2.0
     weights = published(k, epsilon).weights
@@ -108,7 +108,7 @@ def test_published_is_randomized_response_within_the_annulus(k: int) -> None:
     ("last_epoch", "horizon", "budgets"),
     [(1, 1, [1]), (2, 2, [2, 1]), (5, 8, [4, 2, 1, 1]), (8, 8, [4, 4, 2, 1])],
 )
-def test_each_order_has_as_many_signs_as_it_can_use(
+def test_each_dyadic_order_has_as_many_signs_as_it_can_use(
     last_epoch: int, horizon: int, budgets: list[int]
 ) -> None:
     law = calibrate(FutureRandParameters(1.0, 4), last_epoch)
@@ -120,7 +120,7 @@ def test_each_order_has_as_many_signs_as_it_can_use(
     assert not any(law.order_weights[last_epoch.bit_length() :])
 
 
-def test_published_calibration_uses_all_signs_at_every_order() -> None:
+def test_calibration_as_in_the_paper_has_all_signs_at_every_order() -> None:
     law = calibrate(FutureRandParameters(1.0, 4, "published"), 8)
     assert law.composed == (published(4, 1.0),) * 4
     assert law.epsilon == 1.0

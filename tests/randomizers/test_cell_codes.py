@@ -43,7 +43,7 @@ def test_buckets_of_different_rows_are_independent() -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_tree_cell_covers_consecutive_values(tree: Levels) -> None:
+def test_each_tree_cell_covers_consecutive_values(tree: Levels) -> None:
     matrix = code_matrix(tree)
     assert matrix.shape == (tree.cells, tree.size)
     found = [tuple(np.flatnonzero(row).tolist()) for row in matrix]
@@ -57,7 +57,7 @@ def test_tree_cell_covers_consecutive_values(tree: Levels) -> None:
 
 
 @pytest.mark.parametrize("depth", range(8))
-def test_kept_nodes_are_the_root_and_the_left_children(depth: int) -> None:
+def test_tree_of_the_paper_consists_of_the_root_and_left_children(depth: int) -> None:
     size = 1 << depth
     left = {
         tuple(range(start, start + width))
@@ -70,7 +70,7 @@ def test_kept_nodes_are_the_root_and_the_left_children(depth: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 100, 128])
-def test_number_of_kept_nodes_that_an_item_raises_is_bounded(size: int) -> None:
+def test_item_increments_at_most_one_node_per_depth_of_the_paper_s_tree(size: int) -> None:
     kept = KeptNodes(size)
     encoded = kept.encode(np.arange(1, size + 1))
     assert encoded.shape == (size, kept.messages)
@@ -82,7 +82,7 @@ def test_number_of_kept_nodes_that_an_item_raises_is_bounded(size: int) -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_grid_code_is_the_tensor_product_of_its_axes(grid: Grid) -> None:
+def test_cells_of_a_grid_are_the_tensor_product_of_its_axes(grid: Grid) -> None:
     product: NDArray[np.float64] = np.ones((1, 1))
     for axis in grid.axes:
         product = np.kron(product, code_matrix(axis)).astype(np.float64)
@@ -92,7 +92,7 @@ def test_grid_code_is_the_tensor_product_of_its_axes(grid: Grid) -> None:
     assert grid.items(np.argwhere(np.ones(grid.sizes))).tolist() == [*range(1, grid.size + 1)]
 
 
-def test_item_raises_one_cell_on_each_prefix_level() -> None:
+def test_item_increments_one_cell_on_each_prefix_level() -> None:
     code = PrefixCells(levels((4, 16), (9, 30), (12, 50)), seed="a")
     items = np.arange(1, (1 << 12) + 1)
     cells = code.encode(items)
@@ -148,7 +148,7 @@ def test_points_outside_the_grid_are_rejected(point: tuple[int, ...]) -> None:
         ({"kind": "other"}, "'kind' is 'other'"),
     ],
 )
-def test_invalid_rows_are_rejected(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_hash_rows_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         HashedRows.from_json({**ROWS.to_json(), **changes})
 

@@ -67,7 +67,7 @@ class Exact:
         (20, 2.0, 1e-5, 39.999873),
     ],
 )
-def test_epsilon_of_identical_charges_matches_the_binomial(
+def test_epsilon_of_identical_charges_matches_the_binomial_formula(
     times: int, epsilon: float, delta: float, golden: float
 ) -> None:
     charges = [MechanismCost(epsilon, 0.0, times)]
@@ -88,7 +88,7 @@ def test_epsilon_of_identical_charges_matches_the_binomial(
         ([MechanismCost(0.11, 0.0, 20), MechanismCost(0.07, 1e-9, 20)], 1e-5),
     ],
 )
-def test_epsilon_of_different_charges_is_barely_above_the_exact_one(
+def test_epsilon_of_different_charges_is_barely_above_the_exact_value(
     charges: list[MechanismCost], delta: float
 ) -> None:
     exact, figure = Exact(charges), composed_epsilon(charges, delta)
@@ -117,7 +117,7 @@ def test_composition_includes_the_deltas_of_charges() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.01, 0.5, 1.0, 4.0, 30.0])
 @pytest.mark.parametrize("order", [1 + 1 / 64, 1.5, 2.0, 7.25, 64.0, 4096.0])
-def test_divergence_of_randomized_response_is_exact_and_rounded_up(
+def test_divergence_of_randomized_response_is_accurate_and_rounded_up(
     epsilon: float, order: float
 ) -> None:
     slack = divergence(epsilon, order) - true_divergence(epsilon, order)
@@ -141,7 +141,7 @@ def true_divergence(epsilon: float, order: float) -> mpmath.mpf:
         return mpmath.log(p**a * q ** (1 - a) + q**a * p ** (1 - a)) / (a - 1)
 
 
-def test_step_to_epsilon_is_exact_and_rounded_up() -> None:
+def test_conversion_of_divergence_to_epsilon_is_accurate_and_rounded_up() -> None:
     for order, delta in itertools.product((1 + 1 / 64, 2.0, 9.35, 4096.0), (0.4, 1e-6, 1e-30)):
         with mpmath.workdps(60):
             a, d = mpmath.mpf(order), mpmath.mpf(delta)
@@ -155,7 +155,7 @@ def test_step_to_epsilon_is_exact_and_rounded_up() -> None:
         assert tail <= delta * (1 + 1e-9)
 
 
-def test_filter_order_depends_only_on_the_budget() -> None:
+def test_renyi_order_of_the_privacy_filter_depends_only_on_the_budget() -> None:
     one, same = Filter(8.0, 1e-6), Filter(8.0, 1e-6)
     assert one.epsilon_of([MechanismCost(0.1, 0.0)] * 3) < one.epsilon_of(
         [MechanismCost(0.1, 0.0)] * 4

@@ -68,13 +68,13 @@ def test_baselines_have_closed_form_c_gaps_and_spend_exactly_epsilon(
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_independent_is_randomized_response_of_every_sign(k: int) -> None:
+def test_independent_baseline_is_randomized_response_of_every_sign(k: int) -> None:
     kept = 1 / (1 + math.exp(-2.0 / k))
     assert_law(independent(k, 2.0), lambda signs: math.prod(chance(sign, kept) for sign in signs))
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_erlingsson_is_randomized_response_of_one_sign_among_fair_coins(k: int) -> None:
+def test_erlingsson_baseline_randomizes_one_sign_among_fair_coins(k: int) -> None:
     kept = 1 / (1 + math.exp(-2.0))
 
     def probability(signs: tuple[int, ...]) -> float:
@@ -84,9 +84,7 @@ def test_erlingsson_is_randomized_response_of_one_sign_among_fair_coins(k: int) 
 
 
 @pytest.mark.parametrize(("k", "epsilon"), [(1, 1.0), (4, 1.0), (4, 20.0), (9, 4.0), (12, 40.0)])
-def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
-    k: int, epsilon: float
-) -> None:
+def test_bun_baseline_is_randomized_response_within_its_annulus(k: int, epsilon: float) -> None:
     """The parameter is found independently, by bisection of its equation."""
     root = math.sqrt(k)
 
@@ -118,7 +116,7 @@ def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     assert_law(bun(k, epsilon), lambda signs: independently(signs) if inside(signs) else elsewhere)
 
 
-def test_bun_loss_is_below_epsilon_up_to_a_maximum() -> None:
+def test_bun_baseline_loses_less_than_epsilon_up_to_a_maximum_epsilon() -> None:
     for k in (1, 3, 50, 1024):
         for epsilon in (1e-6, 0.3, 1.0, 8.0):
             assert bun(k, epsilon).loss < epsilon
@@ -128,7 +126,7 @@ def test_bun_loss_is_below_epsilon_up_to_a_maximum() -> None:
         bun(1, 9.0)
 
 
-def test_baselines_use_uniform_orders_and_all_signs_at_every_order() -> None:
+def test_baselines_draw_orders_uniformly_and_use_all_signs_at_each() -> None:
     laws = {
         calibrate(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
         calibrate(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),

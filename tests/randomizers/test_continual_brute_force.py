@@ -55,13 +55,13 @@ def boosted(boost: int, most: int) -> Callable[[Stream], Messages]:
     return messages
 
 
-def test_messages_match_their_definitions() -> None:
+def test_boosted_messages_match_worked_examples() -> None:
     assert boosted(3, 1)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 3}
     assert boosted(3, 2)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 0}
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.25, 1e-3), (4.0, 1e-6)])
-def test_noise_for_counts_of_every_epoch_is_tight(epsilon: float, delta: float) -> None:
+def test_noise_for_counting_every_epoch_is_nearly_minimal(epsilon: float, delta: float) -> None:
     mean = poisson_for_epochs(epsilon, delta, EPOCHS).mean
     views = [every_epoch(stream) for stream in STREAMS]
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.99)

@@ -43,7 +43,7 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
     return replace(law, bits=replace(law.bits, odds=optimal(1, loss)))
 
 
-def test_errors_for_the_horse_image_match_the_formula() -> None:
+def test_errors_for_the_horse_image_of_the_paper_match_the_formula() -> None:
     """The error is 2.85 without noise; bits with a loss of 7.12 contribute 19.3."""
     requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
     law = with_loss(calibrate(requested, 1, HORSE), 7.120)
@@ -57,7 +57,7 @@ def test_errors_for_the_horse_image_match_the_formula() -> None:
 
 
 @pytest.mark.parametrize("loss", [4.0, 25.0])
-def test_count_errors_match_stated_errors(loss: float) -> None:
+def test_errors_of_counts_match_the_stated_standard_error(loss: float) -> None:
     users = 40_000
     requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
     law = with_loss(calibrate(requested, 1, users), loss)
@@ -106,7 +106,7 @@ def test_loss_is_computed_for_the_contributors_of_a_row() -> None:
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0
 
 
-def test_messages_fill_the_capacity_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_redrawn_only_if_they_exceed_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     law = with_loss(calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 2, 64), 1, 10_000), 3.0)
 
     def drawn() -> tuple[int, bytes]:
@@ -123,7 +123,7 @@ def test_messages_fill_the_capacity_exactly(monkeypatch: pytest.MonkeyPatch) -> 
     assert drawn()[0] <= fewer
 
 
-def test_all_items_of_an_unpublished_domain_can_be_queried(
+def test_all_items_can_be_queried_when_only_the_top_are_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)

@@ -58,7 +58,7 @@ def delta_of(mean: float, epsilon: float, up: int, down: int) -> float:
     return delta_spent(parts, epsilon) if parts else 0.0
 
 
-def test_several_items_need_the_noise_of_several_rows() -> None:
+def test_k_items_in_one_row_need_the_noise_of_one_item_in_k_rows() -> None:
     """k items in one row raise as many cells as one item in k rows."""
     code = HashedRows.histogram(8)
     for items in (1, 3, 8):
@@ -74,7 +74,7 @@ def test_stated_epsilon_covers_all_items_of_a_set() -> None:
     assert epsilon_with(law, 1000) == pytest.approx(epsilon_spent(parts, 1e-6))
 
 
-def test_stream_epsilon_composes_epochs() -> None:
+def test_stream_epsilon_composes_the_losses_of_epochs() -> None:
     """All epochs lose more than one epoch and less than ten times that, with the same noise."""
     one, ten = law_of(), law_of(last_epoch=10)
     assert ten.noise == one.noise
@@ -86,7 +86,7 @@ def test_stream_epsilon_composes_epochs() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_covers_the_horizon_when_an_epoch_needs_all_of_delta(dummies: str) -> None:
+def test_noise_for_several_epochs_gives_a_finite_stream_epsilon(dummies: str) -> None:
     """The noise for one epoch gives no finite epsilon for twelve epochs with the same delta."""
     one = law_of(epsilon=4.0, dummies=dummies)
     twelve = law_of(epsilon=4.0, dummies=dummies, last_epoch=12)
@@ -115,7 +115,7 @@ def test_published_calibration_matches_the_paper_or_is_rejected() -> None:
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 
 
-def test_cell_of_two_items_is_sent_twice_only_in_published_calibration() -> None:
+def test_cell_shared_by_two_items_is_sent_twice_only_as_in_the_paper() -> None:
     code = HashedRows(50, 2, 4, "collisions")
     cells = code.encode(np.arange(1, 51))
     pair = next(

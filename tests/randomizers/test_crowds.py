@@ -64,7 +64,7 @@ def is_private(counts: CrowdCounts, size: int, decay: Fraction | None = None) ->
     return sum(spent, Fraction()) <= Fraction(counts.delta)
 
 
-def test_shift_and_deleted_messages_match_the_paper() -> None:
+def test_shift_and_number_of_deleted_messages_match_the_paper() -> None:
     counts = calibrate(1.0, 1e-6, 1)
     assert (counts.shift, counts.epsilon) == (30, 1.0)
     decay = math.exp(-0.5)
@@ -82,7 +82,7 @@ def test_shift_and_deleted_messages_match_the_paper() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(1.0, 1e-6), (0.5, 1e-7), (2.0, 0.05), (0.2, 1e-3), (5.0, 1e-9)]
 )
-def test_remaining_crowd_sizes_are_private_by_enumeration(epsilon: float, delta: float) -> None:
+def test_crowd_sizes_after_deletion_of_messages_are_private(epsilon: float, delta: float) -> None:
     counts = calibrate(epsilon, delta, 1)
     sizes = [*range(5), counts.shift - 1, counts.shift, counts.shift + 3, 4 * counts.shift, 1000]
     assert all(is_private(counts, size) for size in sizes)
@@ -111,7 +111,7 @@ def test_number_of_deleted_messages_follows_the_noise(shift: int) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.7])
-def test_decay_is_rounded_up(epsilon: float) -> None:
+def test_noise_decay_of_crowd_sizes_is_rounded_up(epsilon: float) -> None:
     decay = decay_of(epsilon)
     counts = calibrate(epsilon, 1e-6, 1)
     assert counts.epsilon <= epsilon < counts.epsilon * (1 + 1e-14)
@@ -164,7 +164,7 @@ def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
 
 
 @pytest.mark.parametrize("crowds", [1, 255, 256, 4096])
-def test_messages_start_with_their_crowd_and_sort_by_it(crowds: int) -> None:
+def test_messages_begin_with_the_crowd_and_sort_by_crowd(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)
@@ -217,7 +217,7 @@ def test_invalid_values_are_rejected(values: NDArray[np.integer], problem: str) 
     assert devices.epoch == 0
 
 
-def test_guarantee_composes_messages_and_crowd_sizes() -> None:
+def test_guarantee_adds_losses_of_messages_and_of_crowd_sizes() -> None:
     law = law_of(2)
     messages, counts = law.contents, law.counts
     assert isinstance(messages, SingleMessageLaw)

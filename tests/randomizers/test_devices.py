@@ -64,7 +64,7 @@ def enrolled() -> Dice:
         ({"dice": np.zeros((100, 2), np.uint8)}, "has a value out of range; expected 1 to"),
     ],
 )
-def test_restore_rejects_arrays_of_other_devices(changed: dict[str, Any], message: str) -> None:
+def test_restore_rejects_invalid_state_arrays(changed: dict[str, Any], message: str) -> None:
     arrays = {**enrolled().state_arrays(), **changed}
     known = {name: array for name, array in arrays.items() if array is not None}
     with pytest.raises(ValueError, match=message):

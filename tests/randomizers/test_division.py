@@ -52,7 +52,7 @@ def test_parts_sum_to_the_divided_reports(instances: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
-def test_every_message_gets_an_independent_label(
+def test_every_message_goes_to_an_independent_random_shuffler(
     reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000
@@ -95,7 +95,7 @@ def test_parts_exceed_capacity_with_at_most_the_stated_probability(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
-def test_capacity_matches_the_proven_bound(most: int, instances: int) -> None:
+def test_capacity_of_a_part_satisfies_bernstein_s_inequality(most: int, instances: int) -> None:
     """The capacity satisfies Bernstein's inequality, including its slack of a fifth."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
@@ -104,7 +104,7 @@ def test_capacity_matches_the_proven_bound(most: int, instances: int) -> None:
 
 
 @pytest.mark.parametrize(("reports", "instances"), [(1, 2), (4, 3), (8, 4)])
-def test_chances_of_one_instance_are_binomial(reports: int, instances: int) -> None:
+def test_number_of_reports_at_one_shuffler_is_binomial(reports: int, instances: int) -> None:
     chances = chances_of_one_instance(reports, instances)
     assert sum(chances) == 1
     law = stats.binom(reports, 1 / instances)

@@ -101,7 +101,7 @@ def test_conversion_to_dp_accounting_includes_both_directions() -> None:
     assert to_dp_accounting(one).get_delta_for_epsilon(0.5) == 0
 
 
-def test_events_of_dpstream_mechanisms_have_their_losses() -> None:
+def test_events_of_mechanisms_have_the_expected_epsilon() -> None:
     for loss, symbols in ((1.0, 2), (3.0, 17)):
         assert losses_of(event_of_response(loss, symbols)).epsilon(1e-9) == pytest.approx(
             loss, rel=3e-3
@@ -112,7 +112,7 @@ def test_events_of_dpstream_mechanisms_have_their_losses() -> None:
     assert losses_of(dp_event.GaussianDpEvent(3.7304)).epsilon(1e-5) == pytest.approx(1, rel=1e-3)
 
 
-def test_trivial_events_lose_nothing() -> None:
+def test_trivial_events_have_no_privacy_loss() -> None:
     for event in (
         dp_event.NoOpDpEvent(),
         TOGETHER([]),
@@ -147,7 +147,7 @@ def test_unknown_event_is_rejected(event: Any) -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.7, 3.7304, 40.0])
-def test_gaussian_losses_are_never_below_the_exact_delta(deviation: float) -> None:
+def test_delta_of_gaussian_losses_is_never_below_the_exact_delta(deviation: float) -> None:
     losses = normal_losses(deviation, 0.01 / deviation)
     for epsilon in (0.0, 0.5 / deviation, 2 / deviation, 5 / deviation):
         exact = normal_delta(epsilon, deviation)
@@ -155,7 +155,7 @@ def test_gaussian_losses_are_never_below_the_exact_delta(deviation: float) -> No
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 30.0])
-def test_laplace_losses_are_never_below_the_exact_delta(scale: float) -> None:
+def test_delta_of_laplace_losses_is_never_below_the_exact_delta(scale: float) -> None:
     """The exact delta is 1 - e^((epsilon - 1 / scale) / 2)."""
     losses = laplace_losses(scale, 1e-3 / scale)
     for part in (0.0, 0.3, 0.9):

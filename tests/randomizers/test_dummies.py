@@ -29,7 +29,7 @@ FALSE_ALARM = 1e-11
 @pytest.mark.slow
 @pytest.mark.parametrize("contributors", thinned([1, 2, 7, 1000, 123_457], 2))
 @pytest.mark.parametrize("rate", thinned([1e-6, 1e-3, 0.7, 12.5, 1e3, 1e5], 2))
-def test_total_is_poisson_for_any_number_of_contributors(rate: float, contributors: int) -> None:
+def test_dummy_total_is_poisson_for_any_contributor_count(rate: float, contributors: int) -> None:
     dummies, rng = PoissonDummies(rate), seeded_generator(1, contributors)
     runs = 3_000 if rate * contributors < 1e6 else 300
     totals = np.array([dummies.total(contributors, rng) for _ in range(runs)])
@@ -49,7 +49,7 @@ def test_total_is_poisson_for_any_number_of_contributors(rate: float, contributo
     ],
     ids=["poisson", "negative_binomial", "bernoulli"],
 )
-def test_every_contributor_adds_to_the_total(dummies: Dummies, variance: float) -> None:
+def test_every_contributor_adds_dummies_to_the_total(dummies: Dummies, variance: float) -> None:
     cells, runs, rng = getattr(dummies, "cells", 10), 50, seeded_generator(9)
     for contributors in (1, 2, 3, 6, 7, 16, 17):
         deviation = math.sqrt(variance * contributors / runs)
@@ -88,7 +88,7 @@ def windows(
     ),
     ids=str,
 )
-def test_cells_are_independent_and_follow_the_distribution(
+def test_dummies_of_cells_are_independent_and_follow_the_distribution(
     noise: CellNoiseLaw, contributors: int, counted: bool
 ) -> None:
     cells, runs = 5, 6_000
@@ -138,7 +138,7 @@ def test_bernoulli_dummies_fill_nearly_all_cells_at_high_probability() -> None:
     assert 180 < counts.min() <= counts.max() <= 200
 
 
-def test_mean_of_a_window_is_never_rounded_down() -> None:
+def test_mean_noise_of_a_window_is_never_rounded_down() -> None:
     for mean, minimum, cells in ((42.7, 1000, 40_960), (1e-3, 999_983, 7), (180.3, 3, 10)):
         for law in (
             CellNoiseLaw("poisson", mean, minimum),

@@ -41,7 +41,7 @@ def noise_of_theorem(measurements: int, epsilon: float, delta: float) -> float:
     return math.exp(-published_loss(measurements, epsilon, delta))
 
 
-def test_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
+def test_noise_of_jl_hh_and_glps_hh_suffices_only_for_removal() -> None:
     """Replacing an item moves entries of +-1 by 2, so that delta is exceeded with the same noise.
 
     Theorem 2.5 is so loose that delta is exceeded only if epsilon is large. Below 1, the proof
@@ -62,7 +62,7 @@ def test_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
     assert decays[0] == pytest.approx(decays[1] ** 2, rel=1e-6)
 
 
-def test_noise_of_bucket_is_sufficient_for_replacement() -> None:
+def test_noise_of_the_bucket_protocol_suffices_for_replacement() -> None:
     """In the paper a bucket is 0 or 1 and moves by 1; here it is -1 or 1 and moves by 2."""
     law = calibrate(BucketParameters(0.9, LABELS, 1e-6), 1)
     assert isinstance(law, BucketLaw)
@@ -73,7 +73,7 @@ def test_noise_of_bucket_is_sufficient_for_replacement() -> None:
     assert exact_delta(hashes, 2, law.noise.decay, 0.9) < 1e-6
 
 
-def test_theorem_2_5_fails_for_a_large_epsilon() -> None:
+def test_theorem_2_5_of_the_paper_fails_for_a_large_epsilon() -> None:
     """Without the condition that epsilon is below 1, the theorem states a false bound."""
     measurements, delta = 400, math.exp(-1)
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 0.9, delta), 0.9) < delta

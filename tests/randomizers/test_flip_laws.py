@@ -38,13 +38,13 @@ def test_flip_distribution_matches_enumeration(items: int, values: int) -> None:
     assert flip_law(items, values) == pytest.approx([float(share) for share in exact], abs=1e-12)
 
 
-def test_half_of_the_changes_are_flips_in_a_large_domain() -> None:
+def test_half_of_the_changes_flip_the_tracked_bit_in_a_large_domain() -> None:
     binomial = stats.binom.pmf(np.arange(13), 12, 0.5)
     assert flip_law(4096, 12) == pytest.approx(binomial, abs=2e-3)
     assert flip_law(4, 12) != pytest.approx(binomial, abs=2e-2)
 
 
-def test_alternating_values_flip_almost_always_or_almost_never() -> None:
+def test_tracked_bit_of_alternating_values_flips_almost_always_or_never() -> None:
     assert flip_law(2, 9) == pytest.approx([0.25, 0.25, *[0] * 6, 0.25, 0.25])
 
 

@@ -16,7 +16,7 @@ CELLS = 200_000
 
 
 @pytest.mark.parametrize(("ones", "bits"), [(0, 1), (1, 1), (0, 5), (3, 5), (7, 7), (1_000, 2_500)])
-def test_ones_are_the_sum_of_two_binomial_draws(ones: int, bits: int) -> None:
+def test_number_of_ones_is_the_sum_of_two_binomial_draws(ones: int, bits: int) -> None:
     probability = Fraction(1, 5)
     drawn = FlippedBits(probability).ones(
         np.full(CELLS, ones), bits, seeded_generator(90, ones, bits)
@@ -41,7 +41,7 @@ def fit(observed: np.ndarray, expected: np.ndarray) -> float:
     return float(stats.chisquare(*counted, sum_check=False).pvalue)
 
 
-def test_reversals_depend_on_the_size_of_each_cell() -> None:
+def test_number_of_reversed_bits_depends_on_the_bits_of_each_cell() -> None:
     bits = np.array([0, 1, 6, 1 << 20, (1 << 20) + 1])
     drawn = np.stack(
         [
@@ -55,7 +55,7 @@ def test_reversals_depend_on_the_size_of_each_cell() -> None:
     assert (np.abs(standardized) < 7).all()
 
 
-def test_many_trials_are_the_sum_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binomial_of_many_trials_is_a_sum_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", 3)
     permanent_bits._table.cache_clear()
     drawn = FlippedBits(Fraction(1, 4)).reversed(np.full(CELLS, 37), seeded_generator(92))
@@ -69,7 +69,7 @@ def test_table_error_is_far_below_any_delta() -> None:
 
 
 @pytest.mark.parametrize(("digits", "draws"), [(24, [1, 1, 1, 1]), (2, [1, 1, 1, 2])])
-def test_distance_is_the_sum_over_all_draws(
+def test_stated_table_error_is_the_sum_over_all_draws(
     digits: int, draws: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", digits)

@@ -109,7 +109,7 @@ def test_exact_epsilon_of_the_horse_image_is_below_the_paper_s_formula(
     assert exact == pytest.approx(blanket, rel=3e-3)
 
 
-def test_exact_calibration_allows_a_larger_loss_per_bit() -> None:
+def test_exact_calibration_allows_a_larger_loss_per_bit_than_the_paper() -> None:
     few = {"delta": 5e-8, "neighbors": "removal"}
     losses = {
         calibration: calibrate(requested(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
@@ -120,7 +120,7 @@ def test_exact_calibration_allows_a_larger_loss_per_bit() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
-def test_published_calibration_is_private(epsilon: float) -> None:
+def test_calibration_as_in_the_paper_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
     law = calibrate(requested(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
@@ -183,24 +183,24 @@ def test_epsilon_with_few_users_is_at_most_the_local_epsilon() -> None:
     assert epsilon_with(law, 1) <= law.local_epsilon
 
 
-def test_several_epochs_lose_less_than_the_sum() -> None:
+def test_loss_of_several_epochs_is_less_than_the_sum() -> None:
     law = calibrate(requested(0.25), 4, 100_000)
     assert 0.25 < law.stream_epsilon < 4 * 0.25
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
 
 
-def test_exposure_is_stated_for_powers_of_two_and_all_reports() -> None:
+def test_exposure_is_stated_for_all_reports_and_each_power_of_two() -> None:
     assert law_of(1.0, reports=1).reports_seen == (1,)
     assert law_of(1.0, reports=6).reports_seen == (1, 2, 4, 6)
 
 
-def test_differing_bits_are_limited_by_the_domain_or_the_items() -> None:
+def test_number_of_differing_bits_is_limited_by_domain_and_items() -> None:
     assert differing_bits(1, 1, "replacement") == 1
     assert differing_bits(40, 3, "removal") == 3
 
 
-def test_reports_share_the_bits_reversed_by_the_backstop() -> None:
+def test_reports_of_a_device_share_the_bits_that_the_backstop_reverses() -> None:
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
     for run in range(runs):
@@ -223,7 +223,7 @@ def test_reports_share_the_bits_reversed_by_the_backstop() -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 @pytest.mark.parametrize("contributors", [1, 10, 1_000])
-def test_capacity_fits_all_possible_messages(reports: int, contributors: int) -> None:
+def test_capacity_is_exceeded_with_negligible_probability(reports: int, contributors: int) -> None:
     law = law_of(4.0, reports)
     most = law.capacity(1, contributors)
     bits = contributors * law.items * reports
@@ -291,7 +291,7 @@ def test_invalid_constants_are_rejected(constants: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize("reports", [1, 2])
-def test_table_tails_are_charged_for_every_report(
+def test_table_errors_are_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
@@ -306,7 +306,7 @@ def test_table_tails_are_charged_for_every_report(
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
-def test_published_formula_is_rejected_outside_its_range() -> None:
+def test_formula_of_the_paper_is_rejected_outside_its_range() -> None:
     with pytest.raises(
         ValueError, match=r"calibration: published does not support epsilon 0\.001 "
     ):

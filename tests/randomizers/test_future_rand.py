@@ -28,7 +28,7 @@ class NoCoins:
 NO_COINS = cast(np.random.Generator, NoCoins())
 
 
-def test_only_zero_partial_sums_are_replaced_by_coins() -> None:
+def test_only_zero_partial_sums_are_replaced_by_fair_coins() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     steady, changing = (FutureRand(law) for _ in range(2))
     for devices in (steady, changing):
@@ -41,7 +41,7 @@ def test_only_zero_partial_sums_are_replaced_by_coins() -> None:
     assert (2 * (words[:, 0] & 1).astype(int) - 1).tolist() == [signs[0] for signs in leaves]
 
 
-def test_signs_are_used_in_order_until_exhausted() -> None:
+def test_device_uses_signs_in_order_until_it_is_exhausted() -> None:
     law = calibrate(FutureRandParameters(1.0, 12), HORIZON)
     law = FutureRandLaw(HORIZON, 1.0, (1, 0, 0, 0, 0), law.composed)
     devices = FutureRand(law)
@@ -57,7 +57,7 @@ def test_signs_are_used_in_order_until_exhausted() -> None:
     assert devices.exhausted == 50
 
 
-def test_orders_and_signs_never_change() -> None:
+def test_orders_and_signs_of_a_device_never_change() -> None:
     law = calibrate(FutureRandParameters(1.0, 3), 8)
     devices = FutureRand(law)
     devices.enroll(500, seeded_generator(1))

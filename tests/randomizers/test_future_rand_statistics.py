@@ -42,7 +42,7 @@ def test_orders_and_signs_follow_the_mechanism() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["optimal", "published"])
-def test_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
+def test_sign_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
     """The value becomes 1 and stays 1, so only the first partial sum of each order is 1."""
     epsilon = 1.0 if calibration == "optimal" else 8.0
     law = calibrate(FutureRandParameters(epsilon, 2, calibration), 8)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_pure_guarantee_omits_delta() -> None:
     assert "delta" not in str(Guarantee(0.5, 0.0, "epoch", "values", "the shuffler", "bound"))
 
 
-def test_guarantee_states_value_and_stream_loss() -> None:
+def test_guarantee_states_loss_of_a_value_and_of_the_stream() -> None:
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
         "epsilon 1 for a user's value, if it never changes, and 4.65304 for the whole stream "
@@ -48,7 +48,7 @@ def test_guarantee_states_value_and_stream_loss() -> None:
     assert "and 9.30607 for the whole stream of 2 horizons" in str(twice)
 
 
-def test_guarantee_states_epoch_and_horizon() -> None:
+def test_guarantee_states_loss_per_epoch_and_per_horizon() -> None:
     guarantee = Guarantee(
         1.0,
         1e-6,
@@ -102,13 +102,13 @@ def test_basic_composition_with_delta_is_only_a_bound() -> None:
 
 @pytest.mark.parametrize("digits", [1, 3, 6])
 @pytest.mark.parametrize("number", [1e-9, 0.30000000000000004, 2.0, 5.9170001, 13.80000001, 1e7])
-def test_losses_are_rounded_up_and_remainders_down(number: float, digits: int) -> None:
+def test_losses_are_rounded_up_and_remaining_budgets_down(number: float, digits: int) -> None:
     up, down = (float(each(number, digits)) for each in (rounded_up, rounded_down))
     assert down <= number * (1 + 1e-15)
     assert up >= number * (1 - 1e-15)
     assert up - down <= 1.001 * 10 ** (1 - digits) * number
 
 
-def test_success_rate_includes_delta() -> None:
+def test_attacker_s_success_rate_includes_delta() -> None:
     assert (percent_right(1.0), percent_right(1.0, 0.01)) == ("73.2 %", "73.4 %")
     assert (percent_right(0.0, 0.4), percent_right(9.0, 1e-6)) == ("70 %", "99.99 %")

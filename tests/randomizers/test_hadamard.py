@@ -34,7 +34,7 @@ def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDA
     return devices.report(1, values, None, rng)
 
 
-def test_real_tuples_are_uniform_in_the_set_of_their_item() -> None:
+def test_tuples_of_an_item_are_uniform_in_the_set_of_that_item() -> None:
     law = law_of()
     assert law.columns == 8
     users = 40_000
@@ -100,7 +100,7 @@ def test_poisson_blanket_has_the_stated_mean() -> None:
     assert blanket != int(0.7 * users)
 
 
-def test_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
+def test_noise_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
     for mean, contributors in ((1e-6, 10**7), (50.0, 10**6), (1000.0, 10**5)):
         assert contributors * PoissonDummies(mean).distance(1) < 1e-24
 
@@ -163,7 +163,7 @@ def test_infeasible_parameters_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2, 8])
-def test_published_blanket_is_many_times_the_exact_one(items: int) -> None:
+def test_blanket_in_the_paper_is_many_times_the_exact_blanket(items: int) -> None:
     labels = tuple(map(str, range(10)))
     exact, published = (
         calibrate(
@@ -177,7 +177,7 @@ def test_published_blanket_is_many_times_the_exact_one(items: int) -> None:
     assert published.blanket * 100_000 * published.overlap == pytest.approx(golden, rel=2e-3)
 
 
-def test_fixed_blanket_is_barely_larger_than_a_poisson_one() -> None:
+def test_blanket_of_fixed_size_is_barely_larger_than_a_poisson_blanket() -> None:
     fixed, poisson = (
         calibrate(HadamardParameters(1.0, 1e-6, ("a",), dummies=dummies), 1, 10_000).blanket
         for dummies in ("bernoulli", "poisson")

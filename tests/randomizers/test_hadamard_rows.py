@@ -34,7 +34,7 @@ def enrolled(of: HadamardValuesLaw, count: int, seed: int = 1) -> HadamardValues
 
 
 @pytest.mark.parametrize("items", [2, 3, 4, 7, 20, MAX_ITEMS])
-def test_tracked_booleans_are_entries_of_the_matrix(items: int) -> None:
+def test_tracked_booleans_are_entries_of_the_hadamard_matrix(items: int) -> None:
     rows = min(rows_for(items), 64)
     matrix = hadamard(rows_for(items))[:rows]
     row, item = np.indices((rows, items + 1)).reshape(2, -1)
@@ -43,7 +43,7 @@ def test_tracked_booleans_are_entries_of_the_matrix(items: int) -> None:
 
 
 @pytest.mark.parametrize("items", [2, 3, 4, 7, 20])
-def test_devices_track_one_boolean_each(items: int) -> None:
+def test_each_device_tracks_one_boolean(items: int) -> None:
     devices = enrolled(law(items), 300)
     arrays = devices.state_arrays()
     rows = arrays["row"].astype(int)

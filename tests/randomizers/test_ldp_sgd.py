@@ -49,7 +49,7 @@ def test_local_loss_of_a_report_is_at_most_the_requested_one() -> None:
         assert law.odds.loss <= requested <= law.odds.loss * (1 + 1e-14)
 
 
-def test_users_have_an_extra_step_if_groups_do_not_divide_steps() -> None:
+def test_extra_step_is_charged_if_groups_do_not_divide_the_steps() -> None:
     law = calibrate(ASKED, 301, minimum=2000)
     assert law.participations == 11
     assert law.stream_epsilon == calibrate(ASKED, 330, minimum=2000).stream_epsilon
@@ -72,7 +72,7 @@ def test_guarantee_states_the_local_loss() -> None:
     )
 
 
-def test_several_reports_that_lose_more_than_one_report_are_rejected() -> None:
+def test_several_reports_per_step_with_a_larger_total_loss_are_rejected() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports per step lose .* with 10 contributors"):
         calibrate(requested, 1, minimum=10)

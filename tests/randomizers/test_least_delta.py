@@ -94,7 +94,7 @@ TIGHT = {0, 1, 2, 7, 8}
 
 
 @pytest.mark.parametrize("number", range(len(HONEST)))
-def test_bound_is_at_most_the_delta_of_calibrated_noise(number: int) -> None:
+def test_lower_bound_is_at_most_the_delta_of_calibrated_noise(number: int) -> None:
     devices = honest(number)
     least = devices.least_delta()
     assert 0 <= least <= DELTA * least_delta.SLACK
@@ -116,7 +116,7 @@ NUMBERS = {"low": 0, "high": 64, "buckets": 64}
         ]
     ),
 )
-def test_bound_accepts_jobs_with_trees_and_hashes(
+def test_lower_bound_of_delta_accepts_jobs_with_trees_and_hashes(
     protocol: str, parameters: dict[str, Any]
 ) -> None:
     body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}
@@ -138,13 +138,13 @@ def quieter(law: Any, factor: float) -> Any:
 
 
 @pytest.mark.parametrize("number", range(14))
-def test_bound_exceeds_delta_when_noise_is_too_small(number: int) -> None:
+def test_lower_bound_exceeds_the_stated_delta_when_noise_is_too_small(number: int) -> None:
     devices = honest(number)
     factor = 0.9 if number in TIGHT else 0.15
     assert type(devices)(quieter(devices.law, factor)).least_delta() > 1.5 * DELTA
 
 
-def test_bound_equals_delta_of_enumerated_counts() -> None:
+def test_lower_bound_equals_the_delta_of_enumerated_counts() -> None:
     epsilon, support = 0.7, np.arange(-5, 4000)
     laws = {
         CellNoiseLaw("poisson", 6.0, 10): stats.poisson(12.0),

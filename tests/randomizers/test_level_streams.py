@@ -119,7 +119,7 @@ def test_charged_shifts_bound_every_pair_of_streams(last_epoch: int, levels: int
         )
 
 
-def test_noise_of_one_epoch_equals_that_of_a_cell_code() -> None:
+def test_noise_for_one_epoch_equals_the_noise_for_shared_cells() -> None:
     for epsilon, levels in ((1.0, 1), (1.0, 5), (4.0, 2)):
         expected = poisson_for_code(epsilon, 1e-6, levels + 1, 1).mean
         assert poisson_for_levels(epsilon, 1e-6, 1, levels) == pytest.approx(expected, rel=1e-4)

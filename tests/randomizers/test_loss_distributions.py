@@ -183,7 +183,7 @@ def log_law(noise: CellNoise, count: int) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("contributors", [1_000, 10**6, 10**8])
-def test_scipy_binomial_errors_are_below_a_fifth_of_the_charge(
+def test_scipy_binomial_errors_are_below_a_fifth_of_the_error_bound(
     contributors: int,
 ) -> None:
     charged = 1e-13 + 1e-14 * math.sqrt(contributors)
@@ -227,7 +227,7 @@ def test_coarser_grid_compositions_are_tight_upper_bounds() -> None:
             assert true <= each.delta(epsilon) <= 1.002 * true
 
 
-def test_truncated_mass_counts_as_certain_or_larger_loss() -> None:
+def test_truncated_mass_counts_as_a_larger_or_infinite_loss() -> None:
     masses = np.array([1e-9, 0.4, 0.6, 1e-10])
     one = LossDistribution(0.1, -1, masses, 0.0)
     none = LossDistribution(0.1, 0, np.ones(1), 0.0)
@@ -238,7 +238,7 @@ def test_truncated_mass_counts_as_certain_or_larger_loss() -> None:
     assert cut.masses[0] == 0.4 + 1e-9
 
 
-def test_certain_losses_compose() -> None:
+def test_probabilities_of_an_infinite_loss_compose() -> None:
     one = LossDistribution(0.1, 0, np.array([0.9]), 0.1)
     other = LossDistribution(0.1, 0, np.array([0.8]), 0.2)
     for both in (one.composed_with(other), other.composed_with(one)):
@@ -290,7 +290,7 @@ NOISES: list[CellNoise] = [
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
-def test_dominating_cell_has_the_larger_delta_everywhere(noise: CellNoise) -> None:
+def test_dominating_distribution_has_the_larger_delta_at_every_epsilon(noise: CellNoise) -> None:
     cells = ShiftedEitherWay(noise, 1)
     up, down, both = (each.of(1) for each in cells._kinds)
     assert both.masses.min() >= 0
@@ -303,7 +303,7 @@ def test_dominating_cell_has_the_larger_delta_everywhere(noise: CellNoise) -> No
         assert both.delta(epsilon) <= larger * (1 + 1e-9) + 1e-12
 
 
-def test_dominating_cell_covers_epsilons_below_all_losses() -> None:
+def test_dominating_distribution_covers_epsilons_below_all_losses() -> None:
     # The first distribution has the larger delta at the least loss, the second next to it.
     one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
     other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)

@@ -88,7 +88,7 @@ def test_masses_are_those_of_shifted_and_clamped_noise() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_jl_hh_noise_is_once_or_twice_the_published_noise(calibration: Calibration) -> None:
+def test_jl_hh_noise_is_once_or_twice_the_noise_of_the_paper(calibration: Calibration) -> None:
     """The scale is sqrt(8 ln(1/delta)) / epsilon for entries 1/sqrt(m): 14,868 for 10^6 users."""
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, calibration), 1)
     times = 1 if calibration == "published" else 2
@@ -142,7 +142,7 @@ def test_neighbors_differ_in_at_most_the_stated_measurements(
             assert np.count_nonzero(steps == step) <= said.get(step, 0)
 
 
-def test_loss_of_many_measurements_is_advanced_composition() -> None:
+def test_loss_of_many_measurements_follows_advanced_composition() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, "published"), 4)
     single = published_loss(256, 1.0, 1e-6)
     for epochs, stated in ((1, law.epsilon), (4, law.stream_epsilon)):

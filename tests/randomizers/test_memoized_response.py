@@ -91,7 +91,7 @@ def test_unchanged_value_loses_at_most_the_claimed_epsilon(
     assert law.permanent.loss == share * parameters.epsilon
 
 
-def test_first_report_loses_its_requested_fraction() -> None:
+def test_first_report_loses_the_requested_fraction_of_permanent_loss() -> None:
     for parameters in PARAMETERS:
         law = calibrate(parameters, 3)
         wanted = parameters.first_share * law.permanent.loss

@@ -70,7 +70,7 @@ COARSE = {(1e-6, 0.25, 10), (1e-10, 1.0, 10)}
         for rows, mean in means.items()
     ],
 )
-def test_poisson_noise_of_rows_matches_the_reference(
+def test_poisson_noise_of_hash_rows_matches_the_reference(
     delta: float, epsilon: float, rows: int, printed: float
 ) -> None:
     mean = poisson_for_rows(epsilon, delta, rows).mean
@@ -91,7 +91,7 @@ def test_poisson_noise_of_rows_matches_the_reference(
         (2.0, 10, 30, 46.7),
     ],
 )
-def test_negative_binomial_noise_of_rows_matches_the_reference(
+def test_negative_binomial_noise_of_hash_rows_matches_the_reference(
     epsilon: float, rows: int, shape: int, printed: float
 ) -> None:
     poisson = poisson_for_rows(epsilon, DELTA, rows).mean
@@ -147,7 +147,7 @@ def test_negative_binomial_noise_over_time_matches_the_reference(
     assert_least(lambda scale: shifts(NegativeBinomialNoise(shape, mean * scale)), 1.0, DELTA)
 
 
-def test_fewest_dummies_over_time_are_below_printed_ones() -> None:
+def test_fewest_dummies_over_time_are_below_those_of_the_reference() -> None:
     """The reference tried only a few shapes, with up to 1.25 times the Poisson variance."""
     assert negative_binomial_for_epochs(1.0, DELTA, 64).mean < 213.8
 

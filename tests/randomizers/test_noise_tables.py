@@ -104,7 +104,7 @@ def test_logarithmic_table_distance_is_within_its_bound(failure: float) -> None:
     assert table.distance < 1e-33
 
 
-def test_draws_change_exactly_at_the_bounds() -> None:
+def test_drawn_count_changes_exactly_at_the_bounds_of_the_table() -> None:
     """A draw is a function of one uniform integer that changes exactly at the bounds."""
     table = poisson_table(3.0)
     for count, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
@@ -178,7 +178,7 @@ def test_negative_binomial_draws_have_their_distribution(shape: float, mean: flo
     assert tables.distance(10**9, 10**10) < 1e-22
 
 
-def test_clusters_make_independent_negative_binomial_cells() -> None:
+def test_clusters_give_independent_negative_binomial_noise_in_cells() -> None:
     """A contributor draws once for all cells, with the sum of the means of the cells."""
     cells, contributors, shape, mean = 8, 50, 3.0, 6.0
     share = cells / contributors

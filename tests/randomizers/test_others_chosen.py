@@ -270,7 +270,7 @@ def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_stated_delta_holds_for_all_values_of_others(name: str) -> None:
+def test_stated_delta_holds_for_all_values_of_other_users(name: str) -> None:
     protocol, law, users = law_of(name)
     case = protocol.case(law, users)
     worst = case.worst()
@@ -288,7 +288,7 @@ def quieter(law: Any, factor: int) -> Any:
     return replace(law, odds=ComposedLaw((factor * own + (factor - 1) * other, other)))
 
 
-def test_worst_delta_depends_on_the_values_of_others() -> None:
+def test_worst_delta_depends_on_the_values_of_other_users() -> None:
     protocol, law, users = law_of("fragments")
     case = protocol.case(law, users)
     others = next(case._others(users - 1, [()]))
@@ -298,7 +298,7 @@ def test_worst_delta_depends_on_the_values_of_others() -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_epsilon_of_fewer_users_holds_for_all_values_of_others(name: str) -> None:
+def test_epsilon_of_fewer_users_holds_for_all_values_of_other_users(name: str) -> None:
     protocol, law, users = law_of(name)
     fewer = max(2, users // 2)
     epsilon = protocol.epsilon_with(law, fewer)
@@ -307,7 +307,7 @@ def test_epsilon_of_fewer_users_holds_for_all_values_of_others(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
-def test_delta_of_two_epochs_holds_for_all_values_of_others(name: str) -> None:
+def test_delta_of_two_epochs_holds_for_all_values_of_other_users(name: str) -> None:
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     requested = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
@@ -321,7 +321,7 @@ def test_delta_of_two_epochs_holds_for_all_values_of_others(name: str) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "users"), [(3.0, 14), (2.0, 8)])
-def test_projective_delta_holds_for_all_values_of_others(epsilon: float, users: int) -> None:
+def test_projective_delta_holds_for_all_values_of_other_users(epsilon: float, users: int) -> None:
     requested = ProjectiveGeometryParameters(epsilon, ALPHABET[:2], delta=0.1)
     case = of_sets(projective_geometry.calibrate(requested, 1, users), users)
     assert case.epsilon < epsilon
@@ -329,7 +329,7 @@ def test_projective_delta_holds_for_all_values_of_others(epsilon: float, users: 
 
 
 @pytest.mark.parametrize("users", [4, 9])
-def test_ldp_sgd_delta_holds_for_all_values_of_others(users: int) -> None:
+def test_ldp_sgd_delta_holds_for_all_values_of_other_users(users: int) -> None:
     requested = LdpSgdParameters(1.5, 0.05, features=2, classes=2)
     case = of_learning(ldp_sgd.calibrate(requested, 1, users), users)
     assert case.epsilon < 1.5
@@ -337,13 +337,13 @@ def test_ldp_sgd_delta_holds_for_all_values_of_others(users: int) -> None:
 
 
 @pytest.mark.parametrize(("loss", "users"), [(1.0, 6), (2.0, 20)])
-def test_stream_delta_holds_for_all_values_of_others(loss: float, users: int) -> None:
+def test_stream_delta_holds_for_all_values_of_other_users(loss: float, users: int) -> None:
     case = of_streams(loss, 0.05, users)
     assert case.epsilon < loss
     assert 0 < case.worst() <= case.delta
 
 
-def test_every_calibration_that_assumes_others_is_attacked() -> None:
+def test_every_calibration_that_relies_on_other_users_is_attacked() -> None:
     """Calibrations that hide a user among others import one of two modules."""
     folder = ROOT / "randomizers"
     hiding = re.compile(r"accounting\.amplification|fragments\.calibration")

@@ -30,7 +30,7 @@ def test_blocks_match_the_aes_standard(key: str, plain: str, encrypted: str) -> 
     assert encrypt(bytes.fromhex(key), bytes.fromhex(plain)).hex() == encrypted
 
 
-def test_input_blocks_contain_bit_and_cells() -> None:
+def test_aes_input_blocks_contain_the_bit_and_the_cell_numbers() -> None:
     found = input_blocks(1, np.array([[0, 0x01020304]]))
     assert found.shape == (1, 2, 16)
     assert found.tobytes().hex() == (

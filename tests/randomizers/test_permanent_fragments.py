@@ -82,7 +82,7 @@ def test_backstop_depends_only_on_value_and_device() -> None:
     assert sent(others, 1, [5]) != first
 
 
-def test_keys_come_from_the_generator_without_repeats() -> None:
+def test_device_keys_come_from_the_generator_and_are_distinct() -> None:
     devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
     for each in (devices, again):
         each.enroll(50, seeded_generator(133))
@@ -152,7 +152,7 @@ def test_local_losses_cover_all_possible_reports(
     assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
 
 
-def test_unchanged_value_costs_at_most_the_backstop() -> None:
+def test_unchanged_value_loses_at_most_the_loss_of_the_backstop() -> None:
     law = law_of(WORDS // 1_000, (3, 1), epochs=100_000, reports=8)
     assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
     assert law.unchanged_epsilon <= law.limit_epsilon
@@ -180,7 +180,7 @@ def test_permanent_backstops_do_not_bound_the_shuffled_loss() -> None:
 
 
 @pytest.mark.parametrize("reports", [1, 4])
-def test_central_epsilon_counts_only_the_reports(reports: int) -> None:
+def test_central_epsilon_counts_reports_but_not_the_backstop(reports: int) -> None:
     law = calibrate(requested(reports=reports), 4, 10_000)
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6

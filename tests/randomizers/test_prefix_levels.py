@@ -22,7 +22,7 @@ def test_plan_has_the_noise_and_messages_of_its_levels() -> None:
     assert found == (planned.smallest_found, planned.standard_error)
 
 
-def test_merged_zipf_ranks_keep_their_totals() -> None:
+def test_merged_zipf_ranks_preserve_total_frequencies() -> None:
     ranks = np.arange(1, (1 << 18) + 1.0)
     shares = ranks**-1.1 / (ranks**-1.1).sum()
     skew = Skew.zipf(1.1, 1 << 18)

@@ -96,7 +96,7 @@ def test_points_and_their_numbers_are_one_to_one(order: int, coordinates: int) -
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_each_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
+def test_each_point_on_or_off_the_hyperplane_is_chosen_once(order: int, coordinates: int) -> None:
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):
@@ -109,7 +109,7 @@ def test_each_point_inside_and_outside_is_chosen_once(order: int, coordinates: i
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_any_two_sets_have_equally_many_common_points(order: int, coordinates: int) -> None:
+def test_any_two_hyperplanes_share_equally_many_points(order: int, coordinates: int) -> None:
     space, sets = PointSpace(order, coordinates), sets_of(order, coordinates)
     assert {len(own) for own in sets} == {space.hyperplane}
     met = {len(one & other) for one in sets for other in sets if one is not other}
@@ -208,7 +208,7 @@ def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDAr
 
 @pytest.mark.parametrize(("order", "coordinates"), [(2, 3), (3, 3), (5, 2), (2, 4)])
 @pytest.mark.parametrize("slots", [1, 2])
-def test_probabilities_and_variance_match_all_points(
+def test_probabilities_and_variance_match_enumeration_of_points(
     order: int, coordinates: int, slots: int
 ) -> None:
     law = law_of(order, coordinates, slots)

@@ -94,7 +94,7 @@ def test_random_bits_are_fair_at_every_position() -> None:
         [1 << (9 * step) for step in range(40)],
     ],
 )
-def test_categories_change_exactly_at_the_bounds(masses: list[int]) -> None:
+def test_drawn_category_changes_exactly_at_the_bounds(masses: list[int]) -> None:
     """A draw is a function of one uniform integer that changes exactly at the bounds.
 
     So a category has `scale * mass` of the `scale * total` accepted integers, and its probability
@@ -110,7 +110,7 @@ def test_categories_change_exactly_at_the_bounds(masses: list[int]) -> None:
                 assert _draw(masses, value, lower_words) == category
 
 
-def test_draw_beyond_the_last_multiple_is_repeated() -> None:
+def test_draw_beyond_the_largest_multiple_of_the_total_is_repeated() -> None:
     leftover = [2**64 - 1] * 2
     # 3 does not divide 2^128, so the largest value is rejected and the next draw decides.
     assert 2**128 % 3

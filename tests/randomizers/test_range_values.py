@@ -124,7 +124,7 @@ def test_levels_are_drawn_in_proportion_to_their_weights() -> None:
     assert stats.chisquare(seen[drawn], uniform).pvalue < FALSE_ALARM
 
 
-def test_level_reports_like_hadamard_values_over_its_nodes() -> None:
+def test_reports_of_a_level_equal_hadamard_values_of_its_nodes() -> None:
     only = RangeValuesLaw(LAW.levels[:3], (0, 0, 1))
     devices, nodes = RangeValues(only), HadamardValues(only.levels[2])
     devices.enroll(500, seeded_generator(1))

@@ -27,7 +27,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 10**4, 10**8])
-def test_sum_errors_match_higham_bounds(terms: int) -> None:
+def test_error_bound_of_sums_is_at_least_higham_s_bound(terms: int) -> None:
     """Higham's gamma bounds the error of products and of their sum in any order."""
     lost = terms * Fraction(rounding.UNIT)
     assert Fraction(rounding.of_sum(terms)) >= lost / (1 - lost)
@@ -56,6 +56,6 @@ def test_divergence_includes_slack_and_rounding(alpha: float) -> None:
     assert largest <= found <= largest + slack + more / order
 
 
-def test_rounding_of_merged_masses_includes_their_sum() -> None:
+def test_rounding_error_of_merged_masses_includes_that_of_summing() -> None:
     told = Losses(np.zeros(1_000), np.full(1_000, 1e-3), 0.0, 0.0, rounding=1e-9)
     assert on_grid(told, 0.1).rounding >= 1e-9 + rounding.of_sum(1_000)

@@ -66,7 +66,7 @@ def test_least_integer_raises_when_no_integer_suffices() -> None:
         least_integer(lambda number: False, 0)
 
 
-def test_raised_values_grow_by_increasing_factors() -> None:
+def test_search_upward_multiplies_by_increasing_factors() -> None:
     assert raised(lambda value: value in (0.5, 1.0), 0.0, 0.5, growth=2) == 0.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5, growth=2) == 1.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5) == 1.6875

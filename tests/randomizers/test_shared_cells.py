@@ -44,7 +44,7 @@ def delta_of(noise: PoissonNoise, epsilon: float, up: int, down: int) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize(("code", "items"), SMALL)
-def test_noise_suffices_for_every_pair_and_is_nearly_minimal(
+def test_noise_suffices_for_all_pairs_of_sets_and_is_nearly_minimal(
     code: AxisCode | Grid, items: int, epsilon: float
 ) -> None:
     noise = poisson_for_code(epsilon, DELTA, code.messages, code.shared, items)
@@ -61,11 +61,11 @@ def test_noise_for_replacing_items_does_not_suffice_for_removal() -> None:
     assert max(delta_of(exchange, 4.0, *pair) for pair in shifts(code, 1)) > 1.4 * DELTA
 
 
-def test_noise_without_shared_cells_equals_that_of_rows() -> None:
+def test_noise_without_shared_cells_equals_that_of_hash_rows() -> None:
     assert poisson_for_code(1.0, DELTA, 3, 0, items=2) == poisson_for_rows(1.0, DELTA, 3, items=2)
 
 
-def test_noise_with_shared_cells_is_below_that_of_all_messages() -> None:
+def test_shared_cells_need_less_noise_than_equally_many_disjoint_cells() -> None:
     for epsilon in (0.25, 1.0, 4.0):
         for messages in (2, 3, 6, 11):
             alone = poisson_for_code(epsilon, DELTA, messages, 1)
@@ -73,6 +73,6 @@ def test_noise_with_shared_cells_is_below_that_of_all_messages() -> None:
 
 
 @pytest.mark.parametrize("shared", [-1, 3])
-def test_code_that_shares_all_messages_is_rejected(shared: int) -> None:
+def test_number_of_shared_cells_out_of_range_is_rejected(shared: int) -> None:
     with pytest.raises(ValueError, match=f"'shared' is {shared}; expected 0 to 2"):
         poisson_for_code(1.0, DELTA, 3, shared)

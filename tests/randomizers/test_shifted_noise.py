@@ -69,7 +69,7 @@ def test_noise_distributions_match_scipy(noise: CellNoise) -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 @pytest.mark.parametrize("tail", [1e-3, 1e-9])
-def test_noise_outside_the_window_is_within_its_bound(noise: CellNoise, tail: float) -> None:
+def test_probability_outside_the_computed_range_is_bounded(noise: CellNoise, tail: float) -> None:
     low, high = noise.window(tail)
     assert frozen(noise).cdf(low - 1) <= tail
     assert frozen(noise).sf(high) <= tail
@@ -90,7 +90,7 @@ def test_losses_are_log_ratios_and_masses_sum_to_one(noise: CellNoise, shift: in
 
 
 @pytest.mark.parametrize("noise", [PoissonNoise(42.7), NegativeBinomialNoise(40.0, 82.1)], ids=repr)
-def test_omitted_tails_count_as_certain_losses(noise: CellNoise) -> None:
+def test_omitted_tails_count_as_infinite_losses(noise: CellNoise) -> None:
     tail = 2.0**-10
     low, high = noise.window(tail)
     left_out = frozen(noise).cdf(low - 1) + frozen(noise).sf(high)
@@ -131,7 +131,7 @@ def test_epsilon_and_delta_are_inverse_functions(parts: list[ShiftedCells], epsi
     [(3, range(4)), (16, range(17)), (64, range(0, 65, 4)), (1024, (0, 1, 2, 16, 512, 1022, 1023))],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_mixed_directions_are_no_worse_than_one_direction(
+def test_shifts_in_mixed_directions_are_no_worse_than_in_one_direction(
     last_epoch: int, ups: Sequence[int], epsilon: float
 ) -> None:
     """Every-epoch counts rely on the worst case that one stream has all the messages."""
@@ -154,7 +154,7 @@ def test_delta_grows_with_cells_and_shrinks_with_noise() -> None:
 
 
 @pytest.mark.verify
-def test_smallest_deltas_survive_rounding() -> None:
+def test_smallest_deltas_are_accurate_despite_rounding() -> None:
     """The lower bound is a convolution of losses rounded down, with only positive terms."""
     noise, cells, width = PoissonNoise(900.0), 32, 2e-4
     told = shifted_losses(noise, 1)
@@ -219,7 +219,7 @@ def test_target_that_no_noise_reaches_is_rejected() -> None:
         BinomialNoise(5, 1.0)
 
 
-def test_table_tails_are_charged_to_delta() -> None:
+def test_table_errors_are_charged_to_delta() -> None:
     """In the worst case, two distributions attain the bound, each moved away from the other."""
     epsilon, delta, moved = 1.0, 0.1, 0.01
     p = np.array([delta, (1 - delta) * math.e / (1 + math.e), (1 - delta) / (1 + math.e)])

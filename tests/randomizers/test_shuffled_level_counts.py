@@ -35,7 +35,7 @@ def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
     ]
 
 
-def test_value_raises_its_ancestors_while_present() -> None:
+def test_value_is_counted_in_all_nodes_on_its_path_from_the_root() -> None:
     """The root is cell 0, its children are cells 1 to 4, and values are cells 5 to 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
     assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]

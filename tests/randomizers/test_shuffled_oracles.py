@@ -48,11 +48,11 @@ def test_too_few_contributors_error_states_the_required_number() -> None:
 
 
 @pytest.mark.parametrize(("rows", "printed"), [(1, 1306), (5, 36266), (10, 151301), (20, 630158)])
-def test_means_match_the_published_table(rows: int, printed: int) -> None:
+def test_mean_noise_matches_the_table_in_the_paper(rows: int, printed: int) -> None:
     assert round(published_mean(1.0, 1e-6, rows)) == printed
 
 
-def test_published_rule_requires_noise_for_many_items() -> None:
+def test_rule_of_the_paper_requires_more_noise_for_many_items() -> None:
     """The condition k <= epsilon gamma n / (6 tau k) is binding for large epsilon."""
     assert published_mean(200.0, 0.5, rows=1, items=50) == 6 * 50 * 50 / 200
     assert published_mean(1.0, 1e-6, 2, 3) == 90 * 36 * math.log(12 / 1e-6)
@@ -60,7 +60,7 @@ def test_published_rule_requires_noise_for_many_items() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.0])
 @pytest.mark.parametrize(("rows", "items"), [(1, 1), (5, 1), (2, 8)])
-def test_published_rule_has_far_more_noise_than_needed(
+def test_rule_of_the_paper_has_far_more_noise_than_needed(
     epsilon: float, rows: int, items: int
 ) -> None:
     noise = PoissonNoise(published_mean(epsilon, 1e-6, rows, items))
@@ -68,7 +68,7 @@ def test_published_rule_has_far_more_noise_than_needed(
     assert noise.mean > 18 * poisson_for_rows(epsilon, 1e-6, rows, items).mean
 
 
-def test_published_probability_error_states_the_required_users() -> None:
+def test_error_for_too_few_users_states_the_number_the_paper_requires() -> None:
     with pytest.raises(ValueError, match="expected at least 36266"):
         published_probability(1.0, 1e-6, 36_265, rows=5)
     assert published_probability(1.0, 1e-6, 36_266, rows=5) == pytest.approx(1, abs=1e-4)

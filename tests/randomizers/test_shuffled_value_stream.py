@@ -81,7 +81,7 @@ def test_noise_is_calibrated_to_the_norm_budget() -> None:
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
 
-def test_omitted_table_mass_above_its_part_of_delta_is_rejected(
+def test_table_error_above_its_part_of_delta_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -162,7 +162,7 @@ def test_changes_without_a_boost_are_tracked() -> None:
     np.testing.assert_array_equal(steps(DYADIC, absent, present)[:, 0], [-128, 0, 128, -128 - 256])
 
 
-def test_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
+def test_first_value_1_of_a_newcomer_counts_as_a_change() -> None:
     devices, rng = ShuffledValueStream(DYADIC), seeded_generator(1)
     devices.enroll(1, rng)
     devices.report(1, np.zeros(1, np.int8), None, rng)

@@ -142,7 +142,7 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_loss_at_the_largest_distance_is_at_most_stated(epsilon: float, delta: float) -> None:
+def test_delta_at_the_largest_distance_is_at_most_as_stated(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     factor = exponential(epsilon, rounded_up=False)
     assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)

@@ -162,7 +162,7 @@ def told_a_delta() -> Iterator[str]:
                 yield f"{found.name}.{name}"
 
 
-def test_every_function_with_a_delta_is_tested() -> None:
+def test_every_function_that_takes_a_delta_is_tested() -> None:
     assert set(told_a_delta()) == {*NOISE_FOR, *LOSS_FOR, *EPSILON_FOR, *ELSEWHERE}
 
 
@@ -188,7 +188,7 @@ def test_invalid_deltas_are_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*NOISE_FOR, *LOSS_FOR])
-def test_noise_grows_as_the_target_shrinks(name: str) -> None:
+def test_noise_grows_as_epsilon_or_delta_shrinks(name: str) -> None:
     sign = 1 if name in NOISE_FOR else -1
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
     requested = sign * answer(2.0, 1e-3)

@@ -84,7 +84,7 @@ def test_calibrated_constants_match_golden_values(
         (1024, 4, (7.45, 0.662), 739.372852, 740.952915, 0.02967116, None, None),
     ],
 )
-def test_kernel_budgets_and_variances_match_golden_values(
+def test_norm_budgets_and_variances_match_golden_values(
     epochs: int,
     changes: int,
     kernel: tuple[float, float],
@@ -115,7 +115,7 @@ def test_kernel_budgets_and_variances_match_golden_values(
         *[(1024, 16, 18.36), (4096, 1, 9.43), (4096, 4, 14.98), (4096, 16, 23.63)],
     ],
 )
-def test_best_kernel_has_the_expected_errors(epochs: int, changes: int, error: float) -> None:
+def test_best_boost_and_decay_have_expected_errors(epochs: int, changes: int, error: float) -> None:
     """RMSE / sqrt(users) at epsilon 1; the reserved part of the budget costs up to 0.6 %."""
     kernel = best_kernel(epochs, changes)
     law = calibrate(ValueStreamParameters(1.0, changes), epochs)
@@ -142,7 +142,7 @@ def test_no_stream_exceeds_the_norm_budget(epochs: int, changes: int) -> None:
         assert left == pytest.approx(law.reserve), "one stream spends all but the reserve"
 
 
-def test_distribution_function_is_accurate_and_reproducible() -> None:
+def test_normal_distribution_function_is_accurate_and_reproducible() -> None:
     points = np.linspace(LEAST, MOST, 4001)
     expected = np.array([float(mpmath.ncdf(point)) for point in points.tolist()])
     found = distribution_function(points)
@@ -168,7 +168,7 @@ def test_symbol_weights_are_standard_normal() -> None:
         assert float(Fraction(total, 8**moment << 62)) == pytest.approx(expected, rel=1e-14)
 
 
-def test_number_of_integers_that_select_a_symbol_is_its_weight() -> None:
+def test_weight_of_a_symbol_is_the_number_of_integers_that_select_it() -> None:
     """Checked at both ends of every symbol's range, hence for all integers between."""
     first = 0
     for symbol, weight in zip(SYMBOLS.tolist(), weights(), strict=True):
@@ -178,7 +178,7 @@ def test_number_of_integers_that_select_a_symbol_is_its_weight() -> None:
     assert first == 1 << 62
 
 
-def test_number_of_integers_that_select_a_tail_symbol_is_its_weight() -> None:
+def test_weight_of_a_tail_symbol_is_the_number_of_integers_selecting_it() -> None:
     first, shift = 0, 65 - tail_box().bit_length()
     for symbol, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
         ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)
@@ -192,7 +192,7 @@ def test_number_of_integers_that_select_a_tail_symbol_is_its_weight() -> None:
 
 
 @pytest.mark.parametrize("step", [0.7, -0.7, 3.5, -0.02])
-def test_tilted_symbols_have_their_exact_probabilities(step: float) -> None:
+def test_tilted_symbols_have_the_exact_probabilities(step: float) -> None:
     draws = 400_000
     same = np.ones(draws)
     moved, left, goal = 1.0, 20.0, 2.5
@@ -261,7 +261,7 @@ def test_draws_compare_all_64_bits() -> None:
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
-def test_tries_double_per_round_and_the_first_accepted_one_is_used() -> None:
+def test_tries_double_per_round_and_the_first_accepted_try_is_used() -> None:
     never = [(1 << 64) - 1] * 4
     places = [place_of(symbol) for symbol in (1, 2, 3, 4)]
     rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]
@@ -324,7 +324,7 @@ def test_norm_budget_equals_that_of_the_worst_stream(
 
 
 @pytest.mark.parametrize("passed_over", [1, 2, 5])
-def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
+def test_skipped_epoch_has_the_effect_of_an_epoch_without_reports(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
     absent, called = ValueStream(law), ValueStream(law)
     first, none_present = np.arange(200) % 2, np.zeros(200, np.bool_)
@@ -342,7 +342,7 @@ def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
         assert np.array_equal(array, called.state_arrays()[name]), name
 
 
-def test_known_changes_of_absent_devices_are_tracked() -> None:
+def test_change_during_absence_is_boosted_only_if_its_time_is_known() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, absent = Histories(law, 1), Histories(law, 1)
     none_present = np.zeros(1, np.bool_)

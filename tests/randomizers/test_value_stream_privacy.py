@@ -169,7 +169,7 @@ def test_coarser_lattice_has_a_larger_loss() -> None:
 
 
 @pytest.mark.verify
-def test_reimplemented_lattice_has_the_loss_of_devices() -> None:
+def test_loss_on_a_reimplemented_lattice_equals_that_of_devices() -> None:
     expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 
@@ -327,6 +327,6 @@ def test_constants_that_understate_the_loss_are_rejected(
         replace(deployed, **change)
 
 
-def test_input_independent_devices_reveal_nothing(deployed: ValueStreamLaw) -> None:
+def test_too_few_input_independent_devices_are_rejected(deployed: ValueStreamLaw) -> None:
     with pytest.raises(ValueError, match="loss"):
         replace(deployed, noise=deployed.noise * 99 // 100)
