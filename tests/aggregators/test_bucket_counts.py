@@ -21,7 +21,7 @@ def received(hashes: AffineHashes) -> tuple[NDArray[np.uint32], NDArray[np.int64
 
 @pytest.mark.parametrize(("buckets", "digits"), [shape for shape in SHAPES if shape[1] > 1])
 @pytest.mark.parametrize(("chunk", "width"), [(3, None), (1 << 16, 1), (1 << 16, 2)])
-def test_lines_and_transform_give_the_same_counts(
+def test_counts_by_lines_equal_counts_by_transform(
     buckets: int, digits: int, chunk: int, width: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "_CHUNK", chunk)
@@ -37,7 +37,7 @@ def test_lines_and_transform_give_the_same_counts(
 
 
 @pytest.mark.slow
-def test_transform_of_a_million_items_is_exact() -> None:
+def test_bucket_counts_of_a_million_items_are_exact() -> None:
     hashes = AffineHashes(1009, 2)
     rng = np.random.default_rng(1)
     words, counts = np.unique(rng.integers(0, hashes.words, 300_000), return_counts=True)

@@ -26,7 +26,7 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
 )
-def test_lower_bound_from_counts_never_exceeds_the_true_changes(
+def test_lower_bound_on_changes_never_exceeds_the_true_number(
     epochs: list[tuple[float, float, float]],
 ) -> None:
     use, ground_truth, moved = ChangeUse(), 0.0, 0.0
@@ -38,7 +38,7 @@ def test_lower_bound_from_counts_never_exceeds_the_true_changes(
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_changes_raise_squared_symbols_as_predicted(change: float) -> None:
+def test_changes_increase_mean_squared_symbols_as_predicted(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
     symbols = (words - ZERO) * STEP
     base = np.exp(-np.square(symbols) / 2)
@@ -52,7 +52,7 @@ def test_changes_raise_squared_symbols_as_predicted(change: float) -> None:
     )
 
 
-def test_noise_rarely_counts_as_changes() -> None:
+def test_noise_is_rarely_mistaken_for_changes() -> None:
     rng, unit, reports = np.random.default_rng(5), 0.01, 50
     false = 0
     for _ in range(3_000):
@@ -110,7 +110,7 @@ def test_no_warning_below_half_of_max_changes(values: NDArray[np.int8]) -> None:
 @pytest.mark.parametrize(
     ("values", "least"), [(with_changes(CHANGES, 20_000), 1), (wave(DEVICES), 12)]
 )
-def test_warning_comes_before_changes_are_used_up(values: NDArray[np.int8], least: int) -> None:
+def test_exhaustion_of_most_devices_causes_a_warning(values: NDArray[np.int8], least: int) -> None:
     changed = np.cumsum(np.diff(values, axis=0, prepend=0) != 0, axis=0)
     used_up = int(np.argmax((changed >= CHANGES).mean(axis=1) > 0.5)) + 1
     for seed in range(5):

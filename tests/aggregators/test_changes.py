@@ -50,7 +50,7 @@ def said(
 
 
 @pytest.mark.parametrize("lag", [1, 3, 11])
-def test_change_errors_match_the_weights_of_all_epochs(lag: int) -> None:
+def test_standard_errors_of_changes_match_dense_computation(lag: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
@@ -133,7 +133,7 @@ def measured(
     return float(np.mean(held)), float(np.mean(squares)), float(np.mean(independent))
 
 
-def test_change_intervals_have_nominal_coverage() -> None:
+def test_change_intervals_have_nominal_coverage_in_a_short_run() -> None:
     held, square, independent = measured(trials=16, devices=300, lag=1)
     assert held > 0.88
     assert square == pytest.approx(1.0, abs=0.4)

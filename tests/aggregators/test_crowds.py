@@ -111,7 +111,7 @@ def test_estimates_are_unbiased_with_correct_standard_errors() -> None:
         assert covered > 0.95 - 6 * math.sqrt(0.05 * 0.95 / runs)
 
 
-def test_crowd_sizes_are_biased_without_the_shift() -> None:
+def test_crowd_sizes_are_unbiased_only_after_adding_the_deletion_shift() -> None:
     crowds = [estimate_of(released(run)).crowds[0] for run in range(20)]
     found = [each for each in crowds if each is not None]
     tolerance = 6 * math.sqrt(LAW.counts.variance / len(found))
@@ -119,7 +119,7 @@ def test_crowd_sizes_are_biased_without_the_shift() -> None:
     assert abs(np.mean([each.left for each in found]) - SIZES[0]) > tolerance
 
 
-def test_crowd_size_interval_contains_95_percent_of_the_noise() -> None:
+def test_crowd_size_interval_covers_noise_with_95_percent_probability() -> None:
     for epsilon in (0.1, 0.5, 1.0, 3.0, 8.0):
         counts = calibrate(epsilon, 1e-6, 1)
         table = discrete_laplace_table(counts.ratio)
@@ -134,7 +134,7 @@ def test_crowd_size_interval_contains_95_percent_of_the_noise() -> None:
         assert width == 0 or outside(width - 1) > 0.05
 
 
-def test_merging_adds_counts_and_states_round_trip() -> None:
+def test_merged_counts_add_up_and_merged_state_round_trips() -> None:
     one, other = released(1), released(2)
     both = aggregator()
     both.merge(one)
@@ -174,7 +174,7 @@ def test_invalid_messages_are_rejected() -> None:
     assert found.to_bytes() == b""
 
 
-def test_published_estimates_round_trip_and_add_up() -> None:
+def test_crowd_estimates_round_trip_through_json_and_add_up() -> None:
     one, other = estimate_of(released(1)), estimate_of(released(2))
     body = one.to_json()
     assert CrowdEstimates.from_json(body).to_json() == body

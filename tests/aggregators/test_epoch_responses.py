@@ -43,7 +43,7 @@ def test_epoch_without_reports_has_no_estimate() -> None:
     assert aggregator.estimate(3, EVERYBODY) is None
 
 
-def test_variance_matches_enumeration() -> None:
+def test_response_variance_matches_enumeration_of_all_outcomes() -> None:
     """Three of five devices report; two of the five have the value 1."""
     chance = {True: 0.75, False: 0.25}
     first = second = 0.0
@@ -65,7 +65,7 @@ def test_variance_matches_enumeration() -> None:
     )
 
 
-def test_absence_widens_the_interval_without_bias() -> None:
+def test_absence_widens_intervals_without_biasing_estimates() -> None:
     rng = seeded_generator(6)
     participation = Participation.constant(1, 1000)
     law = calibrate(SplitBudgetParameters(6.0), 1)

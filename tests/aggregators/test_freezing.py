@@ -68,7 +68,7 @@ def test_bias_at_longer_intervals_matches_simulated_exhaustion(
 
 @pytest.mark.parametrize("estimator", ["tree", "prefix"])
 @pytest.mark.parametrize(("epochs", "signs", "changes"), [(64, 3, 6), (50, 4, 12)])
-def test_estimates_of_real_devices_have_the_predicted_bias(
+def test_estimates_from_simulated_devices_have_the_predicted_bias(
     epochs: int, signs: int, changes: int, estimator: Estimator
 ) -> None:
     """At epsilon 64 tracked signs are exact: only exhaustion and the other signs cause errors."""

@@ -26,7 +26,7 @@ SMALL = GridCounts.from_cells(Levels(3, (2, 2)), np.arange(7), 0.0, 1.0, contrib
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_boxes_match_dense_least_squares(code: AxisCode | Grid) -> None:
+def test_box_counts_match_dense_least_squares(code: AxisCode | Grid) -> None:
     rng = np.random.default_rng(1)
     cells = rng.poisson(200, code.cells)
     counts = GridCounts.from_cells(code, cells, 180.0, 170.0, contributors=500)
@@ -80,7 +80,7 @@ def test_ranges_outside_the_domain_are_rejected(ends: tuple[int, int]) -> None:
         SMALL.range(*ends)
 
 
-def test_boxes_with_other_dimensions_are_rejected() -> None:
+def test_wrong_box_dimensions_and_cumulative_counts_of_points_are_rejected() -> None:
     with pytest.raises(ValueError, match="a box requires 1 starts and 1 ends"):
         SMALL.box([0, 0], [1, 1])
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)

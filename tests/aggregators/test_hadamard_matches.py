@@ -32,7 +32,7 @@ def windows(
 
 
 @given(windows())
-def test_both_methods_match_the_matrix(
+def test_both_matching_methods_agree_with_the_hadamard_matrix(
     window: tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None],
 ) -> None:
     bits, tuples, counts = window
@@ -46,7 +46,7 @@ def test_both_methods_match_the_matrix(
 
 
 @pytest.mark.parametrize("rows", [3, 10, 17])
-def test_many_tuples_are_counted_in_batches(rows: int) -> None:
+def test_batches_of_many_tuples_are_counted_correctly(rows: int) -> None:
     rng = np.random.default_rng(rows)
     tuples = rng.integers(0, 1 << 10, (40_000, rows)).astype(np.uint16)
     tuples[::1000] = 0

@@ -84,7 +84,7 @@ class TestEstimates:
         return np.asarray(population * held, np.float64)
 
     @pytest.mark.parametrize("share", [1, 3])
-    def test_symbol_means_give_the_counts_when_devices_are_absent(self, share: int) -> None:
+    def test_counts_follow_from_symbol_means_despite_absent_devices(self, share: int) -> None:
         items = self.items()
         present = np.full(EPOCHS, self.EVERYBODY)
         present[::2] //= share
@@ -97,7 +97,7 @@ class TestEstimates:
             assert found.values == pytest.approx(expected, abs=1e4)
             assert (found.reports, found.flags) == (present[epoch - 1], ())
 
-    def test_errors_combine_symbol_noise_and_absence(self) -> None:
+    def test_standard_errors_match_forecast_and_grow_with_absence(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
         forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):
@@ -111,7 +111,7 @@ class TestEstimates:
             assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
 
 
-def test_random_rows_add_error_from_users_with_other_items() -> None:
+def test_users_with_other_items_increase_the_error_as_predicted() -> None:
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300

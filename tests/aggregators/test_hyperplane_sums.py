@@ -23,7 +23,7 @@ def by_pairs(space: PointSpace, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SPACES)
-def test_sums_match_comparison_of_all_pairs(order: int, coordinates: int) -> None:
+def test_hyperplane_sums_match_comparison_of_all_pairs(order: int, coordinates: int) -> None:
     space, rng = PointSpace(order, coordinates), np.random.default_rng(order)
     counts = rng.integers(0, 1000, space.points)
     expected = by_pairs(space, counts)
@@ -32,7 +32,7 @@ def test_sums_match_comparison_of_all_pairs(order: int, coordinates: int) -> Non
 
 
 @given(data=st.data())
-def test_message_is_counted_for_the_items_whose_set_contains_it(data: st.DataObject) -> None:
+def test_message_is_counted_for_every_item_whose_set_contains_it(data: st.DataObject) -> None:
     space = PointSpace(*data.draw(st.sampled_from([(2, 5), (3, 4), (5, 3), (7, 2)])))
     counts = np.zeros(space.points, np.int64)
     counts[data.draw(st.integers(0, space.points - 1))] = data.draw(st.integers(1, 1 << 62))

@@ -82,7 +82,7 @@ def test_hadamard_counts_have_the_stated_standard_error(slots: int, dummies: Bla
     ],
     ids=repr,
 )
-def test_single_report_counts_have_the_stated_standard_error(name: str, parameters: Any) -> None:
+def test_counts_from_single_reports_have_stated_standard_errors(name: str, parameters: Any) -> None:
     entry = PROTOCOLS[name]
     law: Any = entry.calibrate(parameters, 1, USERS)
     values = skewed_sets(parameters.items)
@@ -104,7 +104,7 @@ def test_single_report_counts_have_the_stated_standard_error(name: str, paramete
     assert estimates.reports == USERS
 
 
-def test_estimates_without_messages_are_negative() -> None:
+def test_estimates_of_contributors_without_messages_are_negative() -> None:
     """Contributors without items might send nothing: estimates are then rightly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0

@@ -88,7 +88,7 @@ def test_gradients_have_the_predicted_error() -> None:
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 
 
-def test_model_is_the_projection_of_steps_against_the_gradient() -> None:
+def test_model_is_projected_after_each_step_against_the_gradient() -> None:
     law, requested = made(3, rate=0.5, radius=0.4)
     aggregator = with_reports(law, requested, (1, 3))
     expected = np.zeros(law.dimensions)

@@ -48,7 +48,7 @@ def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
     return np.asarray(found / found.sum(), np.float64)
 
 
-def test_bucket_finds_an_item_of_six_million_users_in_every_trial() -> None:
+def test_every_bucket_trial_finds_the_item_of_six_million_users() -> None:
     """This is the setting of section 7 of the paper at epsilon 1: 24 trials of 8 hashes."""
     law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
     assert isinstance(law, BucketLaw)
@@ -64,7 +64,7 @@ def test_bucket_finds_an_item_of_six_million_users_in_every_trial() -> None:
     assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
 
 
-def test_bucket_finds_no_item_in_a_large_domain() -> None:
+def test_bucket_protocol_finds_no_item_in_a_large_domain() -> None:
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)
@@ -74,7 +74,7 @@ def test_bucket_finds_no_item_in_a_large_domain() -> None:
     assert found.flags[0].startswith("no item was found")
 
 
-def test_solutions_match_exhaustive_search() -> None:
+def test_solved_equations_match_exhaustive_search() -> None:
     rng = np.random.default_rng(5)
     rows = rng.integers(1, 64, (400, 6))
     items = rng.integers(0, 64, 400)

@@ -20,7 +20,7 @@ def test_counts_are_nonnegative_with_the_given_sum(values: np.ndarray, populatio
 
 
 @given(VALUES, st.floats(1, 1e6))
-def test_remaining_counts_are_shifted_by_the_same_amount(
+def test_positive_counts_are_shifted_by_the_same_amount(
     values: np.ndarray, population: float
 ) -> None:
     """As all other counts are below the shift, this proves that the result is the nearest one."""

@@ -43,7 +43,7 @@ LABELS = tuple(f"item {number}" for number in range(ITEMS))
         (CellNoiseLaw("negative_binomial", 43.0, 100, 8.0), stats.nbinom(24.0, 8.0 / 51.0)),
     ],
 )
-def test_least_noise_is_the_quantile_of_the_stated_probability(
+def test_least_noise_is_the_noise_quantile_at_the_given_probability(
     noise: CellNoiseLaw, law: Any, below: float
 ) -> None:
     least = least_noise(noise, 300, below)
@@ -85,7 +85,7 @@ def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_estimates_are_too_small_with_the_predicted_probability(dummies: str) -> None:
+def test_one_sided_estimates_are_too_small_with_the_predicted_probability(dummies: str) -> None:
     law = law_of(rows=1, dummies=dummies)
     off = np.concatenate([errors(law, 0.05, key) for key in range(RUNS)])
     too_small = int((off < -1e-6).sum())
@@ -110,7 +110,7 @@ def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
     return float(stats.nbinom(mean**2 / (variance - mean), mean / variance).cdf(least - 1))
 
 
-def test_sums_over_epochs_with_absent_users_are_upper_bounds() -> None:
+def test_allowance_scales_with_absent_users_and_adds_up_over_epochs() -> None:
     law = law_of(rows=1)
     aggregator = CountMinAggregator(law, OneSided(0.01))
     participation = Participation.constant(2, USERS)

@@ -57,7 +57,7 @@ def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> 
     assert 10 * 3 < found.detection_threshold < counts[found.items[-1]]
 
 
-def test_pure_noise_has_no_heavy_items() -> None:
+def test_prefix_search_of_pure_noise_rarely_finds_items() -> None:
     code = code_of((8, 256), (14, 2000), (20, 4000))
     listed = [search(code, {1: 1}, top=10, seed=seed).items for seed in range(30)]
     # Noise passes all levels in at most one search in 20, and there are three searches.

@@ -32,7 +32,7 @@ def estimates(
 SMALL = estimates(np.array([10.0, 50.0, -20.0, 60.0]), (math.inf, 25.0), (GAP,))
 
 
-def test_ranges_add_up_to_the_population() -> None:
+def test_range_counts_are_sums_of_bucket_counts() -> None:
     for start, end in combinations(range(5), 2):
         found = SMALL.range(start, end)
         assert found.value == SMALL.values[start:end].sum()

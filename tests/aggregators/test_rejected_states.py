@@ -150,7 +150,7 @@ def test_invalid_state_bytes_are_rejected(
         (1, [[0, 0]], r"messages of epoch 1 are uint8 of shape \(1, 2\)"),
     ],
 )
-def test_messages_that_are_not_due_are_rejected(
+def test_messages_with_invalid_epoch_value_or_shape_are_rejected(
     epoch: int, words: list[list[int]], message: str
 ) -> None:
     law = of_future_rand.calibrate(future_rand.FutureRandParameters(1.0, 2), EPOCHS)

@@ -31,7 +31,7 @@ def zipf_window(key: int, users: int = USERS) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("estimator", ["min", "mean", "median"])
-def test_predicted_error_and_interval_match_rare_items(estimator: Estimator) -> None:
+def test_predicted_error_and_interval_hold_for_rare_items(estimator: Estimator) -> None:
     errors, covered, predicted, planned = [], [], [], []
     for key in range(8):
         code, counts = HashedRows(SIZE, 5, 8192, f"errors {key}"), zipf_window(key)
@@ -56,7 +56,7 @@ def test_predicted_error_and_interval_match_rare_items(estimator: Estimator) -> 
 
 
 @pytest.mark.verify
-def test_mean_is_unbiased_over_hashes_for_frequent_and_absent_items() -> None:
+def test_mean_estimator_is_unbiased_for_frequent_and_absent_items() -> None:
     counts = zipf_counts(200, 5_000).astype(np.int64)
     counts[17] = 0
     found = []
@@ -70,7 +70,7 @@ def test_mean_is_unbiased_over_hashes_for_frequent_and_absent_items() -> None:
     assert (np.abs(mean + counts.sum() / 16 / 4) > 6.5 * error).all()
 
 
-def test_minimum_estimator_matches_the_paper() -> None:
+def test_minimum_estimator_follows_algorithm_2_of_the_paper() -> None:
     """Algorithm 2: max(min_t C[t, h_t(x)] - gamma n, 0)."""
     code, counts = HashedRows(SIZE, 5, 8192, "published"), zipf_window(1)
     received = window(code, counts, 180.6, 1) + 180.6

@@ -17,7 +17,7 @@ from dpstream.randomizers.dyadic import orders_due
 Array = NDArray[np.float64]
 
 
-def test_online_factors_match_hand_computed_values() -> None:
+def test_online_shrunk_estimates_match_hand_computed_values() -> None:
     tree = [
         TreeEstimates(np.array([[3.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -28,7 +28,7 @@ def test_online_factors_match_hand_computed_values() -> None:
     assert online_shrunk(tree)[:, 0] == pytest.approx(expected)
 
 
-def test_offline_factors_match_hand_computed_values() -> None:
+def test_offline_shrunk_estimates_match_hand_computed_values() -> None:
     tree = [
         TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -39,7 +39,7 @@ def test_offline_factors_match_hand_computed_values() -> None:
     assert offline_shrunk(tree)[:, 0] == pytest.approx([total / 2 + departure, total])
 
 
-def test_online_estimates_use_only_earlier_reports() -> None:
+def test_online_estimates_use_no_later_reports() -> None:
     tree = random_tree(7, 23, noise=1.0, missing=0.2)
     whole = online_shrunk(tree)
     for epochs in range(1, 23):

@@ -32,7 +32,7 @@ def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsA
     return aggregator
 
 
-def test_count_subtracts_constant_messages() -> None:
+def test_constant_messages_are_subtracted_from_the_count() -> None:
     aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
     everybody = Participation.constant(EPOCHS, 100)
     for epoch in (1, 2):
@@ -49,7 +49,7 @@ def test_count_subtracts_constant_messages() -> None:
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
 
-def test_suppressed_epoch_is_a_gap_and_its_change_appears_later() -> None:
+def test_suppressed_epoch_is_flagged_and_its_changes_appear_gradually() -> None:
     participation = Participation.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
     messages[1] += 120
@@ -74,7 +74,7 @@ def test_suppressed_epoch_is_a_gap_and_its_change_appears_later() -> None:
 
 
 @pytest.mark.parametrize("boost", [0, 1, 4])
-def test_predicted_error_matches_the_variance_of_the_recursion(boost: int) -> None:
+def test_standard_errors_of_estimates_match_planned_errors(boost: int) -> None:
     users = 80
     aggregator, participation = counted(law(boost), {}), Participation.constant(EPOCHS, users)
     estimates = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]

@@ -63,7 +63,7 @@ def send(
     return aggregator, participation
 
 
-def test_suppressed_epoch_is_a_gap() -> None:
+def test_suppressed_epoch_repeats_the_estimate_with_a_gap_flag() -> None:
     aggregator, participation = send(law(23, 2), values(), seeded_generator(1))
     participation.set(1, MINIMUM - 1, USERS)
     participation.set(4, MINIMUM - 1, USERS)

@@ -73,7 +73,7 @@ def known(estimate: LevelEstimates | None) -> LevelEstimates:
 
 
 @BOTH
-def test_suppressed_epoch_is_a_gap(boosted: bool) -> None:
+def test_suppressed_epoch_repeats_the_estimate_with_a_gap_flag(boosted: bool) -> None:
     aggregator, participation = send(law(boosted), values(), seeded_generator(1))
     for epoch in (1, 4):
         participation.set(epoch, USERS // 2 - 1, USERS)

@@ -56,7 +56,7 @@ def run(
     return found, values.sum(axis=1).astype(np.float64)
 
 
-def test_suppressed_epoch_keeps_the_estimate_and_is_flagged() -> None:
+def test_suppressed_epoch_repeats_the_estimate_with_a_gap_flag() -> None:
     values, everybody = streams(), np.ones((EPOCHS, DEVICES), np.bool_)
     found, _ = run(values, everybody, 1, suppressed=11)
     assert found[11].value == found[10].value

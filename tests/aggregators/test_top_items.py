@@ -15,7 +15,7 @@ def estimates(values: np.ndarray, flags: tuple[str, ...] = ()) -> ItemEstimates:
     return ItemEstimates(values, DEVIATION, NORMAL_95 * DEVIATION, 1_000, 5_000, flags)
 
 
-def test_top_items_are_sorted_with_their_own_estimates() -> None:
+def test_top_items_are_sorted_by_their_estimates() -> None:
     every = estimates(np.array([10.0, 400.0, -30.0, 90.0]), flags=("gap",))
     found = every.top(2)
     assert found.items.tolist() == [2, 4]

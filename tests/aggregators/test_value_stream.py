@@ -85,9 +85,7 @@ def test_unboosted_changes_appear_gradually(law: ValueStreamLaw) -> None:
 
 
 @pytest.mark.parametrize("most", [2, 7])
-def test_errors_of_real_devices_are_noise_and_unboosted_changes(
-    law: ValueStreamLaw, most: int
-) -> None:
+def test_estimation_error_is_noise_plus_unboosted_changes(law: ValueStreamLaw, most: int) -> None:
     users, rng = 80_000, seeded_generator(23, most)
     when = np.sort(rng.permuted(np.tile(np.arange(EPOCHS), (users, 1)), axis=1)[:, :most], axis=1)
     # Between none and all of the changes: a user's last changes can come after the end.
@@ -113,7 +111,7 @@ def test_errors_of_real_devices_are_noise_and_unboosted_changes(
     assert largest == 0 if most == law.max_changes else largest > 14
 
 
-def test_reporters_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
+def test_reporting_devices_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
     """If the same fraction of every kind of stream is absent, expectations stay the ground truth.
 
     Changes during absence are not boosted: streams are constant while devices are absent.

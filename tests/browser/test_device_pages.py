@@ -63,7 +63,7 @@ def open_device(page: Page, address: str) -> None:
     page.evaluate(OPEN, [SIGNER, START])
 
 
-def test_reload_and_second_tab_are_the_same_device(
+def test_reloaded_page_and_second_tab_act_as_the_same_device(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     watched = watch(address)

@@ -120,7 +120,7 @@ def fetch(address: str) -> bytes:
     return body
 
 
-def test_curve_grows_with_its_band_and_shows_gaps(
+def test_curve_and_confidence_band_grow_and_show_gaps(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     job = served.deploy(COUNT)

@@ -140,7 +140,7 @@ SILENT: dict[str, Any] = COLLECTOR | {
 }
 
 
-def test_device_jobs_show_collectors(served: ServedPage, watch: Watch, artifacts: Path) -> None:
+def test_device_job_page_has_collectors(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     days = "{count: 64, start: 2024-01-01, length: P1D}"
     job = served.deploy(count_job("phones", "devices: {}", epochs=days))
     served.publish(job, 1, [estimate(5_000)] * 9)

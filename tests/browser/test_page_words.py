@@ -135,7 +135,7 @@ def test_page_describes_estimates_in_words_and_dates(
     embedded.assert_well_behaved()
 
 
-def test_times_and_values_show_known_digits_only(served: ServedPage, watch: Watch) -> None:
+def test_times_have_zones_and_values_significant_digits(served: ServedPage, watch: Watch) -> None:
     seen = watch(served.address, timezone_id="Asia/Tokyo")
     seen.open()
     written = """async () => {
@@ -204,7 +204,7 @@ def test_times_and_values_show_known_digits_only(served: ServedPage, watch: Watc
     seen.assert_well_behaved()
 
 
-def test_password_opens_the_linked_view(served: ServedPage, watch: Watch, artifacts: Path) -> None:
+def test_login_opens_the_linked_view(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     secret = "correct horse battery"
     served.publish(served.deploy(STUDENTS), 1, [estimate(5_000.0, 900.0)] * 3)
     access = AccessSettings(HashedPassword.of(secret, cost=1 << 10))

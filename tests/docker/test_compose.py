@@ -39,7 +39,7 @@ def schema() -> Any:
     return json.loads(Path(str(path)).read_text())
 
 
-def test_file_follows_the_compose_specification() -> None:
+def test_compose_file_follows_the_compose_specification() -> None:
     # jsonschema does not know this https address of draft 7; newer schemas use draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)
@@ -83,7 +83,7 @@ def test_ports_are_bound_to_localhost() -> None:
         assert "privileged" not in service
 
 
-def test_mounted_files_exist() -> None:
+def test_mounted_folders_and_volumes_exist() -> None:
     for service in SERVICES.values():
         for mount in service.get("volumes", ()):
             source, _, mode = mount.partition(":")
@@ -194,7 +194,7 @@ def test_two_collectors_run_behind_a_proxy() -> None:
     assert int(sizes[0]) > BODY_MAX // 1024
 
 
-def test_brokers_match_the_local_broker_and_tolerate_a_loss() -> None:
+def test_brokers_match_local_settings_and_tolerate_losing_one_broker() -> None:
     settings = {name: service["environment"] for name, service in BROKERS.items()}
     voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in settings.items())
     copies = re.compile(r".*REPLICATION_FACTOR|.*MIN_ISR|KAFKA_MIN_INSYNC_REPLICAS")
@@ -221,7 +221,7 @@ def test_brokers_match_the_local_broker_and_tolerate_a_loss() -> None:
     assert len({env["CLUSTER_ID"] for env in settings.values()}) == 1
 
 
-def test_files_contain_no_secret() -> None:
+def test_docker_files_contain_no_secret() -> None:
     text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
     names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
     assert names == []

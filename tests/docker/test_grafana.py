@@ -11,6 +11,6 @@ GRAFANA = DOCKER / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "dpstream.json").read_text())
 
 
-def test_dashboard_is_up_to_date() -> None:
+def test_dashboard_file_matches_its_generator() -> None:
     built = runpy.run_path(str(GRAFANA / "build_dashboard.py"))["build_dashboard"]()
     assert built == DASHBOARD, "run python docker/grafana/build_dashboard.py"

@@ -32,7 +32,7 @@ def copied() -> list[str]:
     return [source for line in lines for source in line.split()[:-1]]
 
 
-def test_copied_files_exist_and_are_not_ignored() -> None:
+def test_files_copied_into_the_image_exist_and_are_not_ignored() -> None:
     assert set(PACKAGES) < set(copied())
     ignored = (ROOT / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored

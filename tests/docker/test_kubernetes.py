@@ -115,7 +115,7 @@ def chosen(selector: Object, objects: list[Object]) -> list[Object]:
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
-def test_objects_follow_the_api_schemas(
+def test_kubernetes_objects_follow_the_api_schemas(
     objects: list[Object], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It would read all schemas again for every object.
@@ -293,7 +293,7 @@ def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
             assert "fsGroup" not in settings
 
 
-def test_secrets_are_copied_privately_for_their_readers(
+def test_pods_copy_exactly_the_secrets_that_they_need_to_private_memory(
     objects: list[Object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", HOME)

@@ -345,7 +345,7 @@ def test_alerts_fire_exactly_when_expected(tmp_path: Path) -> None:
     assert failing(tmp_path, *tests) == []
 
 
-def test_unexpected_and_missing_alerts_are_detected(tmp_path: Path) -> None:
+def test_scenarios_with_unexpected_or_missing_alerts_fail(tmp_path: Path) -> None:
     quiet, between, loud = list(SCENARIOS)[:3]
     assert SCENARIOS[loud].fires
     missing = fired(quiet, SCENARIOS[quiet], {"LagOverTwoEpochs"})

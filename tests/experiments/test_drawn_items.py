@@ -45,7 +45,7 @@ def held(source: DrawnItems, of: DeployedJob) -> np.ndarray[tuple[int, int], np.
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.1])
-def test_single_items_are_drawn_by_rank(exponent: float) -> None:
+def test_single_items_are_drawn_with_zipf_probabilities(exponent: float) -> None:
     counts = held(ZipfItems(20_000, 1, exponent=exponent), job(4)).sum(axis=0)
     shares = np.arange(1, 17) ** -exponent
     assert counts.sum() == 20_000
@@ -80,7 +80,7 @@ seeds: 2
 """
 
 
-def test_command_compares_messages_and_selection_with_prediction(
+def test_results_of_drawn_items_show_messages_and_selection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ def test_command_compares_messages_and_selection_with_prediction(
     assert all(line.split()[-1].endswith("%") for line in lines)
 
 
-def test_experiment_predicts_rounding_errors_of_answers() -> None:
+def test_predicted_error_includes_random_rounding_of_answers() -> None:
     text = """
 name: queries
 data: [{zipf: {users: 4000, exponent: 0.5, held: 4, answers: true}}]

@@ -26,7 +26,7 @@ def synthetic(data: str, jobs: str) -> Experiment:
     )
 
 
-def test_lists_form_a_grid_in_file_order() -> None:
+def test_lists_in_an_experiment_file_form_a_grid_in_file_order() -> None:
     experiment = synthetic(
         "users: [100, 200], epochs: [4, 8], changes: 1",
         "{protocol: future_rand, parameters: {epsilon: [1, 2], max_changes: [1, 2]}},"

@@ -88,7 +88,7 @@ def test_evaluation_covers_top_random_and_all_items() -> None:
     assert covered == {"top 100": False, "random 400": True, "all items": True}
 
 
-def test_quantile_errors_are_ranks() -> None:
+def test_quantile_errors_are_measured_in_ranks() -> None:
     code, ground_truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
     right = ask(
         CountedEpoch(window(code, ground_truth), ground_truth), None, np.random.default_rng(1)
@@ -158,7 +158,7 @@ def test_single_epoch_protocols_can_be_evaluated(name: str, experiment: Path) ->
     assert measured.max_error < max(USERS / 4, 6 * measured.predicted_rmse)
 
 
-def test_open_domain_evaluates_detected_items(experiment: Path, tmp_path: Path) -> None:
+def test_evaluation_of_open_domains_covers_detected_items(experiment: Path, tmp_path: Path) -> None:
     rows = [f"{user},1,{1000 * (user % 2)}\n" for user in range(USERS)]
     Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
     text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{bits: BITS}, queries: top")
@@ -175,7 +175,7 @@ def test_open_domain_evaluates_detected_items(experiment: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_results_have_a_row_per_trial_and_query_and_a_plot(
+def test_results_contain_a_plot_and_a_row_per_trial_and_query(
     experiment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")

@@ -79,7 +79,7 @@ def test_image_outside_the_domain_is_rejected(contents: bytes, message: str) -> 
         image_log(contents, job_of().domain, "a.pgm")
 
 
-def test_users_are_split_when_a_producer_would_exceed_limits(
+def test_users_are_split_among_producers_when_one_would_exceed_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = job_of()

@@ -82,5 +82,5 @@ def test_commands_of_documentation_pages_succeed(page: Page, reader: Reader) -> 
         assert said.code == 0, f"python -m experiments {shlex.join(words)}: {said.errors}"
 
 
-def test_most_page_commands_need_no_broker() -> None:
+def test_commands_of_the_experiments_page_need_no_broker() -> None:
     assert "experiments/README.md" in map(str, IN_MEMORY)

@@ -27,7 +27,7 @@ def promises() -> list[str]:
     return [row for row in rows if not row.startswith(("| promise |", "|---"))]
 
 
-def test_named_tests_exist_and_run() -> None:
+def test_tests_named_in_threats_exist_and_are_not_skipped() -> None:
     named = NAMED.findall(TEXT)
     assert len(named) > 30
     for name, path in named:
@@ -44,6 +44,6 @@ def test_every_promise_mentions_a_test() -> None:
         assert NAMED.search(cells[2]), f"no test shows: {cells[0]}"
 
 
-def test_only_tests_are_named_like_tests() -> None:
+def test_every_test_name_in_threats_links_to_its_file() -> None:
     """Otherwise misspelled names would be skipped."""
     assert len(re.findall(r"test_\w+`", TEXT)) == len(NAMED.findall(TEXT))

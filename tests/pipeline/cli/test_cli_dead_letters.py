@@ -58,7 +58,7 @@ def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
         (b"", None),
     ],
 )
-def test_header_describes_records_without_their_content(
+def test_dead_letter_header_describes_a_record_without_its_content(
     value: bytes, header: dict[str, str | int] | None
 ) -> None:
     assert header_of(letter(value, Reason.EPOCH)) == header

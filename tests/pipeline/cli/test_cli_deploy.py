@@ -312,7 +312,7 @@ def test_dry_run_predicts_rejection_and_exit_code(
     assert "privacy of the running job" in output
 
 
-def test_dry_run_assumes_an_empty_cluster_without_a_broker(
+def test_dry_run_without_a_broker_assumes_an_empty_cluster(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
     result = dpstream("deploy", job_file, "--dry-run")
@@ -352,7 +352,7 @@ def test_undeploy_deletes_topics_only_when_confirmed(
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_undeploy_states_losses_and_cost_of_redeployment(
+def test_undeploy_states_lost_estimates_and_cost_of_redeployment(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -450,7 +450,7 @@ def test_drain_reports_progress_without_secret_counts(
     )
 
 
-def test_replay_has_no_devices_and_cannot_be_drained(
+def test_replay_accepts_no_reports_and_cannot_be_drained(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -494,7 +494,7 @@ def test_deploy_rejects_a_name_used_by_another_version(
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 
-def test_deploy_disables_size_retention_of_its_topics(
+def test_deploy_removes_size_limits_from_its_topics(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """The topics were created with a size limit, which would delete even recent decisions."""

@@ -60,7 +60,7 @@ class Topic:
         return EstimateReader(cast(Cluster, self), job, last)
 
 
-def test_only_the_first_record_of_an_epoch_counts() -> None:
+def test_only_the_first_estimate_record_of_an_epoch_counts() -> None:
     repeated = record(1, replace(ESTIMATE, value=1.0))
     foreign = record(2, deployment=b"f" * 16)
     published = [record(1), repeated, foreign, record(2)]
@@ -80,7 +80,7 @@ LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=b
     [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
 )
 @pytest.mark.parametrize("repeated", [(), range(40, 50)])
-def test_last_option_reads_only_the_latest_records(
+def test_option_last_reads_only_the_latest_records(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
@@ -96,7 +96,7 @@ def test_last_option_reads_only_the_latest_records(
     assert [each.epoch for each in reader.read()] == [1_001]
 
 
-def test_follow_ends_after_the_last_epoch() -> None:
+def test_following_estimates_ends_after_the_last_epoch() -> None:
     topic = Topic()
     waits = 0
 
@@ -110,7 +110,7 @@ def test_follow_ends_after_the_last_epoch() -> None:
     assert waits == EPOCHS
 
 
-def test_follow_waits_for_the_broker_and_logs_once() -> None:
+def test_following_estimates_waits_for_the_broker_and_logs_once() -> None:
     topic = Topic([record(epoch).to_bytes() for epoch in range(1, EPOCHS + 1)], outages=3)
     messages: list[str] = []
     followed = topic.reader().follow(messages.append, wait=lambda seconds: None)

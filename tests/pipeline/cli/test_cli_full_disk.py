@@ -108,7 +108,7 @@ def test_local_broker_requires_free_space_to_start(dpstream: Commands, tmp_path:
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
 
-def test_lock_error_reports_the_folder(tmp_path: Path) -> None:
+def test_lock_error_mentions_the_path_of_the_lock_file(tmp_path: Path) -> None:
     with no_room(), pytest.raises(OSError, match="lock") as caught:
         FolderLock(tmp_path, "a test")
     assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
@@ -134,7 +134,7 @@ def test_key_pair_is_written_atomically(tmp_path: Path, room: int) -> None:
     assert not any(file.exists() for file in files)
 
 
-def test_replacement_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
+def test_replacing_a_file_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")
     real.chmod(0o600)

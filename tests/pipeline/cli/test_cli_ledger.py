@@ -336,7 +336,7 @@ def test_verify_detects_an_estimate_without_a_manifest(
     ("key", "value"),
     [("cleanup.policy", "compact"), ("retention.ms", "604800000"), ("retention.bytes", "1000")],
 )
-def test_verify_detects_retention_and_compaction(
+def test_verify_detects_retention_and_compaction_of_the_ledger_topic(
     dpstream: Commands, cluster: MemoryCluster, key: str, value: str
 ) -> None:
     begin(cluster, "first")

@@ -49,7 +49,7 @@ def streams(dpstream: Commands) -> list[dict[str, Any]]:
     return found
 
 
-def test_devices_present_in_all_windows_get_the_smaller_charge(
+def test_devices_present_in_all_windows_have_a_smaller_privacy_loss(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     """The second producer misses one window; ten unidentified devices miss another."""
@@ -80,7 +80,7 @@ def test_devices_present_in_all_windows_get_the_smaller_charge(
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
 
 
-def test_charge_of_a_horizon_depends_on_its_own_windows(
+def test_continuous_participation_is_determined_per_horizon(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, epochs={"count": 2, "renew": True}, budget=9)

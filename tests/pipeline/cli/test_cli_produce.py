@@ -183,7 +183,7 @@ def test_epochs_are_closed_by_the_clock(
     }
 
 
-def test_users_without_changes_are_present_after_a_restart(
+def test_users_without_new_rows_keep_their_values_after_a_restart(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
@@ -218,7 +218,7 @@ def test_live_source_logs_bad_rows_and_continues(
     ]
 
 
-def test_rejected_input_keeps_earlier_values(
+def test_earlier_values_survive_a_rejected_input(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"

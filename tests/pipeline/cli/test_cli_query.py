@@ -113,7 +113,7 @@ def test_query_returns_heavy_hitters_of_an_open_domain(start: Start, dpstream: C
 
 
 class TestSeveralEpochs:
-    def test_sum_of_epochs_states_its_noise_and_loss(
+    def test_sum_of_epochs_states_its_standard_error_and_privacy_loss(
         self, start: Start, dpstream: Commands
     ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", epochs=4)
@@ -139,7 +139,7 @@ class TestSeveralEpochs:
         assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in output
         assert f"{rounded_up(composed['epsilon'])} for these 3 epochs together" in output
 
-    def test_sum_of_epochs_lists_omitted_suppressed_epochs(
+    def test_sum_of_epochs_lists_suppressed_epochs_as_omitted(
         self, start: Start, dpstream: Commands
     ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", minimum=100)
@@ -200,7 +200,7 @@ class TestRejections:
         ):
             assert message in self.rejected(dpstream, "--box", box)
 
-    def test_query_rejects_jobs_without_estimates(
+    def test_query_rejects_jobs_that_it_cannot_answer(
         self, start: Start, dpstream: Commands, tmp_path: Path
     ) -> None:
         assert "job sets is not deployed" in self.rejected(dpstream, code=1)

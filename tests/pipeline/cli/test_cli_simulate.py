@@ -65,7 +65,7 @@ def test_simulation_is_repeatable_only_with_a_seed(
     assert len({tuple(estimates(*options)) for options in (["--seed", 8], [], [])}) == 3
 
 
-def test_smoothed_estimates_replace_published_ones(
+def test_smoothed_option_shows_smoothed_instead_of_published_estimates(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     arguments = ("simulate", job_file, "--input", changes, "--seed", 7, "--smoothed")

@@ -71,7 +71,7 @@ def test_simulate_items_json_has_all_documented_keys(
     assert body["recall"] is None
 
 
-def test_suppressed_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
+def test_suppressed_windows_have_no_estimates_or_errors(dpstream: Commands, tmp_path: Path) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", minimum=USERS + 1)
     changes = input_file(tmp_path, labels())
     arguments = ("simulate", job, "--input", changes, "--seed", 1)

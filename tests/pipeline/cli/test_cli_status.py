@@ -151,7 +151,7 @@ def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     assert [issue for issue in found(0.0) if "Stage shuffle is stuck" in issue]
 
 
-def test_epochs_without_a_release_require_action() -> None:
+def test_three_suppressed_epochs_in_a_row_are_an_issue() -> None:
     assert issues(stages(), suppressed=2) == []
     (issue,) = issues(stages(), suppressed=3)
     assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in issue
@@ -225,7 +225,7 @@ def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def test_latest_heartbeat_of_every_worker_counts() -> None:
+def test_status_uses_the_latest_heartbeat_of_every_worker() -> None:
     topics = Topics()
     windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
     for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
@@ -273,7 +273,7 @@ def test_stopped_worker_is_not_an_issue() -> None:
     ]
 
 
-def test_watch_reads_only_new_records(registered: Topics) -> None:
+def test_job_watch_reads_only_new_records(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
     first = watch.status(NOW)
     assert (first.windows, first.producers, first.missing_producers) == (
@@ -398,7 +398,7 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     )  # fmt: skip
 
 
-def test_lost_offset_is_not_an_issue_when_all_windows_are_published(registered: Topics) -> None:
+def test_deleted_records_are_no_issue_when_all_windows_are_published(registered: Topics) -> None:
     def deleted() -> tuple[int, ...]:
         return gather_status(registered.cluster, JOB, NOW).stages[0].deleted
 

@@ -262,7 +262,7 @@ async def test_collector_key_of_another_job_is_rejected(job: DeployedJob, tmp_pa
     client.writer.close()
 
 
-def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
+def test_watermarks_start_at_the_first_open_epoch(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
     # The third day has ended, and its reports are still accepted.
@@ -276,7 +276,7 @@ def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
 
 
-def test_rate_buckets_refill_and_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limit_buckets_refill_and_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)
@@ -290,7 +290,7 @@ def test_rate_buckets_refill_and_are_evicted(monkeypatch: pytest.MonkeyPatch) ->
     assert not rates.wait("not:an:address")
 
 
-def test_rate_limits_count_reports() -> None:
+def test_rate_limits_count_reports_rather_than_requests() -> None:
     now = 0.0
     rates = Rates(10.0, lambda: now, burst=20)
     assert not rates.wait("192.0.2.1")

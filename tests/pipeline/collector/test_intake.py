@@ -113,7 +113,7 @@ def test_written_reports_are_sorted_by_tag(job: DeployedJob) -> None:
     assert (np.diff(numbers.astype(object)) >= 0).all()
 
 
-def test_reports_split_among_records_are_sorted_together() -> None:
+def test_reports_are_sorted_by_tag_across_records() -> None:
     wide = device_job(protocol="shuffled_counts")
     bodies = [body(wide, 1, [envelope(wide, 1, [0])]) for _ in range(4000)]
     batches = [decode_loose_batch(record) for record in taken(Intake(wide, KEY), *bodies).batches]
@@ -134,7 +134,7 @@ def test_reports_without_token_are_rejected_individually() -> None:
     assert found.reports == 1
 
 
-def test_settling_time_precedes_the_end_of_the_grace_period(job: DeployedJob) -> None:
+def test_settling_time_ends_within_the_grace_period(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(body(job))
     assert isinstance(rules, IntakeRules)
     assert rules.settles - rules.closes == 1000
@@ -206,13 +206,13 @@ def test_reports_of_another_job_are_rejected(job: DeployedJob, sealing: Deployed
     assert said(strict.rules(data)) == (400, "malformed")
 
 
-def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
+def test_reports_for_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
     later = job.model_copy(update={"deployed_at": BEGIN + 3 * DAY})
     assert said(Intake(later, KEY).rules(body(later, 3))) == (409, "late")
     assert isinstance(Intake(later, KEY).rules(body(later, 4)), IntakeRules)
 
 
-def test_bodies_with_a_known_header_are_still_validated(job: DeployedJob) -> None:
+def test_bodies_with_an_already_accepted_header_are_still_validated(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     data = body(job)
     rules = passed(intake, data)
@@ -293,7 +293,7 @@ def test_token_subject_identifies_the_device(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
-def test_records_have_the_target_size(job: DeployedJob) -> None:
+def test_batch_records_are_filled_to_the_target_size(job: DeployedJob) -> None:
     envelopes = [envelope(job) for _ in range(5000)]
     found = taken(Intake(job, KEY), body(job, 1, envelopes[:2500]), body(job, 1, envelopes[2500:]))
     batches = list(map(decode_loose_batch, found.batches))
@@ -347,7 +347,7 @@ def test_record_sizes_and_answers_do_not_depend_on_values(protocol: str, most: i
     assert len(seen) == 1
 
 
-def test_mutated_bodies_get_defined_statuses(job: DeployedJob, sealing: DeployedJob) -> None:
+def test_mutated_bodies_never_cause_server_errors(job: DeployedJob, sealing: DeployedJob) -> None:
     generator = np.random.default_rng(11)
     for which in (job, sealing):
         intake = Intake(which, KEY)
@@ -378,7 +378,7 @@ def test_mutated_bodies_get_defined_statuses(job: DeployedJob, sealing: Deployed
         assert statuses >= {None, 400, 409, 410}
 
 
-def test_intake_rules_are_evicted_at_the_limit(job: DeployedJob) -> None:
+def test_intake_caches_rules_of_a_limited_number_of_epochs(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):

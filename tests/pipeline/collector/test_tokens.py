@@ -56,7 +56,7 @@ def test_any_issuer_is_accepted_if_none_is_configured() -> None:
     assert check(issuer=None).subject(bearer(token(iss="x"))) == "ann"
 
 
-def test_default_audience_is_the_job() -> None:
+def test_default_token_audience_is_the_job_name() -> None:
     assert check(audience=None).subject(bearer(token(aud="logins"))) == "ann"
     assert check(audience=None).subject(bearer(token(aud=["x", "logins"]))) == "ann"
     for audience in ("payments", "reports", None, "", [], ["login"]):
@@ -123,7 +123,7 @@ def test_signature_algorithm_follows_from_the_key() -> None:
         rejected(bearer(jwt.encode(CLAIMS, RSA, algorithm, headers={"kid": "rsa"})), wrong)
 
 
-def test_tokens_without_a_known_key_id_are_rejected() -> None:
+def test_invalid_tokens_and_unknown_key_ids_are_rejected() -> None:
     wrong = 'Bearer error="invalid_token"'
     rejected(bearer(jwt.encode(CLAIMS, OTHER, "ES256", headers={"kid": "ec"})), wrong)
     rejected(bearer(jwt.encode(CLAIMS, EC, "ES256", headers={"kid": "other"})), wrong)
@@ -133,7 +133,7 @@ def test_tokens_without_a_known_key_id_are_rejected() -> None:
         rejected(bearer(text), wrong)
 
 
-def test_error_reports_the_malformed_key() -> None:
+def test_error_mentions_the_malformed_key() -> None:
     with pytest.raises(ValueError, match="'bad'"):
         check(keys=[{"kty": "EC", "crv": "P-256", "kid": "bad", "x": "AA", "y": "AA"}])
     larger = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key())

@@ -19,7 +19,7 @@ epochs: {{count: 2}}
 """
 
 
-def test_lookalike_labels_are_rejected() -> None:
+def test_labels_that_differ_only_in_unicode_form_are_rejected() -> None:
     with pytest.raises(JobError, match="twice"):
         parse_job(_JOB.format(labels=f"{_COMPOSED}, {_DECOMPOSED}"))
 

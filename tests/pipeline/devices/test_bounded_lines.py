@@ -59,7 +59,7 @@ def test_record_length_is_capped() -> None:
     ]
 
 
-def test_unclosed_quote_is_one_long_record() -> None:
+def test_unclosed_quote_is_reported_as_an_overlong_record() -> None:
     line = '"a\n' + '","b\n' * 400_000
     first = next(iter(read_records(io.StringIO(line))))
     assert first.broken is not None
@@ -67,7 +67,7 @@ def test_unclosed_quote_is_one_long_record() -> None:
     assert first.broken.reason == f"a record has more than {RECORD_CAP:,} characters"
 
 
-def test_bounded_lines_are_the_same_from_every_source() -> None:
+def test_bounded_lines_are_the_same_from_lists_and_files() -> None:
     lines = ["a\n", "\n", "b,c"]
     assert list(BoundedLines(lines)) == list(BoundedLines(io.StringIO("".join(lines)))) == lines
     assert list(BoundedLines([""])) == [""], "an empty line does not end a list of lines"
@@ -135,7 +135,7 @@ def test_decompression_bomb_is_rejected_in_little_memory(tmp_path: Path, kind: s
     assert int(mebibytes) < 150
 
 
-def test_item_count_record_length_is_capped(tmp_path: Path) -> None:
+def test_overlong_record_of_an_item_count_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     for text, place in ((f"item,count\n{'x' * 2 * RECORD_CAP},1\n", 2), ("x" * 2 * RECORD_CAP, 1)):
         path.write_text(text)

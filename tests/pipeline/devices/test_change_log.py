@@ -172,7 +172,7 @@ def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> Change
     return load_change_log(path, calendar=calendar, last_epoch=last_epoch)
 
 
-def test_rows_before_the_start_set_the_initial_value(
+def test_rows_before_epoch_1_set_the_initial_value(
     tmp_path: Path,
 ) -> None:
     log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
@@ -182,7 +182,7 @@ def test_rows_before_the_start_set_the_initial_value(
     )
 
 
-def test_rows_after_the_end_enroll_their_user(tmp_path: Path) -> None:
+def test_rows_after_the_last_epoch_enroll_their_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")
     assert log.ground_truth().tolist() == [1] * LAST_EPOCH
@@ -200,6 +200,6 @@ def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> 
     )
 
 
-def test_log_without_a_horizon_ends_with_its_last_row(tmp_path: Path) -> None:
+def test_change_log_without_a_last_epoch_ends_at_its_last_row(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
     assert (log.last_epoch, log.ground_truth().tolist()) == (9, [0] + [1] * 8)

@@ -159,7 +159,7 @@ def test_late_row_applies_from_the_current_epoch() -> None:
         (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
     ],
 )
-def test_bad_live_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
+def test_bad_live_row_is_reported_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + rows, at(0))
     assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]

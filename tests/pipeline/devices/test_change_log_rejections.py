@@ -66,7 +66,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("data", "line", "reason"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_bad_row_is_rejected_with_its_line_or_skipped(
+def test_bad_row_is_skipped_or_rejected_with_its_line_number(
     tmp_path: Path, data: bytes, line: int, reason: str
 ) -> None:
     with pytest.raises(BadRowsError) as rejection:

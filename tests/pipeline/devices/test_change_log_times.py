@@ -57,7 +57,7 @@ def test_times_outside_the_calendar_are_rejected_with_the_likely_reason(text: st
 
 
 @given(st.decimals(-(10**10), 10**11, places=9).map(lambda number: f"{number:f}"))
-def test_unix_times_are_exact(text: str) -> None:
+def test_unix_times_are_parsed_exactly_to_microseconds(text: str) -> None:
     assert parse_time(text) == math.floor(Fraction(text) * 1_000_000)
 
 

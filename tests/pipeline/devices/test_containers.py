@@ -39,7 +39,7 @@ def _bytes(data: bytes) -> Callable[[Path], object]:
         pytest.param(_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1"), "an old Excel workbook", id="xls"),
     ],
 )
-def test_error_reports_the_container_format_not_an_encoding(
+def test_error_mentions_the_container_format_rather_than_an_encoding(
     tmp_path: Path, write: Callable[[Path], object], said: str
 ) -> None:
     path = tmp_path / "changes.csv"

@@ -33,7 +33,7 @@ def load(folder: Path, text: str, **options: Any) -> ExampleLog:
     return load_example_log(path, domain=DOMAIN, **{"last_epoch": 3, **options})
 
 
-def test_example_of_a_user_is_the_same_at_every_epoch(tmp_path: Path) -> None:
+def test_training_example_of_a_user_is_the_same_at_every_epoch(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n\n")
     assert log.users == ("a", "b")
     assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]
@@ -126,7 +126,7 @@ def test_invalid_test_sets_are_rejected(tmp_path: Path, text: str | None, messag
         deployed(tmp_path, ["test.csv"])
 
 
-def test_live_examples_are_rejected(tmp_path: Path) -> None:
+def test_live_input_of_training_examples_is_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,

@@ -117,7 +117,7 @@ def test_undecodable_bytes_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|", ":", " "])
-def test_column_separator_is_used(tmp_path: Path, separator: str) -> None:
+def test_column_separator_can_be_set(tmp_path: Path, separator: str) -> None:
     rows = [["user", "epoch", "value"], [f"a{separator},b", "2", "1"]]
     text = io.StringIO()
     csv.writer(text, delimiter=separator).writerows(rows)
@@ -164,7 +164,7 @@ def test_missing_column_lists_the_columns_found(
         ("%b %d %Y %z", [f"{day} 2024 +0000" for day in ("Mar 30", "Mar 31", "Apr 1", "Apr 2")]),
     ],
 )
-def test_time_format_is_used(tmp_path: Path, time_format: str | None, texts: list[str]) -> None:
+def test_time_formats_are_parsed(tmp_path: Path, time_format: str | None, texts: list[str]) -> None:
     rows = "".join(f"u{at},{text},1\n" for at, text in enumerate(texts))
     keys: dict[str, Any] = {} if time_format is None else {"time_format": time_format}
     log = load(tmp_path, "user,time,value\n" + rows, **keys)
@@ -191,7 +191,7 @@ def test_time_in_another_format_is_a_bad_row(
         load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
 
 
-def test_configured_texts_mean_1_and_0(tmp_path: Path) -> None:
+def test_texts_configured_for_1_and_0_are_recognized(tmp_path: Path) -> None:
     words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
     text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
     log = load(tmp_path, text, true=["ja", "yes", True], false=["nein", "off", 0])
@@ -210,7 +210,7 @@ def test_configured_texts_mean_1_and_0(tmp_path: Path) -> None:
     ("decimal", "text", "bucket"),
     [(",", "12,5", 13), (",", " -0,5", 1), (",", "1.234,5", 1235), (".", "1,234.5", 1235)],
 )
-def test_decimal_separator_is_used(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
+def test_decimal_separator_can_be_set(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
     domain = NumericDomain(-1, 1999, 2000)
     log = load(tmp_path, f'user,epoch,value\nann,1,"{text}"\n', domain=domain, decimal=decimal)
     assert held(log) == {"ann": [bucket + 1 if bucket > 1 else 1] * 4}
@@ -253,7 +253,7 @@ few_rows = st.lists(
 
 
 @given(few_rows, rules)
-def test_duplicates_are_resolved_by_the_rule(
+def test_duplicate_rows_are_resolved_by_the_configured_rule(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int, int]], rule: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "twice"
@@ -296,7 +296,7 @@ def test_duplicates_are_resolved_by_the_rule(
         ("smallest", [1, 2]),
     ],
 )
-def test_duplicates_rule_selects_among_too_many_items(
+def test_duplicates_rule_chooses_items_when_a_user_has_too_many(
     tmp_path: Path, rule: str | None, items: list[int]
 ) -> None:
     path = tmp_path / "rows"
@@ -332,7 +332,7 @@ def test_live_rows_follow_the_input_format(size: int, encoding: str) -> None:
     assert any("UTF-16" in warning for warning in source.warnings()) == (encoding == "utf-16")
 
 
-def test_error_reports_keys_missing_in_the_first_live_object() -> None:
+def test_error_mentions_keys_missing_in_the_first_live_object() -> None:
     source = LiveSource(DAYS, 1, input_format=format_of(format="json"))
     assert source.receive(b"none\n", DAYS.start) == []
     with pytest.raises(InputError, match=r"standard input:2: .*value"):

@@ -30,7 +30,7 @@ def held(log: ItemLog) -> list[dict[str, list[int]]]:
     ]
 
 
-def test_rows_in_any_order_form_the_sets_of_their_epochs(tmp_path: Path) -> None:
+def test_rows_in_any_order_are_grouped_into_item_sets_per_epoch(tmp_path: Path) -> None:
     log = log_of(tmp_path, "bo,3,z", "al,1,y", "bo,1,x", "al,1,x")
     assert log.users == ("al", "bo")
     assert held(log) == [{"al": [2, 1], "bo": [1]}, {"al": [], "bo": []}, {"al": [], "bo": [3]}]

@@ -67,7 +67,7 @@ def test_killed_producer_randomizes_each_epoch_once(name: str, tmp_path: Path) -
         assert reports(log) == expected
 
 
-def test_full_disk_resends_the_outbox_but_keeps_the_draw(
+def test_outbox_is_resent_with_the_same_draw_after_a_full_disk(
     tmp_path: Path,
 ) -> None:
     job, log = deployed("future_rand"), MemoryLog()

@@ -57,7 +57,7 @@ def test_producer_registers_once_before_reporting(
     assert (registration.name, registration.first_epoch) == ("gateway", 1)
 
 
-def test_device_reports_at_multiples_of_its_interval(job: DeployedJob, log: MemoryLog) -> None:
+def test_devices_report_at_multiples_of_their_interval(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["thermostat"])
         for epoch in range(1, 9):
@@ -155,7 +155,7 @@ def _no_space(*arguments: object, **options: object) -> None:
         ("dpstream.pipeline.devices.producer.ProducerStore.outbox", _full),
     ],
 )
-def test_failed_open_is_reported_and_can_be_retried(
+def test_failure_to_open_a_producer_is_reported_and_can_be_retried(
     job: DeployedJob,
     log: MemoryLog,
     tmp_path: Path,
@@ -171,7 +171,7 @@ def test_failed_open_is_reported_and_can_be_retried(
 
 
 @pytest.mark.skipif(not may_mount(), reason="only root may mount small disks")
-def test_producer_opens_on_a_full_disk_or_reports_why_not(
+def test_producer_on_a_full_disk_reports_why_it_cannot_open(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     with SmallDisk(tmp_path / "disk") as disk:
@@ -210,7 +210,7 @@ def test_users_without_a_reported_value_are_absent(job: DeployedJob, log: Memory
     assert [(record.contributors, record.population) for record in records] == [(1, 2), (0, 2)]
 
 
-def test_wrong_users_epochs_and_shapes_are_rejected(
+def test_unenrolled_users_and_invalid_epochs_and_shapes_are_rejected(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     with open_producer(job, tmp_path / "state", log) as producer:

@@ -54,7 +54,7 @@ def test_invalid_set_is_rejected_without_side_effects(
     assert not producer._values.any()
 
 
-def test_item_set_is_sent_as_sorted_cells(producer: Producer, log: MemoryLog) -> None:
+def test_item_sets_are_sent_as_sorted_messages(producer: Producer, log: MemoryLog) -> None:
     cells = 4
     for epoch in (1, 2, 3):
         producer.report(epoch, {"ann": ["oil", "tea"], "bob": "rye"})

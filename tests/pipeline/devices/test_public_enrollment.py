@@ -282,20 +282,20 @@ def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Pat
 
 
 @every_job
-def test_rows_without_value_before_epoch_1_list_users(kind: str) -> None:
+def test_rows_without_value_before_epoch_1_serve_as_a_user_list(kind: str) -> None:
     value = values_of(kind)[1]
     listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
     for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
         assert live(job_of(kind), [listed, *more]).populations == [3] * EPOCHS
 
 
-def test_rows_that_list_users_can_have_times_before_the_start() -> None:
+def test_rows_that_serve_as_a_user_list_can_precede_the_start() -> None:
     rows = "ann,2023-12-31,\nbob,2023-12-31T23:59:59,\nann,2024-01-01T00:00:01,1\n"
     seen = live(job_of("future_rand"), [(0.1, rows)], header="user,time,value\n")
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
 
 
-def test_row_without_value_after_epoch_1_does_not_enroll() -> None:
+def test_row_during_epoch_1_does_not_enroll_its_user() -> None:
     """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):
@@ -352,7 +352,7 @@ def file_others(kind: str) -> str:
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_public_output_ignores_the_rows_of_a_user(
+def test_rows_of_a_user_do_not_affect_public_output(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "9" * 30])
@@ -368,7 +368,7 @@ def test_public_output_ignores_the_rows_of_a_user(
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_public_output_ignores_the_file_given_a_user_list(
+def test_file_does_not_affect_public_output_if_users_are_listed(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     rows = "".join(text for _, text in data.draw(zed_rows(kind)))
@@ -380,7 +380,7 @@ def test_public_output_ignores_the_file_given_a_user_list(
 
 
 @pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
-def test_file_without_usable_rows_has_no_changes_if_users_are_listed(
+def test_file_without_usable_rows_is_accepted_if_users_are_listed(
     tmp_path: Path, text: str
 ) -> None:
     seen = from_file(job_of("future_rand"), text, tmp_path, user_list=USER_LIST)
@@ -430,7 +430,7 @@ def test_user_added_to_the_input_file_later_is_unknown(kind: str, tmp_path: Path
     assert [unknown_users for _, unknown_users in seen] == [0, 1, 2]
 
 
-def test_recurring_job_requires_a_last_epoch(tmp_path: Path) -> None:
+def test_file_input_of_a_recurring_job_requires_a_last_epoch(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
     with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)
@@ -465,7 +465,7 @@ def test_enrollment_within_a_horizon_reveals_time_but_no_value(
 @pytest.mark.parametrize(
     "kind", sorted(JOBS.keys() - {"predicates"})
 )  # in which no text is unusable
-def test_unusable_value_does_not_change_presence(kind: str) -> None:
+def test_unusable_value_does_not_make_its_user_absent(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
     with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:

@@ -269,7 +269,7 @@ def test_events_yield_the_same_reports_as_rows_of_a_file(tmp_path: Path) -> None
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
 
-def test_events_do_not_depend_on_partitions_or_polls(tmp_path: Path) -> None:
+def test_topic_input_does_not_depend_on_partitions_or_polls(tmp_path: Path) -> None:
     expected = from_file(tmp_path, EVENTS, USER_LIST)
     for partitions in (1, 3, 5):
         for to in range(EPOCHS):
@@ -393,7 +393,7 @@ def test_invalid_timestamp_is_a_bad_event(stamp: int, length: str) -> None:
     assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
 
 
-def test_backlog_is_read_before_epochs_close_after_an_outage(tmp_path: Path, fuse: Fuse) -> None:
+def test_epochs_close_after_the_backlog_of_an_outage_is_read(tmp_path: Path, fuse: Fuse) -> None:
     for at in range(1, 64, 5):
         events, log = Events([[]]), MemoryLog()
         noted: Noted = {}
@@ -412,7 +412,7 @@ def test_backlog_is_read_before_epochs_close_after_an_outage(tmp_path: Path, fus
 @pytest.mark.parametrize(
     ("everybody", "users"), [(True, ["ann", "bob", "cid", "dan", "eve"]), (False, ["cid", "dan"])]
 )
-def test_events_before_the_first_close_enroll_without_a_user_list(
+def test_users_of_early_events_enroll_if_there_is_no_user_list(
     tmp_path: Path, everybody: bool, users: list[str]
 ) -> None:
     listed: list[Event | bytes] = [
@@ -487,7 +487,7 @@ def test_recreated_topic_with_more_events_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, made="one")
 
 
-def test_producer_rejects_another_input(tmp_path: Path) -> None:
+def test_producer_rejects_a_switch_to_another_input(tmp_path: Path) -> None:
     run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
     with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
         with pytest.raises(InputError, match="started with topic events and stores its offsets"):

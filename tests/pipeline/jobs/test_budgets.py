@@ -142,7 +142,7 @@ def test_damaged_charge_is_rejected(field: str, value: object) -> None:
         Charge.from_bytes(damaged)
 
 
-def test_deployment_fixes_and_charges_all_horizons() -> None:
+def test_deployment_charges_all_horizons_that_fit_its_budget() -> None:
     cluster = cast(Cluster, MemoryCluster())
 
     def begin(name: str, budget: float | None) -> DeployedJob:
@@ -216,7 +216,7 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
     return BudgetDeclaration("students", epsilon, delta, "first", "ab" * 16, 6)
 
 
-def test_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
+def test_privacy_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
     """A hundred charges of 1/4 and one of 1 add up to 26, by the filter to less than 17."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
@@ -229,7 +229,7 @@ def test_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
     assert epsilon.remaining == pytest.approx(17 - epsilon.filtered)
 
 
-def test_filter_counts_a_charge_once_per_horizon() -> None:
+def test_privacy_filter_counts_a_charge_once_per_horizon() -> None:
     """Many horizons of one deployment cost as much as that many deployments of one horizon."""
     one = small(1)[0]
     for horizons in (1, 7, 100):
@@ -243,7 +243,7 @@ def test_filter_counts_a_charge_once_per_horizon() -> None:
         assert together.earlier == apart.earlier == horizons * one.epsilon
 
 
-def test_filter_limits_delta_charges_to_half_the_budget() -> None:
+def test_privacy_filter_limits_delta_charges_to_half_the_budget() -> None:
     """The other half is reserved for the filter, whichever rule admits the charges."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
     with pytest.raises(BudgetError, match="is delta 5e-07, as an operator"):
@@ -268,7 +268,7 @@ def test_charges_must_fit_every_budget_in_force() -> None:
     check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
-def test_filter_does_not_apply_to_unlimited_charges() -> None:
+def test_composed_budget_rejects_jobs_after_an_unlimited_charge() -> None:
     endless = replace(small(1)[0], horizons=None)
     with pytest.raises(
         BudgetError, match=("a recurring job deployed without a budget: no budget can be enforced")

@@ -199,7 +199,7 @@ def test_constants_that_exceed_the_declared_delta_are_rejected(
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_stays_within_its_declared_loss(name: str) -> None:
+def test_example_jobs_of_every_protocol_pass_the_loss_check(name: str) -> None:
     for example in PROTOCOLS[name].examples:
         parameters = json.loads(json.dumps(asdict(example.parameters)))
         job = deployed(
@@ -211,7 +211,7 @@ def test_every_protocol_stays_within_its_declared_loss(name: str) -> None:
         assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
-def test_job_record_with_other_operational_settings_is_accepted() -> None:
+def test_job_record_with_changed_operational_settings_is_accepted() -> None:
     record = json.loads(deployed().to_bytes())
     change("shuffle.grace", "PT2H")(record)
     change("topics.retention", "P1D")(record)
@@ -242,7 +242,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
     )
 
 
-def test_local_epsilon_is_the_largest_allowed_by_central() -> None:
+def test_local_epsilon_is_the_largest_allowed_by_the_central_guarantee() -> None:
     epsilon = job_of().parameters.epsilon
     assert epsilon == 5.917  # near 6
     spent, more = (

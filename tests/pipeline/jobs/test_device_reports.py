@@ -180,7 +180,7 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
 
 
-def test_new_budget_keeps_horizons_started_since_deployment() -> None:
+def test_number_of_started_horizons_grows_with_time_since_deployment() -> None:
     day = 86_400_000
     cluster = cast(Cluster, MemoryCluster())
     deployed_at = 1_767_225_600_000 + 29 * day
@@ -206,7 +206,7 @@ def test_replay_counts_the_horizons_of_its_original() -> None:
     assert again.guarantee_at(33, 33) == gateway.guarantee_at(33, 30)
 
 
-def test_statement_contains_all_device_settings() -> None:
+def test_signed_statement_contains_all_device_settings() -> None:
     job = deployed_of(f"{{seal: {PUBLIC[0]}, late: 20 s}}")
     said: dict[str, Any] = json.loads(statement_of(job))
     assert said["deployment"] == job.deployment.hex()
@@ -229,7 +229,7 @@ def test_statement_contains_all_device_settings() -> None:
     assert statement_of(job) == statement_of(DeployedJob.from_bytes(job.to_bytes()))
 
 
-def test_altered_statement_fails_verification() -> None:
+def test_altered_signed_statement_fails_verification() -> None:
     key = Ed25519PrivateKey.generate()
     description = described(deployed_of(), key).signed_description
     assert description is not None

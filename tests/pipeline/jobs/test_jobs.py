@@ -240,7 +240,7 @@ def test_invalid_yaml_is_reported_with_its_line(text: str, message: str) -> None
     assert message in only_problem(text)
 
 
-def test_plain_yaml_scalars_are_text_or_numbers() -> None:
+def test_plain_yaml_scalars_are_not_read_as_dates_or_octal_numbers() -> None:
     text = "a: no\nb: 1:30\nc: 1e-6\nd: 010\ne: 2013-10-01\nf: '1'\ng: true\nh: -.5\n"
     assert read_marked_yaml(text).values == {
         "a": "no",
@@ -270,7 +270,7 @@ def test_arbitrary_yaml_is_parsed_or_raises_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_error_reports_the_unreadable_job_file(tmp_path: Path) -> None:
+def test_error_mentions_the_unreadable_job_file(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")

@@ -83,7 +83,7 @@ def test_job_record_of_another_version_is_listed_as_unreadable() -> None:
     assert state.phase("small") is Phase.RUNNING
 
 
-def test_charges_outlive_jobs_and_the_last_record_counts() -> None:
+def test_charges_outlive_jobs_and_the_latest_record_of_a_charge_counts() -> None:
     state = JobsTopic()
     charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
     fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)

@@ -73,7 +73,7 @@ def test_invalid_entries_are_rejected(change: dict[str, object]) -> None:
         read_entry(record)
 
 
-def test_equivalent_encodings_of_an_entry_are_rejected() -> None:
+def test_noncanonical_encodings_of_an_entry_are_rejected() -> None:
     record = draft(1).under(GENESIS, nonce="n", software="9")
     for other in (record + b" ", record.replace(b":", b": ", 1), b"", b"[]", b"[" * 9_999, b"\xff"):
         with pytest.raises(CodecError):
@@ -178,7 +178,7 @@ def test_edit_of_any_byte_is_detected_or_changes_the_head(place: int, data: st.D
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_cut_in_the_middle_is_detected(place: int) -> None:
+def test_entry_deleted_in_the_middle_is_detected(place: int) -> None:
     records = log_of(5)
     del records[place]
     chain = chain_of(records)
@@ -186,7 +186,7 @@ def test_cut_in_the_middle_is_detected(place: int) -> None:
     assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
-def test_cut_at_the_start_is_detected_and_the_rest_stays_valid() -> None:
+def test_entries_deleted_at_the_start_are_detected_and_the_rest_stays_valid() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
     assert problems(chain) == [ChainProblem.CUT]
@@ -196,7 +196,7 @@ def test_cut_at_the_start_is_detected_and_the_rest_stays_valid() -> None:
     assert problems(renumbered)[0] is ChainProblem.UNCHAINED
 
 
-def test_cut_at_the_end_is_detected_by_the_saved_head() -> None:
+def test_entry_deleted_at_the_end_is_detected_by_the_saved_head() -> None:
     records = log_of(5)
     kept = chain_of(records).head
     shorter = chain_of(records[:4])
@@ -206,7 +206,7 @@ def test_cut_at_the_end_is_detected_by_the_saved_head() -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_reordering_is_detected(place: int) -> None:
+def test_reordered_entries_are_detected(place: int) -> None:
     records = log_of(5)
     records[place : place + 2] = reversed(records[place : place + 2])
     assert chain_of(records).damage
@@ -223,7 +223,7 @@ def test_repeated_entry_is_detected_and_counts_once(place: int) -> None:
 
 
 @pytest.mark.parametrize("place", range(1, 5))
-def test_insertion_is_detected(place: int) -> None:
+def test_inserted_entry_is_detected(place: int) -> None:
     records = log_of(5)
     forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
     chain = chain_of([*records[:place], forged, *records[place:]])
@@ -251,7 +251,7 @@ def test_garbage_and_keyed_records_are_reported_and_not_charged() -> None:
     assert "the entry has version 2; expected 1" in oddity.detail
 
 
-def test_accepted_loss_unblocks_writing_and_stays_reported() -> None:
+def test_accepted_loss_of_records_unblocks_writing_and_stays_reported() -> None:
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage

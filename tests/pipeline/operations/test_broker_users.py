@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 
 
-def test_killed_process_no_longer_uses_the_broker(tmp_path: Path) -> None:
+def test_killed_process_no_longer_counts_as_a_user_of_the_broker(tmp_path: Path) -> None:
     mine = BrokerUsers(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
