@@ -113,7 +113,7 @@ def test_deleting_a_leaf_deletes_dependent_leaves(tree: Tree) -> None:
 @pytest.mark.parametrize(
     "importer", ["pipeline/stages/stage.py", "pipeline/planning/job_plan.py", "topics/names.py"]
 )
-def test_leaf_with_other_importers_is_not_deleted(importer: str) -> None:
+def test_leaf_imported_by_a_core_module_is_not_deleted(importer: str) -> None:
     tree = Tree(ROOT)
     tree.imports[importer] |= {"pipeline/recording/recorder.py"}
     with pytest.raises(NotALeafError, match=importer):

@@ -56,7 +56,7 @@ def literals(code: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_package_is_a_folder_of_links(folder: str) -> None:
+def test_package_is_a_folder_of_symbolic_links(folder: str) -> None:
     link = ROOT / "dpstream" / folder
     assert link.is_symlink()
     assert link.resolve() == ROOT / folder

@@ -133,7 +133,7 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_error_from_another_process_is_unchanged(kind: type[Exception]) -> None:
+def test_error_keeps_its_type_message_and_attributes_when_pickled(kind: type[Exception]) -> None:
     error = kind.__new__(kind, "file.yaml:3: a sentence")
     error.where = "there"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(error))

@@ -50,7 +50,7 @@ class Own:
         return {"numbers": np.array([1.5, 2.5])}
 
 
-def test_json_text_derives_nested_dataclasses() -> None:
+def test_json_text_includes_fields_of_nested_dataclasses() -> None:
     inner = Inner(np.int64(3), Path("a/b"))
     at = datetime(2024, 2, 29, 12, tzinfo=UTC)
     by_name = MappingProxyType({"x": inner})
@@ -91,7 +91,7 @@ class Keyed:
     secret: bytes = field(repr=False)
 
 
-def test_fields_excluded_from_repr_are_omitted() -> None:
+def test_fields_excluded_from_repr_are_omitted_from_json() -> None:
     assert json_text(Keyed("a", b"1")) == '{"name": "a"}'
 
 

@@ -44,7 +44,7 @@ def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
         (["x" * 10**5], "x" * 4096),
     ],
 )
-def test_parent_receives_only_the_last_reason(reasons: list[str], reason: str) -> None:
+def test_parent_receives_only_the_last_exit_reason(reasons: list[str], reason: str) -> None:
     with ended(sys.executable, "-c", TELLING, *reasons) as (process, printed):
         assert process.reason() == reason
     started = [line for line in printed if line != "None"]
@@ -60,7 +60,7 @@ def test_parent_receives_only_the_last_reason(reasons: list[str], reason: str) -
         (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
     ],
 )
-def test_incomplete_reason_is_ignored(sent: bytes, reason: str) -> None:
+def test_incomplete_exit_reason_is_ignored(sent: bytes, reason: str) -> None:
     starter, process = socket.socketpair()
     with starter, process:
         process.sendall(sent)

@@ -104,7 +104,7 @@ def test_input_is_never_executed() -> None:
         *("yaml.load(x, Loader=yaml.Loader)", "np.load(x, allow_pickle=True)", "yaml.compose(x)"),
     ],
 )
-def test_scanner_finds_planted_violations(text: str) -> None:
+def test_source_scanner_finds_planted_violations(text: str) -> None:
     assert list(problems(ast.parse(text)))
 
 
@@ -161,7 +161,7 @@ LISTENERS = {
 }
 
 
-def test_all_listeners_are_covered() -> None:
+def test_every_module_that_listens_is_in_the_tested_list() -> None:
     listening = re.compile(
         r"(\.create_server|\.start_server|run_app|TCPSite|SockSite|UnixSite|HTTPServer|\.bind)$"
     )
@@ -202,7 +202,7 @@ def test_metrics_are_served_on_loopback() -> None:
         server.server_close()
 
 
-def test_page_is_served_on_loopback() -> None:
+def test_web_page_is_served_on_loopback() -> None:
     async def look() -> str:
         async with live_page(MemoryCluster()) as page:
             server = page.site._server
@@ -254,7 +254,7 @@ def opened(make: Any, path: Path, loose: int) -> None:
     ],
     ids=["noise", "collector", "signing", "sealing", "device", "producer"],
 )
-def test_keys_and_state_must_be_owner_only(
+def test_key_and_state_files_accessible_to_others_are_rejected(
     tmp_path: Path, make: Any, error: type[Exception], loose: int
 ) -> None:
     folder = private_folder(tmp_path / "home")
@@ -281,7 +281,7 @@ def producer_state(path: Path) -> None:
         producer.report_all(1, np.zeros(1, np.int8))
 
 
-def test_folders_and_locks_are_owner_only(tmp_path: Path) -> None:
+def test_state_folders_and_locks_are_accessible_only_to_the_owner(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "a" / "b", "a test"):
         assert {(tmp_path / part).stat().st_mode & 0o777 for part in ("a", "a/b")} == {0o700}
         assert (tmp_path / "a" / "b" / "lock").stat().st_mode & 0o777 == 0o600

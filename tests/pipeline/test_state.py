@@ -45,19 +45,19 @@ def test_state_folder_follows_the_environment(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "a\0b"])
-def test_name_cannot_escape_its_folder(name: str) -> None:
+def test_producer_name_cannot_escape_the_state_folder(name: str) -> None:
     with pytest.raises(ValueError, match="is not a folder name; expected letters, digits, '"):
         producer_folder("job", name)
 
 
-def test_state_folders_are_owner_only(tmp_path: Path) -> None:
+def test_state_folders_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     folder = private_folder(tmp_path / "a" / "b")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert private_folder(folder) == folder
 
 
-def test_second_lock_names_the_owner_of_the_first(tmp_path: Path) -> None:
+def test_error_of_a_second_lock_names_the_process_with_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "held"
     with FolderLock(folder, "counting sheep"):
         with pytest.raises(FolderInUse) as caught:

@@ -83,7 +83,7 @@ def domain_file(name: str) -> str:
     )
 
 
-def test_labels_must_be_a_regular_file(wrong: Path) -> None:
+def test_label_path_that_is_not_a_regular_file_is_rejected(wrong: Path) -> None:
     with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*cannot read"):
         parse_job(domain_file(str(wrong)))
 
@@ -146,7 +146,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 class TestWrittenFile:
-    def test_file_replaces_its_target_once_complete(self, tmp_path: Path) -> None:
+    def test_new_file_replaces_its_target_only_once_complete(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_bytes(b"before")
         with written_whole(path) as file:
@@ -155,7 +155,7 @@ class TestWrittenFile:
         assert path.read_bytes() == b"after"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_previous_file_survives_a_failure(self, tmp_path: Path) -> None:
+    def test_previous_file_survives_a_failed_write(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_bytes(b"before")
 

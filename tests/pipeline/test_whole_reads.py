@@ -96,7 +96,7 @@ def test_read_returns_all_records_in_range(cluster_of: Callable[..., Cluster]) -
     assert offsets(cluster_of(Consumer(6)), start=6) == []
 
 
-def test_read_continues_when_the_position_is_known(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_continues_once_its_lost_position_is_known(cluster_of: Callable[..., Cluster]) -> None:
     consumer = Consumer(6, lost_at=2, lost=3, resumes=4)
     assert offsets(cluster_of(consumer)) == [0, 1, 4, 5]
 
@@ -123,7 +123,7 @@ def test_stalled_read_raises_an_error(
     assert consumer.seconds == (timeout or 30.0) + 0.5
 
 
-def test_read_waits_for_a_slow_reader(
+def test_read_does_not_time_out_while_its_caller_is_slow(
     cluster_of: Callable[..., Cluster],
 ) -> None:
     consumer, found = Consumer(4), []

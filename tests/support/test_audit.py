@@ -145,7 +145,7 @@ def first_word(run: Run, epoch: int) -> np.ndarray:
     return made.values[:1]
 
 
-def test_audit_detects_one_report_counted_twice(run: Run) -> None:
+def test_audit_detects_a_report_that_is_counted_twice(run: Run) -> None:
     with pytest.raises(AuditError, match="epoch 1: the partial is wrong"):
         recounted(run, 1, first_word(run, 1), np.ones(1, np.uint32))
 

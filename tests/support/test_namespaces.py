@@ -78,7 +78,7 @@ def test_changed_address_is_reachable_by_name() -> None:
         assert not arrives(network, "a", "b", 0.5, to=former)
 
 
-def test_lost_machine_closes_no_connections_and_returns_without_any() -> None:
+def test_lost_machine_closes_no_connection_and_has_none_on_return() -> None:
     with Namespaces(["a"], {}) as network:
         serve = [*network.prefix("a"), sys.executable, "-c", _SERVE]
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:

@@ -45,7 +45,7 @@ ONE = encode_envelope(ID, ID, True, b"content")
     st.none() | st.binary(min_size=8, max_size=8),
     st.integers(1, 200),
 )
-def test_bodies_round_trip(
+def test_request_bodies_round_trip(
     said: Any, deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, size: int
 ) -> None:
     contents = [secrets.token_bytes(size) for _ in said]
@@ -96,7 +96,7 @@ def header(**changes: Any) -> bytes:
         (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )
-def test_invalid_bodies_are_rejected(data: bytes, why: str) -> None:
+def test_invalid_request_bodies_are_rejected(data: bytes, why: str) -> None:
     with pytest.raises(EnvelopeError, match=why):
         decode_body(data)
 
@@ -118,7 +118,7 @@ def test_encoding_rejects_invalid_envelopes() -> None:
 
 @given(forms, st.data())
 @settings(deadline=None)
-def test_contents_round_trip(form: ContentFormat, data: st.DataObject) -> None:
+def test_report_contents_round_trip(form: ContentFormat, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, form.slots), min_size=1, max_size=5))
     generator = np.random.default_rng(1)
     limit = 2 ** (8 * form.word_bytes) - 1
@@ -136,7 +136,7 @@ def test_contents_round_trip(form: ContentFormat, data: st.DataObject) -> None:
         assert sorted(map(tuple, each.tolist())) == list(map(tuple, read[:count].tolist()))
 
 
-def test_invalid_contents_are_rejected() -> None:
+def test_invalid_report_contents_are_rejected() -> None:
     form = ContentFormat(2, 1, 1)
     contents = np.array([[1, 0, 7, 0], [1, 0, 7, 7], [0, 0, 0, 7], [3, 0, 7, 7], [2, 1, 7, 7]])
     assert form.unpack(contents.astype(np.uint8))[2].tolist() == [True, False, False, False, False]

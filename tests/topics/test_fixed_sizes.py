@@ -65,7 +65,7 @@ def test_table_size_is_independent_of_counts() -> None:
 
 
 @given(reports_and_size(), st.sampled_from([16, 100, 60_000]), st.booleans())
-def test_batches_decode_to_the_reports_and_hide_their_number(
+def test_batches_decode_to_all_reports_and_hide_the_report_count(
     reports: tuple[NDArray[Any], FixedSize], payload_bytes: int, canonical: bool
 ) -> None:
     values, size = reports
@@ -121,7 +121,7 @@ def test_oversized_input_is_rejected() -> None:
         pack_sized(many, CountTable(2, 4, 2))
 
 
-def test_record_has_a_single_encoding(forge: Any) -> None:
+def test_each_fixed_size_record_has_a_single_encoding(forge: Any) -> None:
     words = Messages(np.array([[1], [2], [3]], np.uint8))
     slots = encode_batch(batch_of(words, Slots(5)))
     for place, byte in ((-1, b"\x01"), (-2, b"\x07")):

@@ -135,7 +135,7 @@ def test_contradictory_fields_are_rejected(changes: dict[str, int]) -> None:
     ],
     ids=["membership", "producers", "parallel shufflers", "empty", "truncated"],
 )
-def test_differing_records_are_not_merged(other: bytes) -> None:
+def test_records_with_unequal_membership_are_not_decoded_in_bulk(other: bytes) -> None:
     records = written()
     assert read_rows([*records, other]) is None
     assert read_rows([other, *records]) is None
@@ -144,7 +144,7 @@ def test_differing_records_are_not_merged(other: bytes) -> None:
     assert membership_of(other) != membership_of(records[0])
 
 
-def test_manifest_with_an_additional_missing_producer_is_not_similar() -> None:
+def test_manifest_with_one_more_absent_producer_is_not_decoded_in_bulk() -> None:
     records, other = written(), fields_of(producers=12)
     assert len(decode_manifest(other).producers) == 12
     assert read_rows([*records, other]) is None

@@ -14,7 +14,7 @@ def test_report_size_is_width_times_integer_size() -> None:
 
 
 @pytest.mark.parametrize("distinct", [1, 255, 256])
-def test_message_format_accepts_distinct_count(distinct: int) -> None:
+def test_message_format_accepts_a_number_of_distinct_messages(distinct: int) -> None:
     assert MessageFormat(np.dtype("u1"), distinct=distinct).distinct == distinct
 
 

@@ -160,7 +160,7 @@ def test_damaged_records_are_rejected(records: list[bytes], codecs: dict[RecordT
     assert rejected == _DAMAGES - intact
 
 
-def test_forgeries_are_valid_or_rejected(
+def test_forged_records_are_rejected_or_decode_to_valid_records(
     records: list[bytes], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     rng = random.Random(2)

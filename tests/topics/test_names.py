@@ -123,7 +123,7 @@ def test_topics_have_the_requested_retention() -> None:
         assert topic.configs.get("retention.ms", "-1") == "-1"
 
 
-def test_raw_reports_leave_the_disks_soon_after_deletion() -> None:
+def test_raw_reports_leave_broker_disks_soon_after_they_expire() -> None:
     """Kafka deletes only whole segments, and never the active one."""
     for retention, longest in (
         (_WEEK, 3_600_000),
@@ -155,7 +155,7 @@ def test_status_and_jobs_topics_are_compacted_and_small() -> None:
 
 
 @pytest.mark.parametrize("replication", [None, 1, 2, 3, 5])
-def test_acknowledged_record_survives_a_broker_failure_with_three_copies(
+def test_acknowledged_record_with_three_copies_survives_a_broker_failure(
     replication: int | None,
 ) -> None:
     durable = replication is not None and replication >= 3

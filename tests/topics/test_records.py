@@ -125,7 +125,7 @@ def test_drain_with_an_invalid_position_is_rejected(partition: int, end: int) ->
         decode_producer_record(wrong)
 
 
-def test_mutated_records_are_rejected_or_valid() -> None:
+def test_mutated_records_are_rejected_or_decode_to_valid_records() -> None:
     rng = random.Random(3)
     originals = [
         Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3).to_bytes(),

@@ -21,13 +21,13 @@ BODY = {
 }
 
 
-def test_marker_bytes_are_pinned() -> None:
+def test_redrive_marker_bytes_are_pinned() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5))
     assert marker.to_bytes() == json.dumps(BODY, separators=(",", ":")).encode()
     assert Redriven.from_bytes(marker.to_bytes()) == marker
 
 
-def test_marker_contains_the_role_of_its_topic() -> None:
+def test_redrive_marker_contains_the_role_of_its_topic() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)
     assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
     assert Redriven.from_bytes(marker.to_bytes()) == marker
@@ -36,7 +36,7 @@ def test_marker_contains_the_role_of_its_topic() -> None:
         Redriven(DEPLOYMENT, 2, (3, 5), Role.SHUFFLED)
 
 
-def test_marker_is_not_read_as_a_dead_letter() -> None:
+def test_redrive_marker_is_not_read_as_a_dead_letter() -> None:
     with pytest.raises(CodecError):
         DeadLetter.from_record(Redriven(DEPLOYMENT, 2, (3,)).to_bytes(), ())
 
@@ -62,7 +62,7 @@ def test_marker_is_not_read_as_a_dead_letter() -> None:
         {"role": 2},
     ],
 )
-def test_invalid_fields_are_rejected(changed: dict[str, object]) -> None:
+def test_redrive_marker_with_an_invalid_field_is_rejected(changed: dict[str, object]) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(json.dumps(BODY | changed).encode())
 
@@ -73,7 +73,7 @@ def test_non_object_json_is_rejected(data: bytes) -> None:
         Redriven.from_bytes(data)
 
 
-def test_many_offsets_require_several_markers() -> None:
+def test_many_offsets_are_split_over_several_redrive_markers() -> None:
     offsets = range(2 * OFFSETS_MAX + 1)
     made = list(markers(DEPLOYMENT, 1, offsets))
     assert [len(marker.offsets) for marker in made] == [OFFSETS_MAX, OFFSETS_MAX, 1]

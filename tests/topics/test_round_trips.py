@@ -221,7 +221,7 @@ def test_partial_is_split_into_records_and_joined(size: int) -> None:
     assert join_parts(parts[::-1] + parts) == payload
 
 
-def test_only_all_chunks_of_one_partial_are_joined() -> None:
+def test_partial_is_joined_only_from_all_of_its_chunks() -> None:
     parts = _parts(bytes(3 * RECORD_CAP))
     with pytest.raises(CodecError, match="only 3 of its 4 chunks"):
         join_parts(parts[1:])

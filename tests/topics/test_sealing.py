@@ -46,7 +46,7 @@ def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
 LOCK = lock_to(KEY)
 
 
-def test_ciphertext_decrypts_only_with_its_key_and_context() -> None:
+def test_ciphertext_decrypts_only_with_its_key() -> None:
     ciphertext = seal(b"content", LOCK)
     assert len(ciphertext) == len(b"content") + CIPHERTEXT_BYTES
     assert unseal(ciphertext, KEY, CONTEXT) == b"content"

@@ -86,7 +86,7 @@ def test_sums_of_shares_are_the_sum_of_tables_modulo_2_32(tables: list[list[int]
     )
 
 
-def test_counts_beyond_2_31_add_up() -> None:
+def test_counts_above_2_31_are_added_without_overflow() -> None:
     first, second = added(SMALL, shared([2**31, 2**32 - 2, 0]), shared([2**31 - 1, 1, 2**31]))
     sums = joined_sums(read(SMALL, first), read(SMALL, second), SMALL)
     assert sums.tolist() == [2**32 - 1, 2**32 - 1, 2**31]
@@ -111,7 +111,7 @@ def test_seed_expansion_is_aes_256_in_counter_mode() -> None:
     assert expand(bytes(32), 8).tobytes().hex() == "".join(blocks)
 
 
-def test_seeds_and_ids_are_never_reused() -> None:
+def test_seeds_and_share_ids_are_never_reused() -> None:
     form = ShareFormat(40_000)
     drawn: list[bytes] = []
 
@@ -148,7 +148,7 @@ def test_tables_are_cut_into_rows_that_fit_a_record(
     assert (form.joined(form.cut(table)) == table).all()
 
 
-def test_counts_beyond_a_table_are_rejected() -> None:
+def test_nonzero_counts_after_the_last_cell_are_rejected() -> None:
     chunks = SMALL.cut(np.zeros(3, "<u4"))
     chunks[0, 3] = 1
     with pytest.raises(CodecError, match="counts beyond the 3 cells of a table are not 0"):
@@ -161,7 +161,7 @@ def test_table_sizes_out_of_range_are_rejected(cells: int) -> None:
         ShareFormat(cells)
 
 
-def test_table_cells_are_known_for_small_message_formats() -> None:
+def test_only_small_message_formats_have_a_number_of_table_cells() -> None:
     assert table_cells(MessageFormat(np.dtype("u1"))) == 256
     assert table_cells(MessageFormat(np.dtype("<u2"), distinct=300)) == 300
     assert table_cells(MessageFormat(np.dtype("<u4"))) is None
@@ -176,7 +176,7 @@ def test_plain_and_counted_messages_give_the_same_table() -> None:
         table_of(words[[0, 1, 1]], np.array([5, 1, 2**32 - 1], "<u8"), 3)
 
 
-def test_repeated_share_counts_once_for_both_parties() -> None:
+def test_repeated_share_is_counted_once_by_both_aggregators() -> None:
     rows = shared([1, 2, 3], contributors=4)
     first, second = added(SMALL, rows, rows)
     assert first.contributors == second.contributors == [4]

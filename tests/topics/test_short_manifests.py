@@ -82,7 +82,7 @@ def test_short_manifest_of_ten_thousand_producers_is_small(missing: int, most: i
     assert len(grown) <= 2_048
 
 
-def test_whole_manifest_is_written_after_many_changes() -> None:
+def test_complete_manifest_is_written_after_many_changes() -> None:
     populations, everybody = crowd(1_000), np.ones(1_000, np.bool_)
     writer = reader()
     records = []
@@ -96,7 +96,7 @@ def test_whole_manifest_is_written_after_many_changes() -> None:
             decode_manifest(record)
 
 
-def test_single_producer_and_parallel_shufflers_have_whole_manifests() -> None:
+def test_single_producer_and_parallel_shufflers_have_complete_manifests() -> None:
     writer, one = reader(), np.ones(1, np.bool_)
     for epoch in (1, 2):
         assert not is_short(passed(writer, epoch, manifest(epoch, one, crowd(1))))
@@ -170,7 +170,7 @@ def test_membership_round_trips(inside: list[bool], after: bytes) -> None:
 
 
 @given(st.integers(0, 2**35 - 1))
-def test_number_round_trips(number: int) -> None:
+def test_variable_length_number_round_trips(number: int) -> None:
     written = encode_number(number)
     assert decode_number(b"\xff" + written + b"\x07", 1) == (number, 1 + len(written))
     assert len(written) == max(1, -(-number.bit_length() // 7))

@@ -162,5 +162,5 @@ def test_noise_error_matches_prediction(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_noise_mean_is_below_one_200th_of_published() -> None:
+def test_noise_mean_is_below_one_200th_of_that_in_the_paper() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

@@ -50,7 +50,7 @@ def test_model_reaches_baseline_accuracy(setting: Setting, epsilon: float, least
 
 
 @with_mnist
-def test_published_model_reaches_baseline_accuracy(tmp_path: Path) -> None:
+def test_model_published_by_a_simulated_job_reaches_baseline_accuracy(tmp_path: Path) -> None:
     assert MNIST is not None
     prepare(Path(MNIST), tmp_path)
     parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}

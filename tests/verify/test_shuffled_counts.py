@@ -78,7 +78,7 @@ STUDENTS = [
 ]
 
 
-def test_student_errors_are_below_the_maximum() -> None:
+def test_errors_on_student_data_are_below_the_maximum() -> None:
     rows, found = [], []
     log = load_change_log(demo_change_log(), last_epoch=170)
     streams = [values.astype(np.int8) for values in log.values_by_epoch()]

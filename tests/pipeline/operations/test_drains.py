@@ -106,7 +106,7 @@ def drains(world: World) -> list[tuple[int, int]]:
     return [(record.partition, record.end) for record in records]  # type: ignore[union-attr]
 
 
-def test_second_drain_joins_the_first(topics: Topics) -> None:
+def test_second_drain_request_joins_the_drain_in_progress(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
     ends = start_drain(topics.cluster, job, NOW)
@@ -128,7 +128,7 @@ def test_incomplete_drain_request_is_repeated(topics: Topics) -> None:
     assert dict(start_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
 
 
-def test_progress_counts_open_and_unpublished_epochs(topics: Topics) -> None:
+def test_drain_progress_counts_open_and_unpublished_epochs(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     for epoch in (1, 3):
         world.close_epoch("north", epoch)
@@ -172,7 +172,7 @@ def replaced(job: DeployedJob) -> bytes:
     return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
 
 
-def test_end_of_a_drain_is_rejected_after_a_concurrent_change(topics: Topics) -> None:
+def test_drain_cannot_be_ended_after_its_job_changed(topics: Topics) -> None:
     job = topics.world.job
     start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)

@@ -132,7 +132,7 @@ def test_close_leaves_no_forked_process(
     child.process.kill()
 
 
-def test_process_exits_when_its_parent_death_watch_closes(start: Starter, tmp_path: Path) -> None:
+def test_process_exits_when_its_link_to_the_parent_closes(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
@@ -192,7 +192,7 @@ def test_exits_are_detected_when_sigchld_is_ignored(
     assert not psutil.pid_exists(sleeping.process.pid)
 
 
-def test_wait_returns_after_all_imports(tmp_path: Path) -> None:
+def test_wait_returns_once_the_forker_has_imported_all_modules(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "forker") as forks:
         for _ in range(2):
             forks.wait()
@@ -208,7 +208,7 @@ def test_failed_import_is_logged_and_does_not_block_starts(tmp_path: Path) -> No
     assert "pipeline.no_such_module" in (tmp_path / "forker").read_text()
 
 
-def test_forks_are_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forking_is_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "POSSIBLE", False)
     with Forks([MODULE], tmp_path / "forker") as forks:
         forks.wait()
@@ -230,7 +230,7 @@ def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_descriptors_are_passed_in_environment_variables(forks: Forks, way: str) -> None:
+def test_file_descriptor_numbers_are_passed_in_the_environment(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     reading, writing = os.pipe()

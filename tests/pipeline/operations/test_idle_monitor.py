@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return private_folder(worker_folder(JOB.name, "publish", "w"))
 
 
-def test_idle_note_applies_only_to_the_same_job_version(folder: Path) -> None:
+def test_saved_idle_note_applies_only_to_the_same_job_version(folder: Path) -> None:
     assert noted_idle_job(JOB, VERSION, "publish", "w") is None
     IdleNote(ENDS, VERSION.hex(), idle_heartbeat(stage="publish")).write(folder, "metrics 1")
     idle_job = noted_idle_job(JOB, VERSION, "publish", "w")
@@ -75,7 +75,7 @@ def test_idle_note_round_trips(folder: Path, seconds: float) -> None:
         {"since": "x"},
     ],
 )
-def test_malformed_idle_note_is_ignored(folder: Path, changed: dict[str, object]) -> None:
+def test_malformed_idle_note_file_is_ignored(folder: Path, changed: dict[str, object]) -> None:
     IdleNote(ENDS, "version", {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())
     for text in (json.dumps(body | changed), "[]", "{}", "x", "[" * 100_000):
@@ -145,7 +145,7 @@ def test_changed_end_offset_wakes_a_job_once(
     assert woken == [JOB.name]
 
 
-def test_expired_timer_wakes_a_job_unless_it_was_removed() -> None:
+def test_expired_timer_wakes_a_job_unless_the_job_was_removed() -> None:
     broker, woken = Broker(), list[str]()
     watch = IdleMonitor("publish", "w", woken.append)
     watch.add(idle(seconds=-1.0), reported=True)

@@ -173,7 +173,7 @@ def test_dead_letters_that_stay_invalid_are_not_requeued(
     assert (done.requeued, done.kept) == ({}, {why: 1})
 
 
-def test_redrive_rejects_a_replay(counted: LateRegistrationScenario) -> None:
+def test_dead_letters_of_a_replay_cannot_be_redriven(counted: LateRegistrationScenario) -> None:
     origin = Origin.model_validate({"job": "big", "deployment": "00" * 16})
     replay = counted.job.model_copy(update={"replay_of": origin})
     with pytest.raises(DeploymentError, match="is a replay of big"):

@@ -52,7 +52,7 @@ def whole(scenario: LateRegistrationScenario, *epochs: int) -> None:
     assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_late_registered_producer_is_counted_from_all_parts(
+def test_late_registered_producer_is_counted_by_all_parallel_shufflers(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     sealed = scenario.job.sealed is not None
@@ -87,7 +87,7 @@ def test_late_registered_producer_is_counted_from_all_parts(
     undisturbed.world.shut()
 
 
-def test_incomplete_parts_are_not_requeued(
+def test_batch_is_not_requeued_while_a_shuffler_lacks_its_part(
     scenario: LateRegistrationScenario,
 ) -> None:
     scenario.register()
@@ -118,7 +118,7 @@ def sent_by_south(scenario: LateRegistrationScenario, role: Role) -> list[bytes]
     return [value for value in scenario.south.values(role, 1) if decode_raw(value).epoch == 1]
 
 
-def test_record_rejected_again_is_not_requeued(
+def test_batch_with_contradictory_punctuation_is_not_requeued(
     scenario: LateRegistrationScenario,
 ) -> None:
     scenario.register()

@@ -60,7 +60,7 @@ def test_process_that_ignores_sigterm_is_killed(
     assert child.process.returncode == -signal.SIGKILL
 
 
-def test_error_leaves_no_process(tmp_path: Path) -> None:
+def test_error_in_the_parent_leaves_no_child_process(tmp_path: Path) -> None:
     children: list[Child] = []
 
     def fail() -> None:
@@ -163,7 +163,7 @@ def test_command_runs_from_any_working_directory(
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_recorded_without_an_interruption(request: pytest.FixtureRequest) -> None:
+def test_signals_are_recorded_without_interrupting_the_code(request: pytest.FixtureRequest) -> None:
     # SIGINT is ignored if the tests run in the background of a shell script.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))

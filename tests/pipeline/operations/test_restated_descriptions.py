@@ -50,7 +50,7 @@ def description_of(job: DeployedJob) -> dict[str, Any]:
     return body
 
 
-def test_description_changes_only_its_last_epoch(cluster: Cluster) -> None:
+def test_changed_budget_alters_only_the_last_epoch_of_a_description(cluster: Cluster) -> None:
     first = description_of(deployed(cluster, job_with(5)))
     assert first["deployed"] == 1_772_323_200_000
     assert (first["epochs"]["last"], first["revision"]) == (20, 0)

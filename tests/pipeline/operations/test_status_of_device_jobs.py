@@ -59,7 +59,7 @@ def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more
     )  # fmt: skip
 
 
-def test_rate_covers_the_last_two_heartbeats() -> None:
+def test_report_rate_is_computed_from_the_last_two_heartbeats() -> None:
     heard = Heartbeats(JOB)
     for moment, stored in ((0, 100), (2_000, 130)):
         body = {
@@ -95,7 +95,7 @@ def dpstream(
     return Commands(capsys)
 
 
-def test_producer_commands_are_rejected_with_alternatives(dpstream: Commands) -> None:
+def test_producer_commands_are_rejected_for_jobs_of_devices(dpstream: Commands) -> None:
     assert dpstream("deploy", "phones.yaml").code == 0
     for command in (
         ("producers", "phones"),

@@ -83,7 +83,7 @@ def summary_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Manif
     return ManifestSummary.after(offset, records[offset - 1].value, known.windows)
 
 
-def test_summary_matches_the_full_log(job: DeployedJob) -> None:
+def test_summary_and_later_records_give_the_state_of_the_full_log(job: DeployedJob) -> None:
     believed = 0
     for seed in range(3):
         records = list(decided(job, seed))

@@ -54,7 +54,7 @@ def test_status_without_jobs_suggests_the_deploy_command(
         assert JOBS_TOPIC not in cluster.topics()
 
 
-def test_unreadable_job_requires_action(
+def test_unreadable_job_is_reported_and_gives_exit_code_1(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     dpstream = Commands(capsys)

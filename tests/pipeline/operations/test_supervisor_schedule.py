@@ -124,7 +124,7 @@ def test_jobs_are_scheduled_independently(events: list[Event]) -> None:
 
 
 @given(st.integers(1, 40), st.floats(0.0, 0.9))
-def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
+def test_restart_delay_doubles_with_each_immediate_failure(failures: int, lasting: float) -> None:
     machine = Machine()
     machine.happen(Want("a", b"1"))
     for number in range(failures):
@@ -139,7 +139,7 @@ def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
 
 
 @given(EVENTS)
-def test_number_of_starts_is_bounded_by_requests_and_time(events: list[Event]) -> None:
+def test_number_of_worker_starts_is_bounded_by_requests_and_time(events: list[Event]) -> None:
     """Only an operator's request starts a worker immediately; all other starts have back-off."""
     machine = Machine()
     words: Counter[str] = Counter()

@@ -51,7 +51,7 @@ def test_active_job_has_target_tasks(cluster: MemoryCluster, reader: JobsReader)
     assert not tasks_of(reader.topic, "*").tasks
 
 
-def test_version_changes_with_the_deployment_or_record() -> None:
+def test_task_version_changes_with_the_deployment_or_job_record() -> None:
     job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
     shuffle = job.shuffle.model_copy(update={"grace": 2 * job.shuffle.grace})
     jobs = [
@@ -92,7 +92,7 @@ def test_pattern_selects_the_jobs_of_a_supervisor(
     assert not words.unreadable
 
 
-def test_unreadable_record_affects_no_other_job(
+def test_unreadable_job_record_affects_no_other_job(
     cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explode(value: bytes) -> DeployedJob:
@@ -119,7 +119,7 @@ def test_recreated_topic_is_read_from_the_start(cluster: MemoryCluster, reader: 
     assert reader.topic.jobs.keys() == {"three"}
 
 
-def test_known_jobs_remain_when_the_jobs_topic_disappears(
+def test_jobs_already_read_remain_when_the_jobs_topic_disappears(
     cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(topic: str) -> list[int]:

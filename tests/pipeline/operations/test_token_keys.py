@@ -67,7 +67,7 @@ def test_token_keys_are_rotated() -> None:
         ({"keys": [jwk("a")], "issuer": "app"}, {"keys": [jwk("b")]}),
     ],
 )
-def test_eligibility_of_devices_cannot_be_changed(
+def test_redeployment_cannot_change_which_devices_are_eligible(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> None:
     plan = over(running(before), after)

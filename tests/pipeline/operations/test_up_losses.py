@@ -37,11 +37,11 @@ def cluster() -> Cluster:
     return cast(Cluster, MemoryCluster())
 
 
-def test_new_jobs_cause_no_losses(cluster: Cluster) -> None:
+def test_deploying_a_new_job_is_not_reported_as_a_loss(cluster: Cluster) -> None:
     check_losses(cluster, [parse_job(job_text())])
 
 
-def test_losses_of_every_job_are_listed_before_any_change(cluster: Cluster) -> None:
+def test_losses_of_all_jobs_are_listed_before_any_job_is_changed(cluster: Cluster) -> None:
     job = parse_job(job_text())
     first = deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     other = parse_job(job_text().replace("name: small", "name: other\npopulation: small"))
@@ -58,7 +58,7 @@ def test_losses_of_every_job_are_listed_before_any_change(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
-def test_jobs_start_only_without_losses_or_with_consent(
+def test_job_that_causes_losses_starts_only_with_consent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployed: bool, agreed: bool
 ) -> None:
     begun: list[str] = []
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         (io.StringIO(), ("--yes",), 0, [True], ()),
     ],
 )
-def test_up_continues_only_with_consent(
+def test_up_command_continues_only_with_consent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -40,7 +40,7 @@ def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float,
     return (made.protocol, changes, made.rmse, made.messages_per_user, made.guarantee.trust)
 
 
-def test_alternatives_match_their_own_plans() -> None:
+def test_each_listed_alternative_matches_a_separate_plan_for_it() -> None:
     shared: dict[str, Any] = {"delta": 1e-6, "max_changes": 2}
     made = planned("shuffled_counts", **shared)
     first, *others = made.alternatives
@@ -67,7 +67,7 @@ SETS: dict[str, Any] = {"delta": 1e-6, "domain": ["a", "b", "c"], "items": 2}
 @pytest.mark.parametrize(
     "protocol", ["count_min", "single_message", "projective_geometry", "hadamard", "fragments"]
 )
-def test_item_sets_are_compared_across_counting_protocols(protocol: str) -> None:
+def test_plan_for_item_sets_compares_the_counting_protocols(protocol: str) -> None:
     made = planned(protocol, **SETS)
     ours, *others = made.alternatives
     assert (ours.protocol, ours.rmse, ours.planned) == (protocol, made.rmse, True)

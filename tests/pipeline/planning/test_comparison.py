@@ -77,7 +77,7 @@ FOUND = (
         ("shuffle", 1.0, "shuffled", "lean"),
     ],
 )
-def test_recommendation_requires_the_least_trust(
+def test_recommended_protocol_requires_the_least_trust(
     trust: Any, error: float | None, chosen: str, second: str
 ) -> None:
     found = recommend(FOUND, trust, error)
@@ -145,14 +145,14 @@ def test_fewer_honest_users_weaken_the_guarantee() -> None:
     assert seen.rests_on_them
 
 
-def test_too_few_users_are_suppressed() -> None:
+def test_window_with_too_few_users_is_suppressed() -> None:
     job, law = counted()
     seen = outlook(job, law, 2_000, colluding=0.0, dropout=0.51)
     assert (seen.present, seen.released, seen.epsilon) == (980, False, None)
     assert outlook(job, law, 2_000, colluding=0.0, dropout=0.5).released
 
 
-def test_shuffler_and_device_noise_need_no_honest_users() -> None:
+def test_guarantee_by_shuffler_or_device_noise_needs_no_honest_users() -> None:
     stage, law = counted(dummies="shuffle")
     alone = job_of()
     for job, constants in ((stage, law), (alone, alone.calibrate())):

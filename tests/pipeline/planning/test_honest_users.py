@@ -111,7 +111,7 @@ def test_noise_and_losses_depend_only_on_the_unreserved_delta(
     assert found[0] == found[1]
 
 
-def test_half_of_the_honest_users_yield_the_reference_loss() -> None:
+def test_loss_with_half_of_the_honest_users_matches_the_reference() -> None:
     """Section 2 of the reference: epsilon 1 becomes 1.69."""
     curve = curve_of("count_min", {"domain": ITEMS, "rows": 1})
     epsilons = {each.share: math.inf if each.epsilon is None else each.epsilon for each in curve}
@@ -131,7 +131,7 @@ def test_honest_users_are_rounded_down() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_equals_the_sum_from_each_half_of_the_users(dummies: DummyLaw) -> None:
+def test_noise_of_all_users_is_the_sum_of_the_noise_of_two_halves(dummies: DummyLaw) -> None:
     law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
     whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
     of_half = half.weights(0, int(min(300, half.largest)))[0]
@@ -145,7 +145,7 @@ def test_published_calibration_adds_more_noise_than_required() -> None:
     assert half.epsilon < 0.3
 
 
-def test_published_loss_covers_repeated_increments_of_a_cell() -> None:
+def test_published_calibration_loss_includes_repeated_increments_of_a_cell() -> None:
     more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
     law = job_of("count_min", more, minimum=100_000).calibrate()
     assert isinstance(law, CountMinLaw)
@@ -160,7 +160,7 @@ def test_published_loss_covers_repeated_increments_of_a_cell() -> None:
         ("future_rand", {"max_changes": 2}),
     ],
 )
-def test_contributor_curve_is_empty_without_honest_users(
+def test_contributor_curve_is_empty_if_no_honest_users_are_assumed(
     protocol: str, more: dict[str, Any]
 ) -> None:
     assert curve_of(protocol, more) == ()

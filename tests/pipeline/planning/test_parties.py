@@ -95,7 +95,7 @@ def _json(parameters: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_only_pure_local_guarantees_have_a_loss_of_streams(name: str) -> None:
+def test_stream_loss_is_stated_only_for_pure_local_stream_guarantees(name: str) -> None:
     entry = PROTOCOLS[name]
     example = entry.examples[0]
     law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
@@ -176,7 +176,7 @@ def test_crowd_is_visible_to_the_shuffler() -> None:
     assert "in any two crowds" in rows["analyst"].neighbors
 
 
-def test_parallel_shufflers_see_a_share_of_messages() -> None:
+def test_each_parallel_shuffler_sees_only_a_fraction_of_the_messages() -> None:
     parameters = {"delta": 1e-3, "domain": ITEMS, "reports": 4}
     rows = rows_of(job_of("fragments", 1, 100, parameters=parameters, shuffle={"instances": 3}))
     assert "1/3 of the messages" in rows["one of 3 shuffler operators"].sees
@@ -215,7 +215,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_stream_row_is_listed_if_shuffling_reduces_the_loss() -> None:
+def test_row_if_shuffled_is_listed_only_if_shuffling_reduces_the_loss() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
@@ -232,7 +232,7 @@ def test_stream_row_is_listed_if_shuffling_reduces_the_loss() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
-def test_attack_success_rate_bounds_every_decision(epsilon: float, delta: float) -> None:
+def test_attack_success_rate_is_that_of_the_best_attack(epsilon: float, delta: float) -> None:
     """The worst pair reveals its input with probability delta, else by randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     found = attack_success_rate(epsilon, delta)
@@ -251,7 +251,7 @@ def test_success_rates_are_rounded_up() -> None:
     assert format_success_rate(31.0) == "always"
 
 
-def test_losses_of_charged_epochs_are_summed() -> None:
+def test_losses_per_epoch_are_summed_over_all_charged_epochs() -> None:
     one = Guarantee(0.25, 1e-6, "epoch", "any two items", "none", "exact")
     epsilon, delta = whole_loss(one, 8)
     assert (epsilon, delta) == pytest.approx((2.0, 8e-6))

@@ -85,7 +85,7 @@ def test_planned_guarantee_equals_that_of_the_mechanism() -> None:
     assert (published.unit, published.delta) == ("stream", 0)
 
 
-def test_device_sends_the_planned_messages() -> None:
+def test_devices_send_the_planned_number_of_messages() -> None:
     planned, devices = job(12, 2), 5000
     expected = plan(planned, users=devices)
     rng = seeded_generator(3)
@@ -124,7 +124,7 @@ def test_smoothed_errors_are_predicted() -> None:
         assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_error, rel=0.05)
 
 
-def test_target_error_yields_the_minimum_or_maximum_users() -> None:
+def test_target_error_determines_the_minimum_or_maximum_number_of_users() -> None:
     planned = job(170, 4, epsilon=4)
     (needed,) = plan(planned, error=0.03).users_needed
     assert needed.error == 0.03

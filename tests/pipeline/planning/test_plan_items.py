@@ -47,7 +47,7 @@ def test_error_of_items_without_users_is_the_noise_error(tmp_path: Path) -> None
     assert made.predicted_error > 1.2 * made.noise_error
 
 
-def test_collision_errors_are_predicted_from_given_counts() -> None:
+def test_collision_errors_are_predicted_from_given_item_counts() -> None:
     job = job_of("count_min", rows=3, buckets=64)
     usual, none, even = (
         plan(job, USERS, held=shares)
@@ -63,7 +63,7 @@ def test_collision_errors_are_predicted_from_given_counts() -> None:
     assert any("the given counts" in note for note in even.notes)
 
 
-def test_required_users_cover_the_window_minimum() -> None:
+def test_required_number_of_users_is_at_least_the_window_minimum() -> None:
     made = plan(job_of("count_min"), USERS)
     assert {needed.users for needed in made.users_needed} == {MINIMUM}
     single = plan(job_of("single_message"), USERS)
@@ -84,7 +84,7 @@ class TestCommand:
         )
         return path
 
-    def test_counts_are_read_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_reference_counts_are_read_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
         job = self.job_file(tmp_path, ", rows: 2, buckets: 2")
         counts, log = tmp_path / "counts.csv", tmp_path / "log.csv"
         counts.write_text("item,count\na,30\nb,10\n")
@@ -107,7 +107,7 @@ class TestCommand:
     ("sealed", "parties"),
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
-def test_noise_of_later_parties_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
+def test_noise_of_each_later_party_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
     """Each adds the noise of a window with the minimum contributor count; variances are summed."""
     values = {
         "name": "sealed",

@@ -19,7 +19,7 @@ from tests.support.device_world import DeviceWorld, Sent, device_job
 from tests.support.new_jobs import new_job
 
 
-def test_poisoning_of_counts_is_bounded_by_slots() -> None:
+def test_poisoning_of_a_count_is_bounded_by_the_slots_of_a_report() -> None:
     job = device_job(
         "count_min",
         {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]},
@@ -80,7 +80,7 @@ def _counts(dummies: str) -> Job:
     )
 
 
-def test_plan_warns_of_invented_devices() -> None:
+def test_plan_warns_that_devices_may_be_invented() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")

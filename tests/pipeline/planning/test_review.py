@@ -37,7 +37,7 @@ def warnings_of(job: Job, users: int = 10_000, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
-def test_sound_job_has_no_warnings(protocol: str) -> None:
+def test_plan_of_a_well_configured_job_has_no_warnings(protocol: str) -> None:
     parameters = COUNTED if protocol == "count_min" else None
     assert warnings_of(job_of(protocol, parameters)) == ""
 
@@ -66,7 +66,7 @@ def test_large_loss_warning_states_the_success_rate(epsilon: float, words: str) 
         (10_000, 1, "shuffle.minimum is 1"),
     ],
 )
-def test_plan_warns_of_an_unsuitable_minimum(users: int, minimum: int, words: str) -> None:
+def test_plan_warns_of_an_unsuitable_window_minimum(users: int, minimum: int, words: str) -> None:
     parameters = {**COUNTED, "delta": 0.01} if minimum == 1 else COUNTED
     parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
     assert words in warnings_of(job_of("count_min", parameters, minimum), users)
@@ -98,7 +98,7 @@ def test_plan_warns_of_a_recurring_job_without_a_budget() -> None:
     assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
 
 
-def test_plan_warns_of_too_few_max_changes() -> None:
+def test_plan_warns_that_max_changes_is_too_small() -> None:
     often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
     few = job_of("future_rand", {"max_changes": 1, "epsilon": 8})
     said = warnings_of(few, 10**6, changes=often)

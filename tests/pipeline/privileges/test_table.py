@@ -77,7 +77,7 @@ def test_topic_is_accessible_only_to_its_roles(
     assert who_may(WRITE, role) == writers
 
 
-def test_group_prefix_excludes_jobs_with_the_same_prefix() -> None:
+def test_consumer_group_prefix_matches_no_job_with_a_longer_name() -> None:
     groups = {
         each: {
             resource
@@ -150,7 +150,7 @@ RESULTS = Binding(ANN, Resource(ResourceKind.TOPIC, "small.results"), Operation.
 WANTED = tuple(bindings_of(JOB, principals_of(JOB, ["analyst"], [f"analyst={ANN}"])))
 
 
-def test_roles_default_to_users_of_the_same_name() -> None:
+def test_principal_of_a_role_defaults_to_the_job_and_role_names() -> None:
     given = principals_of(JOB, (), ["shuffle=User:a", "shuffle=User:b"])
     assert given["shuffle"] == ("User:a", "User:b")
     assert given["page"] == ("User:small-page",)

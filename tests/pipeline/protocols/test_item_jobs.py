@@ -53,7 +53,7 @@ def changes(tmp_path: Path) -> Path:
 
 
 class TestLabels:
-    def test_list_and_file_of_labels_make_the_same_job(
+    def test_labels_in_a_list_and_in_a_file_give_the_same_job(
         self, tmp_path: Path, job_file: Path
     ) -> None:
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")

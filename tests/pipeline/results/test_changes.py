@@ -85,7 +85,7 @@ def test_change_is_omitted_without_an_estimate() -> None:
     assert [each and each.flags for each in by_epoch.values()] == [None, (GAP,), (GAP,)]
 
 
-def test_change_is_omitted_until_a_horizon_is_complete() -> None:
+def test_changes_after_a_missing_epoch_are_omitted_until_the_next_horizon() -> None:
     by_epoch = estimated_changes(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
     assert list(by_epoch) == [4, 5, 6]
     assert by_epoch[4] is None
@@ -108,7 +108,7 @@ def test_variances_are_summed_when_epochs_are_independent() -> None:
     assert change.estimate.half_width == pytest.approx(5 * NORMAL_95)
 
 
-def test_unsupported_changes_are_explained() -> None:
+def test_request_for_unsupported_changes_is_rejected_with_the_reason() -> None:
     dyadic = deployed("future_rand", max_changes=2)
     with pytest.raises(ChangeError, match="future_rand: the published data do not determine"):
         check_changes(dyadic)

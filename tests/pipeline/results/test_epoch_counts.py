@@ -63,7 +63,7 @@ def deployed(parameters: str, protocol: str = "count_min", epochs: int = 3) -> D
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_epoch_counts_read_one_epoch_at_a_time(start: Start) -> None:
+def test_counts_of_only_the_requested_epoch_are_read(start: Start) -> None:
     run = start(epochs=8)
     for epoch in range(1, 6):
         run.report(epoch, MODES if epoch != 3 else MODES[::-1])
@@ -78,7 +78,7 @@ def test_epoch_counts_read_one_epoch_at_a_time(start: Start) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard"])
-def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
+def test_sum_over_epochs_adds_estimates_and_variances(start: Start, protocol: str) -> None:
     run = start(protocol, epochs=4)
     values_of_epochs = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
     for epoch, some in values_of_epochs.items():
@@ -100,7 +100,7 @@ def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
         assert within(value, ground_truth, deviation)
 
 
-def test_sum_spans_several_horizons(start: Start) -> None:
+def test_loss_of_a_sum_over_several_horizons_is_composed(start: Start) -> None:
     text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=2)
     job = parse_job(text.replace("{count: 2}", "{count: 2, renew: true}"))
     counts = composed(deploy_job(job, deployed_at=0), 3)
@@ -110,7 +110,7 @@ def test_sum_spans_several_horizons(start: Start) -> None:
     assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
 
 
-def test_loss_of_the_whole_horizon_applies_when_mechanisms_differ() -> None:
+def test_loss_of_a_sum_is_that_of_the_horizon_if_mechanisms_differ() -> None:
     job = deployed("domain: [walk, bus, car]")
     body = {**job.constants, "delta": job.constants["delta"] / 2}
     other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})

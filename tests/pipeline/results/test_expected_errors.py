@@ -15,7 +15,7 @@ USERS, EPOCHS, RUNS = 500, 16, 200
     "deviations",
     [[3.0], [2.0] * 50, [1.0, 5.0, 2.0], [1e-9, 1.0], [1e-300, 1.0], [1.0 + n for n in range(999)]],
 )
-def test_exceedance_probabilities_sum_to_the_level(deviations: list[float]) -> None:
+def test_exceedance_probabilities_sum_to_the_requested_level(deviations: list[float]) -> None:
     bound = largest_error(np.array(deviations), 0.01)
     assert sum(2 * stats.norm.sf(bound / each) for each in deviations) == pytest.approx(
         0.01, rel=1e-11

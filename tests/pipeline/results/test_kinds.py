@@ -63,7 +63,7 @@ def test_headline_is_one_number_with_its_interval(
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_query_covers_everything_published(text: str, estimate: Published, headline: str) -> None:
+def test_query_of_all_returns_each_estimate(text: str, estimate: Published, headline: str) -> None:
     domain = deployed(text).domain
     answers = Query(domain, kind_of(domain).everything(domain)).answers(estimate)
     assert [answer.value for answer in answers] == estimate.intervals[0].tolist()
@@ -104,7 +104,7 @@ def test_smoothed_estimate_has_the_type_of_a_published_one(
     assert smoothed_one.to_json() == estimate.to_json()
 
 
-def test_ranges_computed_together_match_separate_ones() -> None:
+def test_ranges_computed_together_match_those_computed_one_by_one() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
         "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"

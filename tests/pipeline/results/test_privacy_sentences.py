@@ -34,7 +34,7 @@ LARGER = (
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01, 0.3])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_posterior_includes_delta(epsilon: float, delta: float) -> None:
+def test_posterior_probability_includes_delta(epsilon: float, delta: float) -> None:
     text = posterior_odds(epsilon, delta)
     percent = float(text.partition("right in at most ")[2].partition(" %")[0])
     assert 0 <= percent - 100 * attack_success_rate(epsilon, delta) < 0.1
@@ -44,7 +44,7 @@ def test_large_epsilon_is_described_as_almost_certain() -> None:
     assert posterior_odds(20.0).endswith("likely may become almost certain")
 
 
-def test_every_factor_has_its_delta_and_basis() -> None:
+def test_every_odds_factor_is_stated_with_its_delta_and_basis() -> None:
     observed, whole = guarantee_description(EPOCH)[-2:]
     assert observed.startswith(
         "One user's own reports of one epoch shift the odds of any guess about their value in that "
@@ -57,7 +57,7 @@ def test_every_factor_has_its_delta_and_basis() -> None:
     assert LARGER in whole
 
 
-def test_stream_factor_is_exact_and_constant_value_factor_a_bound() -> None:
+def test_stream_factor_is_called_exact_and_value_factor_a_bound() -> None:
     value = Guarantee(1.0, 0.0, "value", "0 and 1", "none", "bound", stream_epsilon=4.65)
     single, whole = guarantee_description(value)[-2:]
     assert "about their value, if it never changes, by at most" in single
@@ -71,7 +71,7 @@ def test_recurring_job_states_the_loss_per_horizon() -> None:
     assert whole.endswith("Every further horizon costs the same again.")
 
 
-def test_removal_guarantee_states_the_loss_between_two_sets() -> None:
+def test_removal_guarantee_states_the_loss_between_two_item_sets() -> None:
     removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
     observed, between = guarantee_description(removal)[-2:]
     assert "the odds of a guess whether they have these items or none by at most" in observed
@@ -81,7 +81,7 @@ def test_removal_guarantee_states_the_loss_between_two_sets() -> None:
     )
 
 
-def test_shuffled_streams_sentence_states_the_covered_users() -> None:
+def test_sentence_on_shuffled_streams_states_which_users_are_covered() -> None:
     local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
     words = guarantee_description(local)[-1]
     assert words.startswith(
@@ -104,7 +104,7 @@ def job_with(**budget: float) -> Job:
     )
 
 
-def test_exhausted_delta_is_stated_while_epsilon_remains() -> None:
+def test_used_up_delta_budget_is_stated_while_epsilon_remains() -> None:
     job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
     body = budget_of(job, [Charge.of(job)])
     assert body["description"] == [
@@ -122,7 +122,7 @@ def test_exhausted_delta_is_stated_while_epsilon_remains() -> None:
     )
 
 
-def test_filtered_epsilon_is_omitted_above_half_of_delta() -> None:
+def test_privacy_filter_epsilon_is_omitted_above_half_of_budgeted_delta() -> None:
     def body(delta: float) -> dict[str, Any]:
         job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
         many = replace(Charge.of(job), epsilon=0.02, delta=delta, horizons=1_000)

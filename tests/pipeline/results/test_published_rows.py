@@ -74,7 +74,7 @@ def rows_in(rows: PublishedRows, records: list[EstimateRecord]) -> list[dict[str
     return list(csv.DictReader(rows.csv_lines(records)))
 
 
-def test_csv_of_a_count_has_dates_and_empty_cells() -> None:
+def test_csv_of_a_counting_job_has_dates_and_empty_cells() -> None:
     first, second, third = rows_in(PublishedRows.of(job_of(COUNTING)), COUNTS)
     assert list(first.items()) == [
         ("epoch", "1"),
@@ -118,7 +118,7 @@ def test_days_follow_the_time_zone_of_the_job() -> None:
     assert table["end"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
 
 
-def test_table_has_typed_columns() -> None:
+def test_arrow_table_has_typed_columns() -> None:
     table = table_of(PublishedRows.of(job_of(ITEMS)), MODES)
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     assert {field.name: field.type for field in table.schema} == {
@@ -205,7 +205,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("requested")
-def test_unreadable_sources_are_explained(tmp_path: Path) -> None:
+def test_unreadable_sources_are_rejected_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"job login is not deployed \(deployed: logins\)"):
         read("login")
     with pytest.raises(ReadError, match=r"none\.parquet: no such file"):

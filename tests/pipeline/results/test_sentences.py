@@ -85,7 +85,7 @@ def test_epoch_names_follow_the_calendar(epochs: str, name: str, at: str) -> Non
     assert (epoch.name, epoch.at) == (name, at)
 
 
-def test_headline_never_goes_below_zero() -> None:
+def test_headline_states_no_number_below_zero() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     for value in (1_500.0, 0.0, -150.0, -4_000.0):
         sentence = str(epoch_sentence(job, record(estimate(value, 1_790))))
@@ -96,7 +96,7 @@ def test_headline_never_goes_below_zero() -> None:
     assert "Fewer than 100 students" in str(epoch_sentence(job, record(estimate(-4_000, 1_790))))
 
 
-def test_headline_never_exceeds_the_population() -> None:
+def test_headline_states_no_number_above_the_population() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     few = Estimate.around(330, 66, 132, 13, 202)
     sentence = str(epoch_sentence(job, replace(record(few), population=202)))
@@ -125,7 +125,7 @@ def test_headline_never_exceeds_the_population() -> None:
         ("...", "“...”: About 20,000 students in the week of June 3, 2013 ("),
     ],
 )
-def test_titles_do_not_break_sentences(title: str, start: str) -> None:
+def test_any_job_title_gives_a_well_formed_sentence(title: str, start: str) -> None:
     job = deployed(f"{COUNT}{WEEKS}title: {title!r}\nunit: students\n")
     assert str(epoch_sentence(job, record(estimate(20_000, 600)))).startswith(start)
 

@@ -68,7 +68,7 @@ def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1
     return Finished(job, cluster.log, cluster.new_estimates())
 
 
-def test_horizons_are_smoothed_separately_latest_by_default(tmp_path: Path) -> None:
+def test_horizons_are_smoothed_separately_and_the_latest_is_default(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=10)
     assert [run.horizon(index).first_epoch for index in range(3)] == [1, 5, 9]
     assert [len(run.horizon(index).estimates.values) for index in range(3)] == [4, 4, 2]
@@ -81,7 +81,7 @@ def test_horizons_are_smoothed_separately_latest_by_default(tmp_path: Path) -> N
         assert estimate.value == pytest.approx(run.horizon(index).estimates.values[-1, 0])
 
 
-def test_missing_horizon_to_smooth_is_explained(tmp_path: Path) -> None:
+def test_smoothing_of_a_missing_horizon_is_rejected_with_the_reason(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=3)
     with pytest.raises(SmoothingError, match="job small has no finished epoch in horizon 2 yet"):
         run.horizon(1)

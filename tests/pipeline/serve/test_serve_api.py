@@ -126,7 +126,7 @@ async def test_only_gaps_of_a_curve_are_null(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
-def test_csv_equals_the_output_of_the_command(
+def test_downloaded_csv_equals_the_output_of_the_estimates_command(
     job: str,
     cluster: MemoryCluster,
     monkeypatch: pytest.MonkeyPatch,

@@ -39,7 +39,7 @@ def as_array(known: list[float | None]) -> NDArray[np.float64]:
 
 
 @given(values, st.integers(1, 20))
-def test_reduced_curve_keeps_peaks_and_gaps(known: list[float | None], columns: int) -> None:
+def test_downsampled_curve_keeps_extremes_and_gaps(known: list[float | None], columns: int) -> None:
     curve = as_array(known)
     epochs = np.arange(3, 3 + len(curve))
     reduction = reduce_curve(epochs, [curve], columns)
@@ -77,7 +77,7 @@ def test_history_accepts_each_epoch_once_in_order() -> None:
     assert history.part(9, 3) == slice(3, 3)
 
 
-def test_columns_grow_with_the_history() -> None:
+def test_columns_of_estimates_grow_with_the_history() -> None:
     history = History(BOOLEAN)
     for epoch in range(1, 201):
         history.append(point(epoch, gap(5.0) if epoch == 100 else count(float(epoch))))

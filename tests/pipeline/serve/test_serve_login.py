@@ -138,7 +138,7 @@ def test_wrong_passwords_are_throttled_per_address_and_in_total() -> None:
         attempts.succeed("192.0.2.1")
 
 
-def test_attempts_of_one_network_share_a_limit() -> None:
+def test_login_attempts_from_one_ipv6_network_share_a_limit() -> None:
     attempts = LoginAttempts(lambda: 0.0)
     for number in range(ATTEMPTS):
         assert attempts.wait("2001:db8::1") == 0

@@ -48,7 +48,7 @@ def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
             return news
 
 
-def test_follower_tracks_deployments() -> None:
+def test_reader_returns_estimates_of_the_current_deployment_only() -> None:
     cluster, reader = MemoryCluster(), Reader()
     assert reader.positions == {JOBS_TOPIC: 0, LEDGER_TOPIC: 0}
     job = deploy_text(cluster, COUNT, b"1" * 16)

@@ -149,7 +149,7 @@ def test_trust_boundary_matches_the_guarantee(text: str, trusted: list[str], wor
     assert parties_of(job)[-1].name == "readers"
 
 
-def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
+def test_trust_in_one_of_the_two_aggregators_suffices(tmp_path: Path) -> None:
     for party in SHARERS:
         make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
     shares = ", ".join(str(tmp_path / f"{party}.pub") for party in SHARERS)

@@ -33,7 +33,7 @@ def held(*counts: int) -> ItemSums:
 
 
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
-def test_top_items_and_random_others_are_compared(size: int, known: int) -> None:
+def test_top_items_and_a_random_sample_of_others_are_compared(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
     looked_at = items_to_compare(some, size, seeded_generator(1))
@@ -84,7 +84,7 @@ def epoch(
     return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, Items(), ())
 
 
-def test_means_skip_empty_epochs_and_trials() -> None:
+def test_mean_accuracy_skips_epochs_and_trials_without_estimates() -> None:
     trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
     mean = mean_accuracy(trials)
     assert (mean.mean_absolute_error, mean.predicted_error, mean.max_error) == (3.0, 1.5, 3.5)

@@ -74,7 +74,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 @every_protocol
-def test_exhausted_devices_are_counted_locally_only(
+def test_number_of_exhausted_devices_is_shown_only_locally(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
 ) -> None:
     changes = change_log(tmp_path / "changes.csv", protocol, often=150)

@@ -78,7 +78,7 @@ def test_items_do_not_depend_on_condition_order() -> None:
     assert first.numbers_of(["young", "adult"]) == (5, 1)
 
 
-def test_file_row_yields_several_items(tmp_path: Path) -> None:
+def test_row_of_a_file_yields_an_item_for_each_condition_met(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
     log = load_value_log(path, domain=job().domain, last_epoch=2)
@@ -91,7 +91,7 @@ def test_file_row_yields_several_items(tmp_path: Path) -> None:
     assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
-def test_items_beyond_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_items_beyond_the_limit_of_a_user_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
@@ -192,7 +192,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_row_belongs_to_a_crowd(tmp_path: Path) -> None:
+def test_crowd_of_a_file_row_is_read_from_its_column(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "version,user,epoch,value\n"
@@ -232,7 +232,7 @@ def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
         load_item_log(written(tmp_path, "user,epoch,value\n"), domain=DOMAIN, last_epoch=2)
 
 
-def test_live_rows_belong_to_a_crowd() -> None:
+def test_crowd_of_a_live_row_is_read_from_its_column() -> None:
     noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
     calendar = EpochCalendar(noon, parse_duration("PT1M"))
     source = LiveSource(calendar, first_epoch=1, domain=DOMAIN)

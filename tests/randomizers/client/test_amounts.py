@@ -18,14 +18,14 @@ numbers = st.floats(0, 1e6, allow_nan=False) | st.integers(0, 10**6)
 
 
 @given(numbers, st.sampled_from([9, 18]))
-def test_losses_are_rounded_up_and_limits_down(number: float, digits: int) -> None:
+def test_privacy_losses_are_rounded_up_and_limits_down(number: float, digits: int) -> None:
     exact = Fraction(repr(number))
     unit = Fraction(1, 10**digits)
     assert 0 <= spent(number, digits) * unit - exact < unit
     assert 0 <= exact - allowed(number, digits) * unit < unit
 
 
-def test_losses_are_exact_decimals() -> None:
+def test_privacy_losses_are_exact_decimals() -> None:
     assert spent(0.1, 9) == 100_000_000
     assert 10 * spent(0.1, 9) == allowed(1, 9)
     assert spent(1e-10, 9) == 1
@@ -34,7 +34,7 @@ def test_losses_are_exact_decimals() -> None:
 
 
 @given(st.integers(0, 10**30), st.sampled_from([9, 18]))
-def test_document_round_trips(amount: int, digits: int) -> None:
+def test_amount_text_round_trips(amount: int, digits: int) -> None:
     assert read(written(amount, digits), digits) == amount
     assert Fraction(written(amount, digits)) == Fraction(amount, 10**digits)
 

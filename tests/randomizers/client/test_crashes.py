@@ -117,7 +117,7 @@ def test_device_resumes_after_kill_at_any_step(make_phone: MakePhone, job: dict[
         assert len({device for _, device in phone.collector.taken}) == 1
 
 
-def test_step_is_repeated_when_another_process_writes_first(phone: Phone) -> None:
+def test_device_step_is_repeated_if_another_process_writes_first(phone: Phone) -> None:
     phone.start().join()
     other = phone.start()
 
@@ -300,7 +300,7 @@ TestLying = Lying.TestCase
 
 
 @pytest.mark.verify
-def test_account_is_exact_under_arbitrary_actions() -> None:
+def test_privacy_account_is_exact_under_arbitrary_actions() -> None:
     run_state_machine_as_test(
         Lying, settings=settings(max_examples=1000, stateful_step_count=60, deadline=None)
     )

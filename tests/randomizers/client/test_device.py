@@ -219,7 +219,7 @@ def test_one_false_server_time_costs_at_most_a_day_of_reports(phone: Phone, lie:
     assert [epoch for epoch, _ in phone.collector.taken] == [2, 3]
 
 
-def test_account_survives_new_deployments(make_phone: MakePhone) -> None:
+def test_privacy_account_survives_new_deployments(make_phone: MakePhone) -> None:
     phone = make_phone(limit=Limit.of(2))
     device = phone.joined()
     device.report(True)
@@ -319,7 +319,7 @@ def test_older_deployment_is_rejected(phone: Phone) -> None:
     device.join(again=True)
 
 
-def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
+def test_device_joins_the_deployment_whose_terms_were_given(phone: Phone) -> None:
     device = phone.start()
     terms = device.terms()
     assert phone.store.text is None
@@ -480,14 +480,14 @@ def test_report_before_joining_is_rejected(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1}', "[" * 99_999])
-def test_malformed_document_is_rejected_and_kept(phone: Phone, text: str) -> None:
+def test_malformed_state_document_is_rejected_and_left_unchanged(phone: Phone, text: str) -> None:
     phone.store.revision, phone.store.text = 1, text
     with pytest.raises(StoreError, match=r"damaged|later version"):
         phone.start().join()
     assert phone.store.text == text
 
 
-def test_newer_document_version_is_rejected(phone: Phone) -> None:
+def test_state_document_of_a_newer_version_is_rejected(phone: Phone) -> None:
     phone.start().join()
     kept = {**document(phone), "version": 2}
     with pytest.raises(StoreError, match="later version of the app"):
@@ -524,7 +524,7 @@ def test_uncharged_epoch_is_not_randomized(make_phone: MakePhone) -> None:
             steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
 
 
-def test_false_server_time_on_joining_is_not_charged(
+def test_false_server_time_on_joining_causes_no_extra_charge(
     make_phone: MakePhone,
 ) -> None:
     for days in (-3, 1, 400, 100_000):

@@ -25,7 +25,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 @given(instants, lengths, instants, st.integers(1, 40))
-def test_epochs_match_the_durations_of_jobs(
+def test_epochs_on_devices_match_those_computed_by_jobs(
     start: datetime, length: tuple[int, int], moment: datetime, epoch: int
 ) -> None:
     months, exact = length

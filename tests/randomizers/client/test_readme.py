@@ -53,7 +53,7 @@ def test_python_example_runs(
     assert len(collector.taken) == 1
 
 
-def test_python_example_exits_with_a_message_without_a_collector(
+def test_python_example_without_a_collector_exits_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

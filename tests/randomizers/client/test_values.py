@@ -90,7 +90,7 @@ def test_every_set_of_items_is_accepted(items: list[Any]) -> None:
         (OPTIONAL, [1.0]),
     ],
 )
-def test_rejection_does_not_contain_the_value(values: DeviceValues, value: object) -> None:
+def test_rejection_message_does_not_contain_the_value(values: DeviceValues, value: object) -> None:
     with pytest.raises(ValueRejectedError) as rejection:
         values.number(value)  # type: ignore[arg-type]
     assert "bicycle" not in str(rejection.value)

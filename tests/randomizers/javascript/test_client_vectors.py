@@ -18,7 +18,7 @@ from tests.randomizers.javascript.client_vectors import (
 VECTORS = json.loads(FILE.read_text())
 
 
-def test_devices_match_reports_and_states_of_vectors() -> None:
+def test_devices_reproduce_reports_and_states_of_test_vectors() -> None:
     assert json.loads(json.dumps(client_vectors(VECTORS))) == VECTORS
 
 

@@ -34,14 +34,14 @@ def test_every_device_protocol_has_vectors() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_devices_match_vectors_of_draws(protocol: str) -> None:
+def test_devices_reproduce_the_draws_of_test_vectors(protocol: str) -> None:
     for law, run in runs_of(protocol):
         stream = [(epoch, value) for epoch, value, _, _ in run["epochs"]]
         assert recorded(protocol, law, stream, run["label"]) == run
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_devices_resume_from_states_of_vectors(protocol: str) -> None:
+def test_devices_resume_from_the_states_of_test_vectors(protocol: str) -> None:
     for law, run in runs_of(protocol):
         epochs = run["epochs"]
         half = len(epochs) // 2
@@ -53,7 +53,7 @@ def test_devices_resume_from_states_of_vectors(protocol: str) -> None:
         assert device.state() == run["state"]
 
 
-def test_rare_draws_match_vectors() -> None:
+def test_rare_draws_match_test_vectors() -> None:
     assert json.loads((FOLDER / f"{RARE}.json").read_text()) == rare_draws()
 
 
