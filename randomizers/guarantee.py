@@ -162,7 +162,7 @@ class Guarantee:
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
             most = "at most " if self.unit == "epoch" else ""
-            unit += f" and {most}{rounded_up(self.stream_epsilon)} for the whole stream"
+            unit += f" and epsilon {most}{rounded_up(self.stream_epsilon)} for the whole stream"
         if self.horizons is None:
             return unit
         if self.unit == "epoch":
@@ -206,7 +206,7 @@ def held_by_a_user(items: int) -> str:
     one, held = "an item", "items"
     if items > 1:
         one, held = "a set", f"sets of at most {items:,} items"
-    return f"any two {held} of a user at an epoch, or {one} and none; who is present is public"
+    return f"any two {held} of a user at an epoch, or {one} and no items; who is present is public"
 
 
 def held_or_nothing(items: int) -> str:
@@ -228,9 +228,9 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
 def whole_streams(contributors: int) -> str:
     """Return the trust assumptions for whole streams that are hidden among others, as text."""
     return (
-        f"the shuffler to shuffle, and {contributors - 1:,} honest other users; it applies to "
-        "users who report in every window, as these others do, if nothing but their content links "
-        "one user's messages across epochs and no one's values react to published estimates"
+        f"the shuffler to shuffle, and {contributors - 1:,} other honest users; it covers "
+        "users who, like these, report in every window, if nothing but the content of messages "
+        "links them across epochs and published estimates do not influence anyone's values"
     )
 
 
@@ -242,7 +242,7 @@ def shuffle_to_mix(minimum: int) -> str:
     """Return the trust assumptions for messages that are hidden among others, as text."""
     return (
         f"the shuffler to shuffle and to suppress windows below the minimum, and {minimum - 1:,} "
-        "honest other users in each window"
+        "other honest users in each window"
     )
 
 

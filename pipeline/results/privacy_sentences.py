@@ -74,8 +74,8 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"If shuffled among {shuffled.contributors:,} users who, like this one, reported in "
-            f"every window, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
+            f"If the reports of {shuffled.contributors:,} users who report in every window are "
+            f"shuffled, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
             f"{_BASES['bound']} It relies on {shuffled.trust}."
         )
 
@@ -223,11 +223,10 @@ def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Ite
         yield (f"A job about {people} recurs indefinitely, so its total charge has no limit.")
     elif charges:
         yield (
-            f"So far, {deployments} charged {people} {format_loss(epsilon, delta)} in total. An "
+            f"So far, {deployments} charged {format_loss(epsilon, delta)} in total to {people}. An "
             "observer may combine the data of all deployments. If the guarantee of each deployment "
-            "holds against this observer, the odds of a guess against which each one protects "
-            "shift by at most "
-            f"{posterior_odds(epsilon, delta)}."
+            "holds against this observer, the odds of any guess that all of them cover shift by "
+            f"at most {posterior_odds(epsilon, delta)}."
         )
     else:
         yield f"Nothing has been charged to {people} yet."
@@ -237,8 +236,8 @@ def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Ite
         if filtered is not None:
             yield (
                 f"With advanced composition (privacy filter), this counts as epsilon "
-                f"{_up(filtered, 4)}. The budget holds even if jobs are chosen by the results of "
-                "earlier ones."
+                f"{_up(filtered, 4)}. The budget holds even if jobs are chosen on the basis of "
+                "earlier results."
             )
         least = "at least " * (filtered is not None)
         left = f"{least}{rounded_down(remaining['epsilon'], 4)} remains"

@@ -47,7 +47,7 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
     if job.replay_of is None:
         sees = reports if job.sealed is None else sealed
         if job.devices is not None:  # collectors replace devices' ids by tags
-            sees = f"{reports.replace('who reports what', 'reports')}, not who sent them"
+            sees = f"{reports.replace('who reports what', 'reports')}; not who sent them"
         yield Party(_shufflers(job), sees, trusted=shuffles and not job.shared)
     if job.shared:
         yield Party("aggregator a", "one share of each sum", trusted=False, either=True)
@@ -78,7 +78,7 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     if job.shared:
         words = "either aggregator; if both collude, they can read what each producer counted"
     elif job.added_by_each(job.law):
-        words = f"any one of the {_shufflers(job)} and the aggregator, not to collude with the rest"
+        words = f"one of the {_shufflers(job)} and the aggregator, not to collude with the others"
         if job.shuffle.instances > 1:
             words = f"the aggregator, not to collude with any of the {_shufflers(job)}"
     honest = job.protocol_entry.contributors(job.law)

@@ -121,8 +121,8 @@ class FutureRand(Devices[FutureRandLaw]):
             delta=0.0,
             unit="stream",
             neighbors=(
-                "any two streams of a user's values (changes are followed up to max_changes, "
-                "later ones are not)"
+                "any two streams of a user's values (changes beyond max_changes are not counted, "
+                "but equally protected)"
             ),
             trust=(
                 "none; it holds against everyone who sees the reports; which devices exist and "

@@ -59,7 +59,7 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             yield "No collector is running, so devices cannot report. Start one: 'dpstream collect'"
         if status.suppressed >= MAX_MISSED_EPOCHS and job.replay_of is None:
             see = (
-                "Check that the app sends reports, and what collectors reject"
+                "Check whether the app sends reports, and which requests collectors reject"
                 if _collects(job)
                 else f"Check reporting: 'dpstream producers {job.name}'"
             )
@@ -126,7 +126,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.DRAINED:
         resume_hint = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
         yield (
-            f"Drained: all epochs open at that time are published{_records_since_drain(status)}. "
+            f"Drained: all epochs that were open are published{_records_since_drain(status)}. "
             f"{resume_hint}To end the job: 'dpstream undeploy {job.name}'"
         )
     elif status.finished:
@@ -153,7 +153,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     waits = job.replay_of is None and not status.finished
     if waits and registered is not None and registered < job.shuffle.producers:
         until = (
-            "a window closes when more than half of them have reported"
+            "a window closes when more than half of all producers have reported"
             if job.epochs.calendar is None
             else "a window closes when its grace period ends"
         )
@@ -238,8 +238,8 @@ def _topic_issues(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
         )
     elif topic.unexpected_records:
         yield (
-            f"Another program writes to partitions of {topic.name} that were added after "
-            f"deployment with {topic.deployed} partitions; they are not read. Epoch e belongs in "
+            f"Topic {topic.name} was deployed with {topic.deployed} partitions. Another program "
+            "writes to partitions that were added later, which are not read. Epoch e belongs in "
             f"partition e mod {topic.deployed}"
         )
 
@@ -256,8 +256,8 @@ def _stage_issues(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterat
         remedy = (
             "Check the workers' logs, or restart them"
             if any(worker.partitions or worker.idle for worker in up)
-            else "No worker has partitions: each exits within a minute and gets partitions "
-            f"when restarted: 'dpstream run {stage.stage}'"
+            else "No worker has partitions. Each exits within a minute; restart it then: "
+            f"'dpstream run {stage.stage}'"
         )
         yield (
             f"Stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s. "

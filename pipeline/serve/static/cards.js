@@ -61,8 +61,8 @@ export class TopCard extends Asking {
     this.body = h("div", { class: this.buckets ? "scroll" : "" });
     this.notes = h("p", { class: "note" });
     this.when = h("p", { class: "note" });
-    this.element = h("section", { class: "card topitems", "aria-label": "Largest items" },
-      h("div", { class: "card-head" }, h("h2", {}, titled(this.buckets ? `${capital(model.detail.people)} by value` : "Largest items", model, named)), this.when), this.body, this.notes);
+    this.element = h("section", { class: "card topitems", "aria-label": "Most frequent items" },
+      h("div", { class: "card-head" }, h("h2", {}, titled(this.buckets ? `${capital(model.detail.people)} by value` : "Most frequent items", model, named)), this.when), this.body, this.notes);
   }
 
   draw(body) {
@@ -76,7 +76,7 @@ export class TopCard extends Asking {
       const words = said("users", this.format, item.value, item.ci95_low, item.ci95_high, body.population);
       return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.ci95_low, item.ci95_high, [least, most]), words.value, words.interval, ...(groundTruth ? [this.format(item.ground_truth)] : [])];
     });
-    const made = table("Largest items with 95 % intervals", columns, rows);
+    const made = table("Most frequent items with 95 % intervals", columns, rows);
     made.classList.add("bars");
     made.classList.toggle("ranked", ranked);
     this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "No estimate for this epoch."));

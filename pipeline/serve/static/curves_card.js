@@ -152,7 +152,7 @@ export class CurvesCard {
     const [model] = this.models;
     const { people, period } = model.detail;
     const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
-    return `${what[model.kind]}${this.change ? `, change since ${count(Number(this.change))} ${period}${this.change === "1" ? "" : "s"} ago` : `, ${period} by ${period}`}`;
+    return `${what[model.kind]}${this.change ? `, change over ${count(Number(this.change))} ${period}${this.change === "1" ? "" : "s"}` : `, ${period} by ${period}`}`;
   }
 
   #panel(models) {

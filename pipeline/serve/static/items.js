@@ -42,7 +42,7 @@ export class Items extends EventTarget {
     this.search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search items", autocomplete: "off",
       spellcheck: "false", oninput: () => this.#filter(true), onkeydown: (event) => this.#leave(event) });
     this.order = h("select", { "aria-label": "Order of items", onchange: () => this.#filter(true) },
-      h("option", { value: "largest" }, "largest on average"), h("option", { value: "name" }, "by name"), h("option", { value: "given" }, "as in the job"));
+      h("option", { value: "largest" }, "most frequent on average"), h("option", { value: "name" }, "by name"), h("option", { value: "given" }, "as in the job"));
     const crowds = model.detail.domain.crowds ?? [];
     this.crowd = h("select", { "aria-label": "Group", hidden: !crowds.length, onchange: () => this.#enter() },
       h("option", { value: "" }, "all groups"), crowds.map((crowd) => h("option", { value: crowd }, crowd)));

@@ -76,7 +76,7 @@ export class Overview {
 
   #epochs(detail) {
     const { last_epoch: last, epochs, counted_from: first, closed_at } = detail;
-    const closed = last ? `${this.short ? "closed" : "last closed"} ${time(closed_at)}` : "none closed yet";
+    const closed = last ? `last closed ${time(closed_at)}` : "none closed yet";
     this.#say("epochs", progress(detail), closed, epochs ? Math.max(0, (last ?? 0) - first + 1) / (epochs - first + 1) : null);
     this.tiles.epochs.note.title = moment(closed_at);
   }

@@ -24,7 +24,7 @@ export function dissect(body) {
     ['c', 'random device id', envelope.subarray(0, 16)],
     ['c', 'random report id', envelope.subarray(16, 32)],
     ['d', 'first report?', envelope.subarray(32, 33)],
-    ['e', sealed ? 'sealed answer' : 'answer', content],
+    ['e', sealed ? 'sealed answer' : 'randomized answer', content],
   ];
   return {
     epoch,
