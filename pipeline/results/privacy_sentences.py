@@ -103,7 +103,7 @@ def trusted_party(trust: str) -> str:
 
     >>> trusted_party("none; it holds against everyone")
     'none'
-    >>> trusted_party("the shuffler to shuffle, and 999 honest other users")
+    >>> trusted_party("the shuffler to shuffle, and 999 other honest users")
     'the shuffler'
     """
     if needs_no_trust(trust):

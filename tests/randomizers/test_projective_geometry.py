@@ -331,7 +331,7 @@ def test_guarantee_states_local_and_shuffled_loss() -> None:
     assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
     assert guarantee.trust.startswith("none; ")
     assert f"reports only, epsilon is {rounded_up(often.shuffled_epsilon)} at" in guarantee.trust
-    assert guarantee.trust.endswith("and 9,999 honest other users in each window")
+    assert guarantee.trust.endswith("and 9,999 other honest users in each window")
     shuffled = ProjectiveGeometry(often).if_shuffled
     assert shuffled is not None
     assert (shuffled.epsilon, shuffled.stream_epsilon, shuffled.basis) == (

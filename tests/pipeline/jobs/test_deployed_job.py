@@ -261,7 +261,7 @@ def test_guarantee_states_local_and_central_epsilon() -> None:
     shuffled = guarantee.to_json()["shuffled"]
     assert shuffled == {"epsilon": 0.5, "delta": 1e-6, "contributors": 100_000}
     assert "epsilon 0.5, delta 1e-06 if these are trusted:" in str(guarantee)
-    assert "the shuffler to shuffle, and 99,999 honest other users" in str(guarantee)
+    assert "the shuffler to shuffle, and 99,999 other honest users" in str(guarantee)
     # Charges also cover users who were absent.
     assert Charge.of(deployed).epsilon == guarantee.epsilon
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed

@@ -88,7 +88,7 @@ def test_sentence_on_shuffled_streams_states_which_users_are_covered() -> None:
         "If shuffled among 10,000 users who, like this one, reported in every window, it is a "
         "factor of 1.65 (epsilon 0.5). Larger shifts can occur"
     )
-    assert "9,999 honest other users" in words
+    assert "9,999 other honest users" in words
 
 
 def job_with(**budget: float) -> Job:
@@ -108,9 +108,9 @@ def test_used_up_delta_budget_is_stated_while_epsilon_remains() -> None:
     job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
     body = budget_of(job, [Charge.of(job)])
     assert body["description"] == [
-        "So far, 1 deployment has charged population people epsilon 1, delta 1e-06 in total. An "
+        "So far, 1 deployment has charged epsilon 1, delta 1e-06 in total to population people. An "
         "observer may combine the data of all deployments. If the guarantee of each deployment "
-        "holds against this observer, the odds of a guess against which each one protects shift by "
+        "holds against this observer, the odds of any guess that all of them cover shift by "
         f"at most a factor of 2.72 (epsilon 1). {LARGER} A guess that was 50 % likely is right in "
         "at most 73.2 % of cases.",
         "Of the budget of epsilon 6, 5 remains; of delta 1e-06, nothing: further jobs with a delta "
