@@ -74,8 +74,9 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"If the reports of {shuffled.contributors:,} users who report in every window are "
-            f"shuffled, it is {posterior_odds(shuffled.epsilon, shuffled.delta)}. "
+            "For a user who reports in every window, shuffled among "
+            f"{shuffled.contributors:,} such users, it is "
+            f"{posterior_odds(shuffled.epsilon, shuffled.delta)}. "
             f"{_BASES['bound']} It relies on {shuffled.trust}."
         )
 

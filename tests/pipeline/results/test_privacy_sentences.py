@@ -85,8 +85,8 @@ def test_sentence_on_shuffled_streams_states_which_users_are_covered() -> None:
     local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
     words = guarantee_description(local)[-1]
     assert words.startswith(
-        "If shuffled among 10,000 users who, like this one, reported in every window, it is a "
-        "factor of 1.65 (epsilon 0.5). Larger shifts can occur"
+        "For a user who reports in every window, shuffled among 10,000 such users, it is a factor "
+        "of 1.65 (epsilon 0.5). Larger shifts can occur"
     )
     assert "9,999 other honest users" in words
 
