@@ -128,5 +128,5 @@ def test_allowance_scales_with_absent_users_and_adds_up_over_epochs() -> None:
 
 @pytest.mark.parametrize("underestimated", [0.0, 0.5, -1.0, float("nan")])
 def test_invalid_probabilities_are_rejected(underestimated: float) -> None:
-    with pytest.raises(ValueError, match="underestimated is"):
+    with pytest.raises(ValueError, match="'underestimated' is"):
         OneSided(underestimated)

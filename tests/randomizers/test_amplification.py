@@ -148,7 +148,7 @@ def test_largest_local_loss_is_epsilon_with_few_contributors() -> None:
 
 
 def test_invalid_input_is_rejected() -> None:
-    with pytest.raises(ValueError, match="expected a positive finite loss"):
+    with pytest.raises(ValueError, match="expected a finite 'loss' > 0"):
         HiddenCoin(0.0, 0.5)
     with pytest.raises(ValueError, match="expected at least 1"):
         amplified_epsilon(of_any_randomizer(1.0), 0, 1e-6)
