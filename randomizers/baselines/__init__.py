@@ -274,7 +274,7 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
     >>> law = calibrate(MemoizedResponseParameters(1), last_epoch=10)
     >>> devices = MemoizedResponse(law)
     >>> devices.guarantee.spent_on
-    'value, if it never changes, and 4.65304 for the whole stream'
+    'value, if it never changes, and epsilon 4.65304 for the whole stream'
     """
 
     def __init__(self, law: MemoizedResponseLaw) -> None:

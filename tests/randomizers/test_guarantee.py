@@ -38,14 +38,14 @@ def test_pure_guarantee_omits_delta() -> None:
 def test_guarantee_states_loss_of_a_value_and_of_the_stream() -> None:
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
-        "epsilon 1 for a user's value, if it never changes, and 4.65304 for the whole stream "
+        "epsilon 1 for a user's value, if it never changes, and epsilon 4.65304 for the whole stream "
         "(bound); "
         "neighbors: two values; trusted party: none"
     )
     assert guarantee.to_json()["stream_epsilon"] == 4.653032
     twice = guarantee.over(2)
     assert (twice.epsilon, twice.stream_epsilon) == (2.0, 9.306064)
-    assert "and 9.30607 for the whole stream of 2 horizons" in str(twice)
+    assert "and epsilon 9.30607 for the whole stream of 2 horizons" in str(twice)
 
 
 def test_guarantee_states_loss_per_epoch_and_per_horizon() -> None:
@@ -59,8 +59,8 @@ def test_guarantee_states_loss_per_epoch_and_per_horizon() -> None:
         stream_epsilon=1.786034,
     )
     said = (
-        "epsilon 1, delta 1e-06 for a user's value of one epoch and at most 1.78604 for the whole "
-        "stream"
+        "epsilon 1, delta 1e-06 for a user's value of one epoch and epsilon at most 1.78604 for "
+        "the whole stream"
     )
     assert str(guarantee).startswith(f"{said} (exact); ")
     renewed = guarantee.over(3)
