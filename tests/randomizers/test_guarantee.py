@@ -38,9 +38,8 @@ def test_pure_guarantee_omits_delta() -> None:
 def test_guarantee_states_loss_of_a_value_and_of_the_stream() -> None:
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
-        "epsilon 1 for a user's value, if it never changes, and epsilon 4.65304 for the whole stream "
-        "(bound); "
-        "neighbors: two values; trusted party: none"
+        "epsilon 1 for a user's value, if it never changes, and epsilon 4.65304 for the whole "
+        "stream (bound); neighbors: two values; trusted party: none"
     )
     assert guarantee.to_json()["stream_epsilon"] == 4.653032
     twice = guarantee.over(2)
