@@ -357,7 +357,9 @@ class Producer:
             epoch=epoch,
             enrollment=self.enrollment,
             drawing=self._identifiers()[:DRAWING_BYTES],
-            contributors=int(np.count_nonzero(self._present)),
+            contributors=len(reports)
+            if self.job.protocol_entry.sampled is not None and isinstance(reports, np.ndarray)
+            else int(np.count_nonzero(self._present)),
             population=len(self._positions),
             most=most,
         )

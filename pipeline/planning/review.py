@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
@@ -38,21 +39,25 @@ def warnings_for(
 
 
 def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
-    learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
-    if learning is None:
-        return
-    groups = learning.groups(law)
-    if users // groups < minimum <= users:
+    asked, minimum = _asked(job, law, users), job.shuffle.minimum
+    if asked < minimum <= users:
+        fewer = "use fewer groups" if job.protocol_entry.learning else "use fewer epochs"
         yield (
-            f"{users:,} users in {groups:,} groups are {users // groups:,} users per epoch, fewer "
-            f"than shuffle.minimum, {minimum:,}: every epoch would be suppressed. Use fewer "
-            "groups, or lower shuffle.minimum"
+            f"of {users:,} users, {asked:,} are asked at an epoch, fewer than shuffle.minimum, "
+            f"{minimum:,}: every epoch would be suppressed. Lower shuffle.minimum, or {fewer}"
         )
 
 
+def _asked(job: Job, law: Law, users: int) -> int:
+    """Return the minimum number of users who are asked at an epoch."""
+    entry = job.protocol_entry
+    if entry.learning is not None:
+        return users // entry.learning.groups(law)
+    return users if entry.sampled is None else math.floor(users * entry.sampled(law))
+
+
 def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
-    minimum, learning = job.shuffle.minimum, job.protocol_entry.learning
-    at_turn = users if learning is None else users // learning.groups(law)
+    minimum, at_turn = job.shuffle.minimum, _asked(job, law, users)
     counted_on = job.protocol_entry.contributors(law) is not None or job.central is not None
     if users < minimum:
         yield (

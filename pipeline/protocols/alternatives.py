@@ -7,7 +7,7 @@ from functools import partial, singledispatch
 from typing import Any, Final, TypeAlias
 
 from dpstream.pipeline.protocols.protocol import DELTA
-from dpstream.randomizers.baselines import IndependentResponseParameters, SplitBudgetParameters
+from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.composed import MAX_SIGNS
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.fragments import FragmentsParameters
@@ -15,6 +15,7 @@ from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.hadamard import HadamardParameters
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
@@ -48,7 +49,7 @@ def _of_booleans(
     last_epoch: int,
 ) -> Iterator[Alternative]:
     """Yield protocols without a trusted party, then protocols that trust the shuffler."""
-    yield from _untrusting(requested.epsilon, requested.max_changes, last_epoch)
+    yield from _untrusting(requested.epsilon, requested.max_changes)
     for dummies in ("poisson", "shuffle"):
         yield (
             "shuffled_counts",
@@ -62,12 +63,18 @@ def _of_booleans(
         )
 
 
-def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols without a trusted party; for few epochs, also an epsilon split by epoch."""
+def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
+    """Yield protocols without a trusted party."""
     yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
     yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
-    if last_epoch <= FEW_EPOCHS:
-        yield "split_budget", partial(SplitBudgetParameters, epsilon)
+    yield "sampled_response", partial(SampledResponseParameters, epsilon)
+
+
+@alternatives.register
+def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
+    """Yield protocols that follow two and four changes; sampling users follows any number."""
+    for max_changes in (2, 4):
+        yield "value_stream", partial(ValueStreamParameters, requested.epsilon, max_changes)
 
 
 @alternatives.register
@@ -130,7 +137,7 @@ def _of_shuffled_counts(
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
     domain = requested.domain
     if domain is None:
-        yield from _untrusting(requested.epsilon, max_changes, last_epoch)
+        yield from _untrusting(requested.epsilon, max_changes)
     elif isinstance(domain, Numbers):
         numbers = requested.epsilon, max_changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -302,6 +303,8 @@ class Protocol:
             mechanism is a `PerEpochLaw`.
         loss_of_streams: True if `parameters.epsilon` is the pure local loss of a user's whole
             stream, and every device runs the same randomizer. Whole streams can then be shuffled.
+        sampled: Returns the fraction of devices that are asked at an epoch, given a mechanism; None
+            if all are. Those that answer are its contributors, to which `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
             aggregator is a `LearningAggregator`; None for others.
         examples: Jobs for the conformance suite.
@@ -319,6 +322,7 @@ class Protocol:
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     per_epoch: bool = False
     loss_of_streams: bool = False
+    sampled: Callable[[Any], Fraction] | None = None
     learning: Learning | None = None
     examples: tuple[Example, ...] = ()
 

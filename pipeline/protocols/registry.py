@@ -16,6 +16,7 @@ from dpstream.pipeline.protocols.protocol import Protocol
 OWN: Final = {
     "value_stream": "value_stream:PROTOCOL",
     "future_rand": "future_rand:PROTOCOL",
+    "sampled_response": "sampled_response:PROTOCOL",
     "hadamard_values": "hadamard_values:PROTOCOL",
     "range_values": "range_values:PROTOCOL",
     "projective_geometry": "projective_geometry:PROTOCOL",

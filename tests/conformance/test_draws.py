@@ -33,6 +33,7 @@ DRAWN: dict[str, set[str]] = {
     "bun": {"order", "signs"},
     "independent_response": {"order", "signs"},
     "memoized_response": {"memo"},
+    "sampled_response": {"flips", "phase"},
     "value_stream": {"noise"},
     "hadamard_values": {"noise", "row"},
     "range_values": {"level", "noise", "row"},

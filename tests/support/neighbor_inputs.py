@@ -55,6 +55,9 @@ def write_inputs(
     `sealed` determines how reports are sealed with keys of `tests.support.sealing`. `instances` is
     the number of parallel shufflers.
     """
+    if case.protocol.sampled is not None and minimum <= sum(PRODUCERS.values()):
+        # Fewer users are asked at an epoch; every window has one.
+        minimum = 1
     written = case_job_file(case, name, minimum=minimum, dummies=dummies)
     folder.mkdir()
     written["shuffle"]["producers"] = len(PRODUCERS)

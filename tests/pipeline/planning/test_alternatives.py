@@ -53,6 +53,7 @@ def test_each_listed_alternative_matches_a_separate_plan_for_it() -> None:
         own(planned("shuffled_counts", compared=False, delta=1e-6), None),
         own(planned("value_stream", compared=False, max_changes=2), 2),
         own(planned("future_rand", compared=False, max_changes=2), 2),
+        own(planned("sampled_response", compared=False), None),
     ]
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
 

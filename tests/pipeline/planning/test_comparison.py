@@ -37,7 +37,7 @@ def test_equivalent_protocols_are_listed_together() -> None:
     law = job.calibrate()
     found = compare(job, law, 2_000)
     assert [each.expected for each in found] == list(alternatives(job, law, 2_000))
-    assert {"value_stream", "future_rand", "split_budget", "shuffled_counts"} == {
+    assert {"value_stream", "future_rand", "sampled_response", "shuffled_counts"} == {
         each.expected.protocol for each in found
     }
     for each in found:

@@ -1,0 +1,78 @@
+"""Yes or no by answers at few epochs of a horizon; trusted party: none. Entry and forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.sampled_response import SampledChanges, SampledResponseAggregator
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+    fixed_format,
+)
+from dpstream.randomizers.sampled_response import (
+    SampledResponse,
+    SampledResponseLaw,
+    SampledResponseParameters,
+)
+
+_unit_variance = late("sampled_response", "unit_variance")
+
+
+class SampledResponseForecast:
+    """Forecast when all enrolled devices answer at their epochs: all epochs are alike."""
+
+    def __init__(
+        self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
+    ) -> None:
+        self._law, self._share = law, requested.share
+        self.reports_per_user = np.full(last_epoch, law.reports / law.last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "epochs": law.last_epoch,
+                "answers": law.reports,
+                "c_gap": law.c_gap,
+                "epsilon": law.flips.loss,
+            },
+        )
+        worst = math.sqrt(_unit_variance(law, 0.5) / _unit_variance(law, self._share))
+        self.notes = (
+            f"errors are predicted for a value that {self._share:.3g} of the users have; at 0.5 "
+            f"they are {worst:.3g} times as large",
+        )
+
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
+        variance = users * _unit_variance(self._law, self._share, users)
+        return np.full(len(self.reports_per_user), math.sqrt(variance))
+
+
+def _changes(law: SampledResponseLaw, requested: object, lag: int) -> SampledChanges | None:
+    # None if some devices answer at both epochs: their flips are correlated.
+    twice = {(later - each) % law.last_epoch for later in law.offsets for each in law.offsets}
+    return None if lag % law.last_epoch in twice else SampledChanges(lag)
+
+
+PROTOCOL = Protocol(
+    name="sampled_response",
+    parameters=SampledResponseParameters,
+    law=lambda requested: SampledResponseLaw,
+    calibrate=late_calibration("sampled_response"),
+    message_format=fixed_format(SampledResponse),
+    randomizer=SampledResponse,
+    aggregation=Aggregation.of(SampledResponseAggregator, changes=_changes),
+    planning=Planning(SampledResponseForecast),
+    sampled=lambda law: Fraction(law.reports, law.last_epoch),
+    examples=(
+        Example(SampledResponseParameters(1.0), 4),
+        Example(SampledResponseParameters(2.0, 2), 3),
+        Example(SampledResponseParameters(4.0, 3), 3),
+    ),
+)

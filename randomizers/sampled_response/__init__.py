@@ -1,0 +1,191 @@
+"""Sampled response: a device answers at few epochs of a horizon, with all of its epsilon.
+
+On enrollment, a device draws a *phase*, which is public, and r secret flips by one mechanism of r
+signs. It answers at r epochs, spread evenly over the horizon from its phase on. Each answer is its
+value at that epoch, reversed if the flip says so. How often values change does not matter: every
+epoch is estimated from a random sample of r / T of the users.
+
+Users enrolled together, if they are the first, are dealt phases: a uniformly random assignment in
+which every phase has equally many users, or one more. Later users draw uniformly, even if no epoch
+of theirs is left. So every user answers at every epoch with the same probability.
+
+Reference: population division, Ren et al., *LDP-IDS*, 2022; the joint mechanism of r answers is
+that of the signs in *Randomize the Future*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_epsilon
+
+MAX_EPOCHS = 1 << 20
+MAX_REPORTS = 8
+"""Maximum number of answers of a device in a horizon."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledResponseParameters:
+    """Parameters of a sampled response for a yes-or-no value.
+
+    Attributes:
+        epsilon: Privacy loss of a user's stream in a horizon.
+        reports: Number of answers of a device in a horizon; None: the number with the smallest
+            error at `share`.
+        share: Share of the users with value 1 for which `reports` is chosen.
+    """
+
+    epsilon: float
+    reports: int | None = None
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        reports = self.reports
+        if reports is not None and (type(reports) is not int or not 1 <= reports <= MAX_REPORTS):
+            raise ValueError(f"reports is {reports!r}; expected an integer from 1 to {MAX_REPORTS}")
+        share = self.share
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+            raise ValueError(f"share is {share!r}; expected a number above 0 and below 1")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "share", float(share))
+
+
+@dataclass(frozen=True, slots=True)
+class SampledResponseLaw(Constants):
+    """Constants of a sampled_response job.
+
+    Attributes:
+        last_epoch: Number of epochs T of a horizon.
+        epsilon: Requested epsilon, at least the loss of the flips.
+        flips: Joint distribution of the flips of a device's answers, as signs.
+    """
+
+    last_epoch: int
+    epsilon: float
+    flips: ComposedLaw
+
+    def __post_init__(self) -> None:
+        if type(self.last_epoch) is not int or not 1 <= self.last_epoch <= MAX_EPOCHS:
+            raise ValueError(f"last_epoch is {self.last_epoch}; expected 1 to {MAX_EPOCHS}")
+        if not self.reports <= min(MAX_REPORTS, self.last_epoch):
+            raise ValueError(
+                f"{self.reports} answers in {self.last_epoch} epochs; expected at most one at an "
+                f"epoch, and at most {MAX_REPORTS}"
+            )
+        if self.flips.loss > self.epsilon:
+            raise ValueError(f"loss is {self.flips.loss}; expected at most {self.epsilon}")
+
+    @property
+    def reports(self) -> int:
+        """Number r of answers of a device in a horizon."""
+        return self.flips.k
+
+    @property
+    def c_gap(self) -> float:
+        """P(an answer is the value) - P(it is not)."""
+        return self.flips.c_gap
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Epochs from a device's phase to its answers, modulo `last_epoch`; ascending from 0."""
+        return tuple(answer * self.last_epoch // self.reports for answer in range(self.reports))
+
+
+class SampledResponse(Devices[SampledResponseLaw]):
+    """The devices of one horizon.
+
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.sampled_response.calibration import calibrate
+    >>> rng = seeded_generator(1)
+    >>> devices = SampledResponse(calibrate(SampledResponseParameters(1), last_epoch=4))
+    >>> devices.enroll(1000, rng)
+    >>> devices.report(1, np.ones(1000, np.int8), None, rng).shape
+    (250, 1)
+    """
+
+    word_dtype = np.dtype(np.uint8)
+    width = 1
+
+    def __init__(self, law: SampledResponseLaw) -> None:
+        super().__init__(law)
+        self._phase = self._declare("phase", np.uint32, new=None, allowed=range(law.last_epoch))
+        # Bit i, counted from the lowest, reverses the i-th answer in time.
+        self._flips = self._declare("flips", np.uint8, new=None, allowed=range(1 << law.reports))
+        self._index()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's stream in a horizon, from the weights of the mechanism.
+
+        Phases are drawn before any value is read. However values are chosen, also in view of
+        earlier answers, the probability of the answers depends on the number of flips alone.
+        """
+        return Guarantee(
+            epsilon=self.law.flips.loss,
+            delta=0.0,
+            unit="stream",
+            neighbors="any two streams of a user's values",
+            trust=(
+                "none; it holds against everyone who sees the reports; which devices exist, and "
+                "when they are asked and report, is public"
+            ),
+            basis="exact",
+        )
+
+    def due(self, epoch: int) -> NDArray[np.intp]:
+        return np.concatenate([devices for devices, _ in self._due(epoch)])
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """Return the answers due, uint8, shape (answers, 1): values 0 or 1, or reversed."""
+        check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
+        values = checked_booleans(epoch, values, present, self.population)
+        answers = []
+        for devices, answer in self._due(epoch):
+            here = devices if present is None else devices[present[devices]]
+            answers.append(values[here].astype(np.uint8) ^ (self._flips[here] >> answer & 1))
+        self.epoch = epoch
+        return np.concatenate(answers)[:, None]
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
+        last_epoch = self.law.last_epoch
+        if self.population or count == 1:
+            phases = rng.integers(0, last_epoch, count, np.uint32)
+        else:
+            dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)
+            others = rng.permutation(last_epoch)[: count % last_epoch].astype(np.uint32)
+            phases = rng.permutation(np.concatenate([dealt, others]))
+        reversed_ = self.law.flips.sample(count, rng) < 0
+        flips = np.packbits(reversed_, axis=1, bitorder="little")[:, 0]
+        return {"phase": phases, "flips": flips}
+
+    def _index(self) -> None:
+        """Sort the devices by phase, so that an epoch touches only those that are due."""
+        self._by_phase = np.argsort(self._phase, kind="stable")
+        counts = np.bincount(self._phase, minlength=self.law.last_epoch)
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
+
+    def _due(self, epoch: int) -> Iterator[tuple[NDArray[np.intp], int]]:
+        """Yield the devices that answer, and which of their answers in time it is, from 0."""
+        last_epoch, offsets = self.law.last_epoch, self.law.offsets
+        for number, offset in enumerate(offsets):
+            phase = (epoch - 1 - offset) % last_epoch
+            # Answers beyond the end of the horizon are given at its start, before all others.
+            earlier = sum(phase + each >= last_epoch for each in offsets)
+            devices = self._by_phase[self._ends[phase] : self._ends[phase + 1]]
+            yield devices, (number + earlier) % len(offsets)

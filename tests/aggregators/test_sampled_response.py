@@ -1,0 +1,136 @@
+"""Estimates of sampled responses: exact moments, golden intervals, coverage, changes."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dpstream.aggregators.estimate import Estimate, Participation
+from dpstream.aggregators.sampled_response import SampledChanges, SampledResponseAggregator
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sampled_response import (
+    SampledResponse,
+    SampledResponseLaw,
+    SampledResponseParameters,
+)
+from dpstream.randomizers.sampled_response.calibration import calibrate
+
+
+def law_of(epsilon: float, reports: int, last_epoch: int = 170) -> SampledResponseLaw:
+    return calibrate(SampledResponseParameters(epsilon, reports), last_epoch)
+
+
+def estimate_of(law: SampledResponseLaw, population: int, received: int, ones: int) -> Estimate:
+    aggregator = SampledResponseAggregator(law)
+    answers = np.repeat(np.array([[0], [1]], np.uint8), [received - ones, ones], axis=0)
+    aggregator.add(1, answers, None)
+    estimate = aggregator.estimate(1, Participation.constant(law.last_epoch, population))
+    assert estimate is not None
+    return estimate
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "reports", "population", "received", "ones", "expected"),
+    [
+        (1, 1, 1_000, 250, 100, (283.6047, 159.2199, 414.2473)),
+        (4, 3, 28_785, 508, 100, (4363.8815, 3302.5139, 5574.1580)),
+        (2, 2, 28_785, 339, 170, (14461.5360, 11988.9468, 16932.5851)),
+        (4, 1, 2_000, 50, 0, (-37.3147, -37.3147, 110.7051)),
+    ],
+)
+def test_estimates_and_intervals_match_reference(
+    epsilon: float,
+    reports: int,
+    population: int,
+    received: int,
+    ones: int,
+    expected: tuple[float, float, float],
+) -> None:
+    estimate = estimate_of(law_of(epsilon, reports), population, received, ones)
+    assert (estimate.value, estimate.ci95_low, estimate.ci95_high) == pytest.approx(
+        expected, abs=5e-4
+    )
+
+
+@pytest.mark.parametrize(("population", "received", "holders"), [(5, 3, 2), (6, 2, 3), (4, 4, 1)])
+def test_mean_and_stated_variance_are_exact(population: int, received: int, holders: int) -> None:
+    """Enumerate all samples of users and all flips; the share of ones is never clipped here."""
+    law = law_of(1.0, 1, 3)
+    kept = float(law.flips.probability(0))
+    mean = second = stated = 0.0
+    samples = list(combinations(range(population), received))
+    for sample in samples:
+        values = [user < holders for user in sample]
+        for flips in range(1 << received):
+            bits = [flips >> place & 1 for place in range(received)]
+            probability = math.prod((1 - kept) if bit else kept for bit in bits) / len(samples)
+            ones = sum(value ^ bit for value, bit in zip(values, bits, strict=True))
+            estimate = estimate_of(law, population, received, ones)
+            assert estimate.value is not None
+            mean += probability * estimate.value
+            second += probability * estimate.value**2
+            gap, share = law.c_gap, ones / received
+            spread = max(0.0, 1 / received - 1 / population) * received / max(1, received - 1)
+            unclipped = spread * share * (1 - share) + (1 - gap**2) / 4 / population
+            stated += probability * population**2 * unclipped / gap**2
+    share = holders / population
+    sampling = (population - received) / received / (population - 1) * share * (1 - share)
+    formula = population**2 * ((law.c_gap**-2 - 1) / 4 / received + sampling)
+    assert mean == pytest.approx(holders)
+    assert second - mean**2 == pytest.approx(formula)
+    assert stated == pytest.approx(formula)
+
+
+def test_intervals_cover_the_ground_truth_when_a_third_is_absent() -> None:
+    law, users, horizon = law_of(4.0, 3, 12), 3_000, 12
+    rng = seeded_generator(11)
+    truth = np.arange(users) < 300
+    covered = trials = 0
+    errors = []
+    for _ in range(60):
+        devices, aggregator = SampledResponse(law), SampledResponseAggregator(law)
+        devices.enroll(users, rng)
+        order = rng.permutation(users)
+        for epoch in range(1, horizon + 1):
+            present = rng.random(users) < 0.7
+            answers = devices.report(epoch, truth[order], present, rng)
+            aggregator.add(epoch, answers, None)
+            estimate = aggregator.estimate(epoch, Participation.constant(horizon, users))
+            assert estimate is not None
+            assert estimate.ci95_low is not None
+            assert estimate.value is not None
+            assert estimate.ci95_high is not None
+            covered += estimate.ci95_low <= 300 <= estimate.ci95_high
+            errors.append((estimate.value - 300) / (estimate.standard_error or 0.0))
+            trials += 1
+    assert 0.92 <= covered / trials <= 0.98
+    assert abs(np.mean(errors)) < 4 / math.sqrt(trials)
+    assert 0.9 <= np.std(errors) <= 1.1
+
+
+def test_changes_bound_errors_of_users_whose_values_persist() -> None:
+    """With three epochs the samples are a third of all users each, and exclude each other."""
+    law, users = law_of(4.0, 1, 3), 3_000
+    rng = seeded_generator(12)
+    truth = np.arange(users) < users // 2
+    changes, stated = [], []
+    for _ in range(400):
+        devices, aggregator = SampledResponse(law), SampledResponseAggregator(law)
+        devices.enroll(users, rng)
+        bound, values = SampledChanges(1), []
+        for epoch in (1, 2):
+            aggregator.add(epoch, devices.report(epoch, truth, None, rng), None)
+            estimate = aggregator.estimate(epoch, Participation.constant(3, users))
+            assert estimate is not None
+            assert estimate.value is not None
+            values.append(estimate.value)
+            error = bound.next(estimate, users)
+        assert error is not None
+        changes.append(values[1] - values[0])
+        stated.append(error)
+    assert np.std(changes) == pytest.approx(np.mean(stated), rel=0.12)
+    independent = math.sqrt(2) * float(np.mean(stated)) / math.sqrt(3)
+    assert np.std(changes) > 1.1 * independent
