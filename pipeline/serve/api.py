@@ -1,162 +1,4 @@
-"""The JSON API of ``dpstream serve``.
-
-The API is read-only and uses only estimates and manifests: it contains no content of reports.
-User counts are floating point, times are milliseconds since 1970 (UTC), and unknown values are
-``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
-sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value and
-interval; ``/estimates`` has the published record.
-
-``GET /api/jobs``
-    ``{"run", "kafka", "login": bool (true if the client is logged in by password), "jobs":
-    [SUMMARY, ...]}``, sorted by name. ``run`` identifies this run of the server. ``kafka`` is
-    ``{"answers": true|false, "since"}``; while it does not answer, numbers are stale.
-
-    SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "ended" (whether its last
-    epoch is published), "replay_of" (a job or null), "epochs" (the last epoch of the job, or null),
-    "counted_from" (the deployment's first epoch), "horizon" (epochs per horizon), "population" (the
-    population that it charges), "position" (text, or null), "unit_of_value" ("users", or "percent"
-    for jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label,
-    ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
-    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "window_status",
-    "flags", "headline" (text), "estimate": {"value", "ci95_low", "ci95_high"} or null, "title",
-    "description" (or null), "people" (noun for the users), "period" ("week", or "epoch"),
-    "calendar": {"zone", "days" (whether epochs are whole days there), "seconds" (whether times have
-    them)} or null, "sentence": [text, number, text, ...] (for readers; parts at odd positions are
-    emphasized), "sentence_epoch": {"epoch", "name", "at" (the name with its preposition),
-    "contributors", "population"} or null (the epoch that the sentence describes: the last complete
-    one), "assumption" (a sentence on the
-    changes per user that intervals assume, or null), "warning" (if reports show that users may have
-    made more changes, or null), "change": {"number", "description"} or null (since the previous
-    epoch, with its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest
-    waiting record, in the stage where it is highest; 0 if nothing waits, null if unknown), "loss":
-    {"epsilon", "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone),
-    "budget" (text, over all jobs of its population)}``. ``items`` lists up to 64 items here, up to
-    4,096 in ``/api/jobs/J``, and is null for larger domains.
-
-``GET /api/jobs/J``
-    SUMMARY and ``{"guarantee": {...}, "guarantee_description": [sentence, ...], "budget":
-    {"population", "declared": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"},
-    "filtered": total epsilon if the budget composes charges to less than their sum, or null,
-    "remaining": as charged or null without a budget, "allowed": the same or null, "description":
-    [sentence, ...]}, "exposure": {"reports": [t, ...], "epsilons": [...], "likely": [text, ...],
-    "limit", "description": sentences} or null (for jobs whose devices report the same value several
-    times: epsilon of a user against an observer who links t of the reports, and the maximum
-    posterior of a guess that was 50 % likely), "series": [{"id", "label", "unit":
-    "users"|"value"|"percent", "crowd" if there are any}, ...], "chosen": [id, ...] (drawn by
-    default), "smoothed": bool, "changes": bool (whether changes have intervals), "ground_truth":
-    bool, "ground_truth_note" (text or null), "trust": {"parties": [{"name", "sees",
-    "trusted", "either": bool (one of several parallel parties, of which one suffices)}, ...],
-    "description"}, "simultaneous": {"epochs", "widening", "description"} or null}``: 95 % intervals
-    widened by the factor ``widening`` hold at all epochs of a horizon together, in 19 of 20 runs.
-
-    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for a
-    quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
-
-``GET /api/recent?epochs=N``
-    ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
-    "ci95_low": [...], "ci95_high": [...], "population": [...] or null}}}``: the latest N epochs
-    (100, at most 1,000) of one series of every job with an estimate: the value, the largest item by
-    its mean, or the median.
-
-``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
-    ``{"job", "from", "to", "last_epoch", "reduced": bool, "ground_truth_note", "series": [{"id",
-    "label", "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar),
-    "value": [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high":
-    [...], "population": [...] (upper limit for display, or null), "simultaneous_low": [...] or
-    null, "simultaneous_high", "smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
-    "ground_truth": [...] or null}]}``: at most 12 series, chosen automatically if none is named.
-    With N columns (default 1,000, 16 to 4,096) and more than 2N epochs, every column keeps the
-    epochs of its smallest and largest value, with the band of the whole column, and the first epoch
-    of a gap; ``own_ci95_low`` and ``own_ci95_high`` are those of the epoch itself. Request again
-    with ``from`` and ``to`` for more detail. With ``change``, numbers and ground truth are changes
-    since N epochs earlier, with their own intervals, starting at the first epoch with such a
-    predecessor.
-
-``GET /api/jobs/J/top?epoch=E&count=N``
-    ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
-    "label", "value", "ci95_low", "ci95_high", "ground_truth", "places": [first, last] or null
-    (possible ranks among all items)}], "simultaneous_half_width" or null, "detection_threshold" or
-    null, "notes": [...]}``: the largest items of an epoch, by default 10 (at most 100) of the last
-    one. For numbers: the buckets, in order.
-
-``GET /api/jobs/J/quantiles?epoch=E``
-    ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
-    "value", "ci95_low", "ci95_high", "ground_truth"}]}``, for numbers only.
-
-``GET /api/jobs/J/sparklines?count=N``
-    ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,
-    low, high] or null, "points": [...]}]}``: the N (200, at most 1,000) series with the largest
-    mean, each reduced to at most 64 points, null at gaps.
-
-``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
-    ``{"rows": [{"epoch", "begins", "window_status", "flags", "closed_at", "contributors",
-    "population", "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for
-    the latest N (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
-
-``GET /api/jobs/J/pipeline``
-    ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
-    epoch is published, or it is a replay with nothing waiting), "stages": [{"stage", "reads" (the
-    last part of a topic's name), "workers": [{"name", "up", "idle" (ended, started on demand),
-    "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
-    "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
-    finalized, aggregated or published), "up" (whether any worker is)}], "windows": [{"epoch",
-    "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
-    "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
-    reports them), "producers" (null if devices report for themselves), "missing_producers":
-    [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports), "stored_per_second",
-    "waiting" (requests), "rejected": {reason: requests}}] or null if producers report,
-    "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues": [sentence, ...],
-    "notes": [sentence, ...]}`` or ``{"at": null}`` before anything is known; a replay has no
-    shuffle stage. If the guarantee relies on the shuffler, its records and reports are null: they
-    would be counts of raw messages. Devices and seconds are shown.
-
-``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
-    A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
-    "estimates": [{"epoch", "window_status", "closed_at", "contributors", "population", "flags",
-    "estimate": as published, "ground_truth"}]}``. CSV: byte for byte the output of ``dpstream
-    estimates J --format csv`` for these epochs. Parquet: the same rows, with types. ``series``
-    applies to JSON; the other formats contain everything.
-
-``GET /charts.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
-    The description of an empty chart for N curves, by default one for each series. The series
-    determine its unit; its axis has dates if the job has them. See
-    `dpstream.pipeline.serve.charts`.
-
-``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
-    Messages of the server, each a JSON object with a ``type``:
-
-    * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, the first one.
-    * ``epoch``: ``{"job", "epoch", "begins", "window_status", "flags", "closed_at", "contributors",
-      "population", "headline", "estimate", "sentence", "sentence_epoch", "series": {id: [value,
-      low, high] or null}, "ground_truth": {id: number}}``: every epoch after E, then each new one
-      when it is published. ``series`` has the requested ones; by default all, or the chosen ones if
-      there are more than 256.
-    * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
-    * ``budget``: ``{"job", "budget"}``, the latter as in ``/api/jobs/J``: initially, and when its
-      population is charged or its budget changes, at most once a second.
-    * ``pipeline``: as ``/api/jobs/J/pipeline``, on changes, at most once a second.
-    * ``jobs``: ``{"jobs": [SUMMARY, ...]}``, when any of them changes, at most once a second.
-    * ``kafka``: ``{"answers", "since"}``, when it stops or resumes answering.
-    * ``heartbeat``: ``{"at", "kafka"}``, every 10 s.
-    * ``reload``: ``{"run", "why"}``: the server was restarted (another RUN), the job was deployed
-      again (another deployment D, as in its SUMMARY), or the job is gone. The connection is closed
-      afterwards: reconnect without ``after``, ``start`` and ``deployment``.
-
-    Without ``job`` there are no ``epoch``, ``smoothed``, ``budget`` and ``pipeline`` messages.
-    Messages from clients are ignored. A client that reads nothing for 2 s is dropped: reconnect
-    with the last epoch received. Close code 1013: too many viewers; 1001: the server ends.
-
-``/`` is the page, ``/static/...`` its files, ``/bokeh/VERSION/bokeh.min.js`` BokehJS, whose path
-replaces the text ``BOKEH_JS`` in ``index.html``. ``/api`` is this text.
-
-Limits: 2,000 characters of path and query, 12 series, integers from 0 to 2^53. Statuses: 400
-invalid request; 401 not logged in, if the server has a password (``POST /login`` with ``password``
-sets a cookie, ``POST /logout`` ends it), or not named by the proxy; 403 an ``Origin`` that this
-server does not know (``--allow-host``); 404 not found; 405 a method other than GET and HEAD; 413 a
-body; 414 address too long; 421 a ``Host`` that it does not know (``--allow-host``); 429 too many
-wrong passwords; 431 head too long; 503 too many connections, viewers or downloads, or a download
-while Kafka does not answer; 500 a server fault, described by a line of its log.
-"""
+"""The JSON API of ``dpstream serve``, as ``static/api.txt`` describes it."""
 
 from __future__ import annotations
 
@@ -249,7 +91,7 @@ class Api:
         app.on_response_prepare.append(self._secure)
         app.on_response_prepare.append(self._begin)
         job = "/api/jobs/{job}"
-        app.router.add_get("/api", self._about)
+        app.router.add_get("/api", self._asset)
         app.router.add_get("/api/jobs", self._jobs)
         app.router.add_get("/api/recent", self._recent)
         app.router.add_get(job, self._details)
@@ -354,9 +196,6 @@ class Api:
             published = "is published yet" if epoch is None else "is not available"
             raise ProblemError(404, f"{which} of job {state.job.name} {published}")
         return point
-
-    async def _about(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(text=__doc__ or "", content_type="text/plain")
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
         job_store = self._job_store

@@ -72,7 +72,7 @@ def load_assets() -> Mapping[str, Asset]:
                 continue
             else:
                 assets[f"/static/{file.name}"] = Asset(content, _TYPES[ending], _ASK_AGAIN)
-    icon = assets.get("/static/favicon.svg")
-    if icon is not None:
-        assets["/favicon.ico"] = icon
+    for path, alias in (("/static/favicon.svg", "/favicon.ico"), ("/static/api.txt", "/api")):
+        if path in assets:
+            assets[alias] = assets[path]
     return assets

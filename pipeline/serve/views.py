@@ -298,10 +298,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series of an epoch to send to a viewer: the requested ones.
-
-    Without a request: all if they are few, otherwise a default selection.
-    """
+    """Return the series to send to a viewer: the requested ones, else all if few, else a choice."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()
