@@ -221,7 +221,7 @@ def test_row_if_shuffled_is_listed_only_if_shuffling_reduces_the_loss() -> None:
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
     assert row.delta == 1e-6
-    assert "users who report in every window, as these others do" in row.assumes
+    assert "users who, like these, report in every window" in row.assumes
     assert "analyst, if shuffled" not in rows_of(
         job_of("future_rand", minimum=20, parameters={"max_changes": 2})
     )
