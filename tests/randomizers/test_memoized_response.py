@@ -40,7 +40,9 @@ def test_claimed_loss_of_1_grows_to_4_65_in_ten_epochs_with_one_change() -> None
     assert (guarantee.unit, guarantee.epsilon) == ("value", 1.0)
     assert guarantee.stream_epsilon is not None
     assert round(guarantee.stream_epsilon, 2) == 4.65
-    assert "epsilon 1 for a user's value, if it never changes, and epsilon 4.65304 for" in str(guarantee)
+    assert "epsilon 1 for a user's value, if it never changes, and epsilon 4.65304 for" in str(
+        guarantee
+    )
     assert "a user withdrawn while the value is 1 changes it to 0" in guarantee.neighbors
     assert (law.permanent.loss, round(loss_of_report(law), 12)) == (0.5, 0.25)
     changed, constant = (0,) * 5 + (1,) * 5, (0,) * 10
