@@ -68,7 +68,7 @@ shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}
 """
 _REJECTED = re.compile(
-    r"error: Kafka does not allow (\S+) to (.+?) (topic|group) ([^ ,]+).*: "
+    r"error: Kafka does not allow (\S+) to (.+?) (topic|group) ([^ ,]+?)[.,]? .*: "
     r"'dpstream acl (\S+)(?: --replay (\S+))? --role (\S+) --principal "
 )
 _OPERATIONS = {
