@@ -121,6 +121,31 @@ class RetainedErrors:
         return math.sqrt(max(deviation**2 + (1 - 2 * kept) * before**2, 0.0))
 
 
+class SampledChanges:
+    """Upper bounds on the errors of changes, for two samples without common users.
+
+    The samples exclude each other, so their errors are negatively correlated where values persist;
+    the bound is attained if all of them do. See `ChangeErrors`.
+    """
+
+    def __init__(self, lag: int) -> None:
+        # Standard errors of recent epochs, and standard deviations of a value between users.
+        self._before: deque[tuple[float, float] | None] = deque(maxlen=lag + 1)
+
+    def next(self, published: Published | None, population: int) -> float | None:
+        estimate = None if published is None else published.headline
+        now = None
+        if estimate and estimate.value is not None and estimate.standard_error is not None:
+            share = min(max(estimate.value / max(1, population), 0.0), 1.0)
+            now = estimate.standard_error, math.sqrt(share * (1 - share))
+        self._before.append(now)
+        before = self._before[0]
+        if len(self._before) < (self._before.maxlen or 0) or before is None or now is None:
+            return None
+        common = 2 * population**2 / max(1, population - 1) * before[1] * now[1]
+        return math.sqrt(before[0] ** 2 + now[0] ** 2 + common)
+
+
 def deviation_of(published: Published) -> float | None:
     """Return the standard error of the counts of an epoch, or None if unknown."""
     headline = published.headline

@@ -129,6 +129,48 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         self._counts[epoch] = self._counts.get(epoch, np.zeros(2, np.int64)) + counts
 
 
+class SampledResponseAggregator(EpochResponsesAggregator):
+    """Count zeros and ones; each epoch is estimated from its own answers."""
+
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
+        """Estimate the number of enrolled users with value 1, or None if no answers arrived.
+
+        Those who answer are assumed to be a simple random sample of the enrolled users: absence
+        must not depend on values. The standard error is that of the flips and of the sample, from a
+        finite population. The interval is Wilson's, with the size of a sample that has the same
+        variance; it holds for few answers, and for shares near 0 and 1.
+        """
+        counts = self._counts.get(epoch)
+        if counts is None:
+            return None
+        ones, received = int(counts[1]), int(counts.sum())
+        population, gap = max(1, int(participation.population[epoch])), self.law.c_gap
+        share = ones / received
+        known = min(max(share, (1 - gap) / 2), (1 + gap) / 2)
+        spread = max(0.0, 1 / received - 1 / population) * known * (1 - known)
+        flips = (1 - gap**2) / 4 / population
+        unbiased = received / max(1, received - 1)
+        sample = known * (1 - known) / (spread + flips)
+        middle = (share + NORMAL_95**2 / 2 / sample) / (1 + NORMAL_95**2 / sample)
+        half_width = (
+            NORMAL_95
+            * math.sqrt(share * (1 - share) / sample + (NORMAL_95 / 2 / sample) ** 2)
+            / (1 + NORMAL_95**2 / sample)
+        )
+
+        def users(ones: float) -> float:
+            return population * ((2 * ones - 1) / gap + 1) / 2
+
+        return Estimate(
+            users(share),
+            population / gap * math.sqrt(unbiased * spread + flips),
+            users(middle - half_width),
+            users(middle + half_width),
+            received,
+            population,
+        )
+
+
 def response_variance(law: ResponseLaw, users: int) -> float:
     """Return the exact variance of an estimate if all devices report, for any values."""
     return users * (law.c_gap**-2 - 1) / 4

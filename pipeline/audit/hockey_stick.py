@@ -94,8 +94,8 @@ class Observations:
 
     def halves(self) -> tuple[Observations, Observations]:
         middle = self.trials // 2
-        halves = self.codes[:middle], self.codes[middle:]
-        return Observations(self.tables, halves[0]), Observations(self.tables, halves[1])
+        first, second = self.codes[:middle], self.codes[middle:]
+        return Observations(self.tables, first), Observations(self.tables, second)
 
 
 Score: TypeAlias = Callable[[Observations], NDArray[np.float64]]

@@ -20,7 +20,7 @@ from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.conformance.divergences import differ_by_removal, neighbors
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
+from dpstream.randomizers.guarantee import Guarantee
 
 
 def candidate_pairs(
@@ -28,12 +28,10 @@ def candidate_pairs(
 ) -> list[tuple[Stream, Stream]]:
     """Return neighbors of a guarantee, in both orders, to search for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
-    slots = job.domain.slots
-    by_removal = slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
     return [
         (one, other)
         for one, other in neighbors(streams, guarantee)
-        if not by_removal or differ_by_removal(one, other)
+        if not guarantee.only_removal or differ_by_removal(one, other)
     ]
 
 

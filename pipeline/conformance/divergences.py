@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import permutations
 
 from dpstream.pipeline.conformance.cases import Case, Stream, View
-from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
+from dpstream.randomizers.guarantee import Guarantee
 
 
 def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:
@@ -22,14 +22,8 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
 def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
     """Yield all neighbors under a guarantee, in both orders."""
     for one, other in neighbors(case.streams, guarantee):
-        if not by_removal(case, guarantee) or differ_by_removal(one, other):
+        if not guarantee.only_removal or differ_by_removal(one, other):
             yield one, other
-
-
-def by_removal(case: Case, guarantee: Guarantee) -> bool:
-    """Return whether a neighbor of a set is the empty set, instead of any other set."""
-    slots = case.domain.slots
-    return slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
 
 
 def differ_by_removal(one: Stream, other: Stream) -> bool:

@@ -352,14 +352,15 @@ class Producer:
         generator: np.random.Generator,
     ) -> None:
         """Add an epoch's records to the outbox; those for the finalizing shuffler come last."""
+        present = self._present
+        if self.job.protocol_entry.sampled is not None:
+            present = present[self._randomizer.due(self.job.epochs.local(epoch))]
         drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
             enrollment=self.enrollment,
             drawing=self._identifiers()[:DRAWING_BYTES],
-            contributors=len(reports)
-            if self.job.protocol_entry.sampled is not None and isinstance(reports, np.ndarray)
-            else int(np.count_nonzero(self._present)),
+            contributors=int(np.count_nonzero(present)),
             population=len(self._positions),
             most=most,
         )

@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.sampled_response import SampledChanges, SampledResponseAggregator
+from dpstream.aggregators.change_errors import SampledChanges
+from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,

@@ -35,9 +35,9 @@ def parties_of(job: DeployedJob) -> tuple[Party, ...]:
 def _parties(job: DeployedJob) -> Iterator[Party]:
     shuffles = not needs_no_trust(job.guarantee.trust)
     shuffling, sealed = job.protocol_entry.shuffling, "who reports; the rest is sealed"
-    reports = "who reports what"
-    if shuffling is None or shuffling.without_shuffling(job.law) is not None:
-        reports = f"{reports}, randomized"
+    local = shuffling is None or shuffling.without_shuffling(job.law) is not None
+    randomized = ", randomized" if local else ""
+    reports = f"who reports what{randomized}"
     if job.devices is None:
         yield Party("devices, producers", "each only its own users' values", trusted=True)
     else:
@@ -47,7 +47,7 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
     if job.replay_of is None:
         sees = reports if job.sealed is None else sealed
         if job.devices is not None:  # collectors replace devices' ids by tags
-            sees = f"{reports.replace('who reports what', 'reports')}; not who sent them"
+            sees = f"reports{randomized}; not who sent them"
         yield Party(_shufflers(job), sees, trusted=shuffles and not job.shared)
     if job.shared:
         yield Party("aggregator a", "one share of each sum", trusted=False, either=True)
@@ -73,8 +73,8 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     if trusted and job.sealed is None and not (job.devices and job.devices.seal):
         trusted.append("operator of Kafka")
     party = f"part{'ies' if len(trusted) > 1 else 'y'}"
-    words = " and ".join(f"the {each}" for each in trusted) or "none"
-    words = words.replace(" and ", ", ", len(trusted) - 2) if len(trusted) > 2 else words
+    *first, last = [f"the {each}" for each in trusted] or ["none"]
+    words = f"{', '.join(first)} and {last}" if first else last
     if job.shared:
         words = "either aggregator; if both collude, they can read what each producer counted"
     elif job.added_by_each(job.law):

@@ -163,7 +163,7 @@ class ChunkStage(Generic[Content]):
         return None
 
     def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
-        """Return whether a window is incomplete for so long that its partial might be unread."""
+        """Return whether the partial of an old, incomplete window might be unread."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 

@@ -20,7 +20,7 @@ def windows(
 ) -> tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None]:
     bits = draw(st.integers(1, 9))
     width = draw(st.integers(1, 14))
-    # Columns are few, so many tuples have equal or dependent columns.
+    # With a few columns, most tuples have equal or dependent ones.
     columns = st.one_of(st.integers(0, 3), st.integers(0, (1 << bits) - 1))
     column = columns.map(lambda column: column % (1 << bits))
     rows = draw(st.lists(st.lists(column, min_size=width, max_size=width), max_size=30))

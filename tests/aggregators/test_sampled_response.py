@@ -8,8 +8,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from dpstream.aggregators.change_errors import SampledChanges
+from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.aggregators.estimate import Estimate, Participation
-from dpstream.aggregators.sampled_response import SampledChanges, SampledResponseAggregator
+from dpstream.pipeline.protocols.sampled_response import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.sampled_response import (
     SampledResponse,
@@ -134,3 +136,11 @@ def test_changes_bound_errors_of_users_whose_values_persist() -> None:
     assert np.std(changes) == pytest.approx(np.mean(stated), rel=0.12)
     independent = math.sqrt(2) * float(np.mean(stated)) / math.sqrt(3)
     assert np.std(changes) > 1.1 * independent
+
+
+def test_no_error_is_claimed_for_changes_if_some_users_answer_twice() -> None:
+    """The flips of one user are correlated, so its two answers are, too."""
+    changes = PROTOCOL.aggregation.changes
+    law = law_of(4.0, 3, 12)
+    claimed = [lag for lag in range(1, 12) if changes(law, None, lag) is not None]
+    assert claimed == [1, 2, 3, 5, 6, 7, 9, 10, 11]

@@ -117,7 +117,7 @@ def _noises(
 
 @lru_cache(maxsize=8)
 def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
-    """Build a job with dummies in so many cells that two draws are never the same."""
+    """Build a job whose dummies fill enough cells for all draws to differ."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
     return scenario_job("count_min", parameters, minimum=2, deployment=deployment, key=key)

@@ -122,7 +122,7 @@ def test_messages_of_wrong_epoch_or_shape_are_rejected_without_effect(case: Case
 
 @every_case
 def test_resumed_aggregator_gives_identical_estimates(case: Case) -> None:
-    """Of earlier epochs, only head counts at the start of later intervals are known."""
+    """Earlier epochs are known only by head counts at the start of later intervals."""
     for absent in range(case.last_epoch + 1):
         reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES

@@ -77,6 +77,27 @@ def test_devices_report_at_multiples_of_their_interval(job: DeployedJob, log: Me
     assert sum(record.batches for record in punctuations) == len(sent)
 
 
+def test_only_asked_and_present_users_contribute_to_a_sampled_job(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """`shuffle.minimum` applies to these contributors."""
+    sampled = new_job("sampled", "sampled_response", {"epsilon": 1, "reports": 1}, count=4)
+    job = deploy_job(sampled, deployed_at=0)
+    users = [f"user {number}" for number in range(40)]
+    with open_producer(job, tmp_path / "state", log) as producer:
+        producer.enroll(users)
+        for epoch, present in enumerate((40, 40, 0, 40), start=1):
+            producer.report(epoch, dict.fromkeys(users[:present], 1))
+            producer.close(epoch)
+    sent = [
+        decode_punctuation(value)
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is RecordType.PUNCTUATION
+    ]
+    heads = {each.epoch: (each.contributors, each.population) for each in sent}
+    assert heads == {1: (10, 40), 2: (10, 40), 3: (0, 40), 4: (10, 40)}
+
+
 def test_restart_does_not_change_reports(job: DeployedJob, tmp_path: Path) -> None:
     users = [f"user {number}" for number in range(200)]
     values = np.random.default_rng(3).integers(0, 2, (8, 200))

@@ -22,7 +22,7 @@ from tests.support import cells
 from tests.support.new_jobs import new_job
 from tests.support.world import World
 
-# So many devices need more than one batch.
+# Enough devices for more than one batch.
 CELLS = 40_000
 
 

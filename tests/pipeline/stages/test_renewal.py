@@ -386,7 +386,7 @@ def test_withdrawn_users_stop_counting(epoch: int) -> None:
 
 @pytest.mark.slow
 def test_withdrawn_users_report_like_absent_users() -> None:
-    """Of all users, 30 % are absent at each epoch; 12,000 users with value 1 leave, others have 0.
+    """30 % of all users are absent at each epoch; 12,000 users with value 1 leave, others have 0.
 
     If leaving users were always present, the estimate of epoch 3 would be 1,600 users too low.
     """
