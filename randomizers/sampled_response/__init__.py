@@ -164,7 +164,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
         last_epoch = self.law.last_epoch
-        if self.population or count == 1:
+        if self.population:
             phases = rng.integers(0, last_epoch, count, np.uint32)
         else:
             dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)

@@ -96,6 +96,19 @@ def test_each_device_answers_at_evenly_spread_epochs(
         assert gaps.min() >= last_epoch // reports
 
 
+@given(last_epoch=st.integers(1, 12), reports=st.integers(1, 8))
+def test_flip_i_reverses_the_answer_i_in_time(last_epoch: int, reports: int) -> None:
+    reports = min(reports, last_epoch)
+    devices = devices_of(law_of(1, last_epoch, reports), 60)
+    answers: list[list[int]] = [[] for _ in range(60)]
+    for epoch in range(1, last_epoch + 1):
+        sent = devices.report(epoch, np.zeros(60, np.int8), None, seeded_generator(epoch))
+        for device, (answer,) in zip(devices.due(epoch), sent.tolist(), strict=True):
+            answers[device].append(answer)
+    flips = np.array(answers) << np.arange(reports)
+    assert flips.sum(axis=1).tolist() == devices.state_arrays()["flips"].tolist()
+
+
 @pytest.mark.parametrize("users", [7, 12, 1_000])
 def test_dealt_phases_are_balanced(users: int) -> None:
     phases = devices_of(law_of(1, 12), users).state_arrays()["phase"]
@@ -120,8 +133,7 @@ def test_dealt_phases_are_uniform_over_all_balanced_assignments() -> None:
 def test_later_devices_draw_uniform_phases() -> None:
     devices = devices_of(law_of(1, 4), 4)
     rng = seeded_generator(6)
-    for _ in range(2_000):
-        devices.enroll(1, rng)
+    devices.enroll(2_000, rng)
     later = np.bincount(devices.state_arrays()["phase"][4:], minlength=4)
     assert np.abs(later - 500).max() < 6 * math.sqrt(500 * 0.75)
     assert len(set(later.tolist())) > 1

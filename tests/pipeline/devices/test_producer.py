@@ -81,7 +81,8 @@ def test_only_asked_and_present_users_contribute_to_a_sampled_job(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """`shuffle.minimum` applies to these contributors."""
-    sampled = new_job("sampled", "sampled_response", {"epsilon": 1, "reports": 1}, count=4)
+    parameters = {"epsilon": 1, "reports": 1}
+    sampled = new_job("sampled", "sampled_response", parameters, count=4, partitions=1)
     job = deploy_job(sampled, deployed_at=0)
     users = [f"user {number}" for number in range(40)]
     with open_producer(job, tmp_path / "state", log) as producer:

@@ -122,6 +122,12 @@ def test_used_up_delta_budget_is_stated_while_epsilon_remains() -> None:
     )
 
 
+def test_remaining_budget_is_rounded_down() -> None:
+    job = deploy_job(job_with(epsilon=6.00092, delta=1e-5), deployed_at=0)
+    body = budget_of(job, [Charge.of(job)])
+    assert "6.001, 5 remains" in body["description"][-1]
+
+
 def test_privacy_filter_epsilon_is_omitted_above_half_of_budgeted_delta() -> None:
     def body(delta: float) -> dict[str, Any]:
         job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
