@@ -88,6 +88,9 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
         ),
         _DeviceKind("shuffled_counts", "ShuffledCountsLaw", "ShuffledCounts", "noise"),
     ),
+    "sampled_response": (
+        _DeviceKind("sampled_response", "SampledResponseLaw", "SampledResponse", "flips"),
+    ),
 }
 
 PROTOCOLS: Final = tuple(_KINDS)

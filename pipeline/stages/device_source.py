@@ -72,6 +72,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
             multiset,
             self._open_spill_file,
             sealed=self._devices.key_at(epoch) is not None,
+            sampled=self._job.protocol_entry.sampled is not None,
         )
 
     def windows_again(

@@ -48,6 +48,7 @@ class DeviceWindow(OpenWindow):
         open_spill_file: OpenSpillFile,
         *,
         sealed: bool = False,
+        sampled: bool = False,
     ) -> None:
         super().__init__(epoch, opened_at)
         self.watermarks: set[bytes] = set()
@@ -55,6 +56,9 @@ class DeviceWindow(OpenWindow):
         self._form = form
         self._open_spill_file = open_spill_file
         self._sealed = sealed
+        self._contributors_of: Callable[[NDArray[np.uint16]], int] = (
+            np.count_nonzero if sampled else len
+        )
         self._contents = TaggedContents(form.size + sealed * _CIPHERTEXT.itemsize, open_spill_file)
         self._multiset = multiset
         self._counted: tuple[int, MessageMultiset] | None = None
@@ -79,7 +83,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def contributors(self) -> int:
-        """Number of reports received; every device sends one per epoch, even without messages."""
+        """Number of envelopes received; every device sends one per epoch, even without messages."""
         return len(self._contents)
 
     @property
@@ -92,6 +96,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def devices(self) -> int:
+        """Number of contributors; where few devices are asked, those that sent a message."""
         return self._count()[0]
 
     def drop_messages(self) -> None:
@@ -114,7 +119,7 @@ class DeviceWindow(OpenWindow):
             for contents in self._one_of_each():
                 slots, counts, _ = self._form.unpack(contents)
                 words.add(Messages(used_messages(slots, counts)))
-                devices += len(contents)
+                devices += self._contributors_of(counts)
             self._counted = devices, words
             self.contradicting = self._contents.contradicting
         return self._counted

@@ -6,8 +6,9 @@ value at that epoch, reversed if the flip says so. How often values change does 
 epoch is estimated from a random sample of r / T of the users.
 
 Users enrolled together, if they are the first, are dealt phases: a uniformly random assignment in
-which every phase has equally many users, or one more. Later users draw uniformly, even if no epoch
-of theirs is left. So every user answers at every epoch with the same probability.
+which every phase has equally many users, or one more. Later users, and devices on their own, draw
+uniformly, even if no epoch of theirs is left. So every user answers at every epoch with the same
+probability.
 
 Reference: population division, Ren et al., *LDP-IDS*, 2022; the joint mechanism of r answers is
 that of the signs in *Randomize the Future*.
@@ -164,7 +165,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
         last_epoch = self.law.last_epoch
-        if self.population:
+        if self.population or count == 1:
             phases = rng.integers(0, last_epoch, count, np.uint32)
         else:
             dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)

@@ -107,7 +107,7 @@ test('a mechanism that ends before the horizon, or exceeds its epsilon, is rejec
     const longer = { ...told, epochs: { ...told.epochs, count: 1000 } };
     await assert.rejects(checkRandomizer(readStatement(JSON.stringify(longer))), {
       kind: 'statement',
-      message: /ends with epoch [48], but the horizon has 1000 epochs/,
+      message: /ends with epoch \d, but the horizon has 1000 epochs/,
     });
     for (const change of [{ theta: '0x1.8p+1' }, { noise: 2 ** 60 }, { theta: '0x1.8p-30' }]) {
       const forged = structuredClone(told);

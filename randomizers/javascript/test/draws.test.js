@@ -239,6 +239,26 @@ test('single messages are randomized with their declared probabilities', () => {
   follows(masks, of(reversed / (kept + reversed)), of(reversed / (kept + reversed) / 2));
 });
 
+test('phases and flips of sampled_response have their declared distributions', () => {
+  const laws = lawsOf('sampled_response');
+  const { last_epoch: epochs, flips: { weights } } = laws[1];
+  const device = createDevice('sampled_response', laws[1]);
+  const flips = new Array(8).fill(0);
+  const phases = countsOf(12_000, epochs, () => {
+    const { phase, flips: drawn } = enrolledAgain(device).kept;
+    flips[drawn[0]]++;
+    return phase[0];
+  });
+  const even = phases.map(() => 1 / epochs);
+  follows(phases, even, even.map((each, phase) => each * (phase % 2 ? 1.2 : 0.8)));
+  const ones = (pattern) => [0, 1, 2].reduce((sum, bit) => sum + ((pattern >> bit) & 1), 0);
+  const byDistance = weights.flatMap(([run, weight]) => new Array(run).fill(Number(weight)));
+  const total = flips.reduce((sum, _, pattern) => sum + byDistance[ones(pattern)], 0);
+  const declared = flips.map((_, pattern) => byDistance[ones(pattern)] / total);
+  // The alternative has half the probability of every pattern that reverses an answer.
+  follows(flips, declared, declared.map((each, pattern) => (pattern ? each / 2 : (1 + each) / 2)));
+});
+
 test('messages of shuffled_counts are rounded up with a probability equal to their fraction', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);

@@ -183,6 +183,26 @@ def test_only_the_first_report_with_a_tag_counts() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
+@pytest.mark.parametrize("answers", [1, 2])
+@pytest.mark.parametrize("private_keys", [(), PRIVATE_KEYS[:1]], ids=["open", "sealed"])
+def test_minimum_counts_answers_where_few_devices_are_asked(
+    answers: int, private_keys: Sequence[X25519PrivateKey]
+) -> None:
+    parameters = {"epsilon": 2, "reports": 1}
+    job = device_job("sampled_response", parameters, 4, private_keys)
+    world = DeviceWorld(job, keys=KeyRing.of(private_keys))
+    world.at(1, 10)
+    world.collect(1, [Sent(device, [1] * (device < answers), enrolls=True) for device in range(6)])
+    finish(world, 1)
+    manifest = world.manifests()[1]
+    assert (manifest.contributors, manifest.population) == (answers, 6)
+    assert (manifest.window_status is WindowStatus.RELEASED) == (answers == 2)
+    estimate = world.published()[1].estimate
+    assert (estimate is None) == (answers == 1)
+    if estimate is not None:
+        assert (estimate.reports, estimate.population) == (2, 6)
+
+
 def test_identical_repeated_reports_do_not_count_as_contradicting() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)

@@ -38,6 +38,8 @@ from dpstream.randomizers.future_rand.calibration import calibrate as future_ran
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.sampled_response import SampledResponseParameters
+from dpstream.randomizers.sampled_response.calibration import calibrate as sampled_response
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
@@ -315,6 +317,12 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
         yield law, [stream for stream in of_items(4, size) if stream]
 
 
+def _sampled_response() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, reports, epochs in ((1.0, 1, 12), (4.0, 3, 52), (1.0, 3, 7), (6.0, 8, 30)):
+        law = sampled_response(SampledResponseParameters(epsilon, reports), epochs)
+        yield law, of_booleans(epochs)
+
+
 CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "future_rand": _future_rand,
     "value_stream": _value_stream,
@@ -323,6 +331,7 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "count_min": _count_min,
     "single_message": _single_message,
     "shuffled_counts": _shuffled_counts,
+    "sampled_response": _sampled_response,
 }
 
 

@@ -16,6 +16,7 @@ const LOADED = {
     const { ShuffledCounts, ShuffledItemCounts } = await import('../protocols/shuffled_counts.js');
     return 'noise' in law ? ShuffledCounts : ShuffledItemCounts;
   },
+  sampled_response: async () => (await import('../protocols/sampled_response.js')).SampledResponse,
 };
 
 /** Protocols that a device can run. */

@@ -36,6 +36,23 @@ export function readComposed(body) {
   return { k, weights, masses, loss: logarithmOfRatio(ordered[k], ordered[0]) };
 }
 
+/**
+ * Draw which signs differ from the input: first how many, then which ones. All subsets of that size
+ * are equally likely.
+ *
+ * @param {{ k: number, masses: bigint[] }} composed
+ * @param {ByteGenerator} random
+ * @returns {boolean[]}
+ */
+export function drawDiffering({ k, masses }, random) {
+  let [left] = new Categories(masses).draw(1, random);
+  return Array.from({ length: k }, (_, position) => {
+    const differs = random.integers(k - position, 1)[0] < left;
+    left -= Number(differs);
+    return differs;
+  });
+}
+
 /** @param {any} body */
 export function readFutureRandLaw(body) {
   constants('future_rand', body, ['horizon', 'epsilon', 'order_weights', 'order_laws', 'laws']);
@@ -86,14 +103,11 @@ export class BooleanDevice extends Device {
   draw(random) {
     const { weights, composed } = this.booleans;
     const [order] = new Categories(weights).draw(1, random);
-    const { k, masses } = composed[order];
+    const differs = drawDiffering(composed[order], random);
     const signs = new Uint8Array(Math.ceil(this.most / 8));
-    // Draw how many signs differ, then which signs: all subsets of that size are equally likely.
-    let [left] = new Categories(masses).draw(1, random);
-    for (let position = 0; position < k; position++) {
-      if (random.integers(k - position, 1)[0] < left) left--;
-      else signs[position >> 3] |= 1 << (position & 7);
-    }
+    differs.forEach((each, position) => {
+      if (!each) signs[position >> 3] |= 1 << (position & 7);
+    });
     return { order: [order], signs, boundary: [NEW] };
   }
 
