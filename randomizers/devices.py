@@ -8,13 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpstream.randomizers.counted_messages import CountedMessages
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
 
 LawT = TypeVar("LawT")
 
@@ -35,8 +35,11 @@ class Devices(ABC, Generic[LawT]):
 
     A subclass declares each stored array in its constructor with `_declare`; without arrays only
     the number of devices is stored. `law` holds the constants of the job, and `epoch` is the last
-    reported epoch, 0 if none.
+    reported epoch, 0 if none. `lasting` names the arrays of one number per device that a device
+    keeps for all horizons of a recurring job; everything else is drawn again for each horizon.
     """
+
+    lasting: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, law: LawT) -> None:
         self.law = law
@@ -48,6 +51,11 @@ class Devices(ABC, Generic[LawT]):
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """Guarantee of the mechanism for every device."""
+
+    @property
+    def rolling(self) -> RollingGuarantee | None:
+        """Guarantee in a recurring job for any few consecutive epochs; None if none is stated."""
+        return None
 
     @property
     def assumed_contributors(self) -> int:
@@ -104,13 +112,19 @@ class Devices(ABC, Generic[LawT]):
         """
         return None
 
-    def enroll(self, count: int, rng: np.random.Generator) -> None:
+    def enroll(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        kept: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
         """Add devices; each draws its permanent randomness now, once and for all epochs.
 
         Enroll many devices in one call: each call copies the state of the existing population.
-        `rng` is cryptographic randomness; seeded in tests only.
+        `rng` is cryptographic randomness; seeded in tests only. `kept` has the `lasting` arrays of
+        these devices, shape (count,), if an earlier horizon has drawn them.
         """
-        drawn = self._draw(count, rng)
+        drawn = {**self._draw(count, rng), **(kept or {})}
         for name, declared in self._declared.items():
             more = drawn[name] if declared.new is None else declared.of_new(count)
             more = more.astype(declared.dtype, copy=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 
 def needs_no_trust(trust: str) -> bool:
@@ -88,6 +89,22 @@ class ShuffledStreams:
 
 
 @dataclass(frozen=True, slots=True)
+class RollingGuarantee:
+    """Guarantee of a recurring job for any two streams that differ within a few epochs only.
+
+    It covers everything ever published, in all horizons. `epochs` is the number of consecutive
+    epochs within which the streams differ; `epsilon` is rounded up, and delta is 0.
+    """
+
+    epochs: int
+    epsilon: float
+
+    def __str__(self) -> str:
+        span = "epoch" if self.epochs == 1 else f"{self.epochs:,} consecutive epochs"
+        return f"epsilon {rounded_up(self.epsilon)} for any {span}, for ever"
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """A differential privacy guarantee.
 
@@ -109,6 +126,8 @@ class Guarantee:
             together, with the same delta. None if it is unknown, or the unit is "stream".
         shuffled: Additional guarantee of shuffled streams, for a job that states a central
             guarantee.
+        rolling: Additional guarantee of a recurring job for any few consecutive epochs, against the
+            same adversary; None if none is stated.
     """
 
     epsilon: float
@@ -120,6 +139,14 @@ class Guarantee:
     horizons: int | None = None
     stream_epsilon: float | None = None
     shuffled: ShuffledStreams | None = None
+    rolling: RollingGuarantee | None = None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read a result of `to_json`; raise `TypeError` or `ValueError` for another object."""
+        parts = {"shuffled": ShuffledStreams, "rolling": RollingGuarantee}
+        read = {name: make(**body[name]) for name, make in parts.items() if body.get(name)}
+        return cls(**{**body, **read})
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, omitting None."""
@@ -177,6 +204,8 @@ class Guarantee:
             f"{loss} for a user's {self.spent_on} ({self.basis}); neighbors: {self.neighbors}; "
             f"trusted party: {self.trust}"
         )
+        if self.rolling is not None:
+            text += f"; {self.rolling}: {WITHIN}"
         if self.shuffled is None:
             return text
         loss = format_loss(self.shuffled.epsilon, self.shuffled.delta)
@@ -193,6 +222,8 @@ def _times(count: int, loss: float) -> float:
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 
 
+WITHIN = "two streams that differ within these epochs only, with everything ever published seen"
+"""Streams and observations that a `RollingGuarantee` covers."""
 _NONE = " and having none"
 _UNITS = {
     "stream": "whole stream",

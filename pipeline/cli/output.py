@@ -27,7 +27,7 @@ from rich.text import Text
 from dpstream.pipeline.errors import one_line, printable, printable_json
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.values.times import iso as iso
-from dpstream.randomizers.guarantee import Guarantee, format_loss
+from dpstream.randomizers.guarantee import WITHIN, Guarantee, format_loss
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 
@@ -153,6 +153,8 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     loss = format_loss(guarantee.epsilon, guarantee.delta)
     yield "guarantee", f"{loss} for a user's {guarantee.spent_on}"
+    if guarantee.rolling is not None:
+        yield "at any time", f"{guarantee.rolling}: {WITHIN}"
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (

@@ -33,6 +33,8 @@ def status_lines(
     yield Text(_publication(status, moment))
     if status.assumption is not None and status.published is not None:
         yield Text(f"95 % interval: {status.assumption}")
+    if status.rolling is not None:
+        yield Text(f"guarantee: {status.rolling}")
     counted = ", ".join(
         f"{count:,} {window_status}" for window_status, count in status.windows.items()
     )

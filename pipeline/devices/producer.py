@@ -85,7 +85,8 @@ class Producer:
     the last one.
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
-    which starts again at value 0. A device with value 1 then spends a change of its budget.
+    which starts again at value 0. A device with value 1 then spends a change of its budget. What
+    the protocol keeps for ever, such as phases, stays with a user, who may leave and enroll again.
 
     Args:
         state_directory: Folder of the state (mode 0700); None discards it at the end.
@@ -203,8 +204,13 @@ class Producer:
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
             return
-        count = len(self._positions)
-        self._randomizer.enroll(len(new), self._generators("enroll", count))
+        count, generator = len(self._positions), self._generators("enroll", len(self._positions))
+        lasting = {name: self._store.departed(name, new) for name in self._randomizer.lasting}
+        if returning := next(iter(lasting.values()), {}):
+            new = [*returning, *(user for user in new if user not in returning)]
+            kept = {name: np.array(list(values.values())) for name, values in lasting.items()}
+            self._randomizer.enroll(len(returning), generator, kept)
+        self._randomizer.enroll(len(new) - len(returning), generator)
         with self._storing(), self._store.transaction():
             self._store.add_users(count, new)
             self._store.save_arrays(self._randomizer.state_arrays())
@@ -408,8 +414,10 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
-        At skipped epochs of the horizon, devices enrolled before its start count as absent, and
-        newer devices as having value 0.
+        Their lasting draws stay. Those of leaving devices are stored, because redrawing them for
+        users who enroll again would cost more than the guarantee states. At skipped epochs of the
+        horizon, devices enrolled before its start count as absent, and newer devices as having
+        value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -419,13 +427,25 @@ class Producer:
         staying = ~self._leaving
         earlier = int(np.count_nonzero(staying[:closed_users]))
         generator = self._generators("horizon", horizon)
+        arrays = self._randomizer.state_arrays()
+        lasting = {name: arrays[name] for name in self._randomizer.lasting}
+        for name, values in lasting.items():
+            leavers = zip(self._positions, values.tolist(), self._leaving, strict=True)
+            self._store.add_departed(name, {user: value for user, value, left in leavers if left})
+        kept = {name: values[staying] for name, values in lasting.items()}
         self._randomizer = self.job.randomizer()
-        self._randomizer.enroll(earlier, generator)
+        self._randomizer.enroll(
+            earlier, generator, {name: values[:earlier] for name, values in kept.items()}
+        )
         if local_epoch > 1:
             absent = np.zeros(earlier, np.bool_)
             unheard = np.full((earlier, *self._values.shape[1:]), self._initial)
             self._randomizer.report(1, unheard, absent, generator)
-        self._randomizer.enroll(int(np.count_nonzero(staying)) - earlier, generator)
+        self._randomizer.enroll(
+            int(np.count_nonzero(staying)) - earlier,
+            generator,
+            {name: values[earlier:] for name, values in kept.items()},
+        )
         self._horizon = horizon
         if not staying.all():
             users = [user for user, stays in zip(self._positions, staying, strict=True) if stays]

@@ -32,6 +32,9 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS users (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS leaving (position INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS departed (
+    user TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (user, name))
+    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS arrays (
     name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (
@@ -122,6 +125,19 @@ class ProducerStore:
         self._connection.execute("DELETE FROM users")
         self._connection.execute("DELETE FROM leaving")
         self.add_users(0, names)
+
+    def add_departed(self, name: str, values: Mapping[str, int]) -> None:
+        """Store an array's value by user, for users who may enroll again."""
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO departed VALUES (?, ?, ?)",
+            ((user, name, value) for user, value in values.items()),
+        )
+
+    def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
+        """Return an array's value by user, of those users that `add_departed` has stored."""
+        select = "SELECT user, value FROM departed WHERE user = ? AND name = ?"
+        rows = (self._connection.execute(select, (user, name)).fetchone() for user in users)
+        return dict(row for row in rows if row is not None)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         rows = self._connection.execute("SELECT name, dtype, shape, data FROM arrays")

@@ -269,7 +269,8 @@ class Job(Wording):
 
     def guarantee_of(self, law: Law) -> Guarantee:
         """Return a mechanism's guarantee for every user; for a recurring job, in each horizon."""
-        guarantee = self.protocol_entry.randomizer(law).guarantee
+        devices = self.protocol_entry.randomizer(law)
+        guarantee = devices.guarantee
         if self.sealed is not None:
             trust, sealing = guarantee.trust, self.sealed.trust(self.shuffle.instances)
             if self.shared and self.added_by_each(law):
@@ -290,7 +291,9 @@ class Job(Wording):
             )
         if self.central is not None:
             guarantee = replace(guarantee, shuffled=self.central.promised(self.shuffle.minimum))
-        return guarantee.over(1) if self.epochs.renew else guarantee
+        if self.epochs.renew:
+            return replace(guarantee.over(1), rolling=devices.rolling)
+        return guarantee
 
     def _replacing(self, law: Law) -> Iterator[str]:
         """Yield what remains of a sealed job's guarantee if a party replaces or drops reports."""
@@ -403,9 +406,12 @@ class Job(Wording):
 
     @property
     def _calibrated(self) -> Any:
-        if self.protocol_entry.shuffling is None:
-            return self.parameters
-        return self.shuffle.spared(self.parameters, self.epochs.count)
+        entry, parameters = self.protocol_entry, self.parameters
+        if self.epochs.renew:
+            parameters = entry.recurring(parameters)
+        if entry.shuffling is None:
+            return parameters
+        return self.shuffle.spared(parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
         """Return the format of the tables of report counts that are sent in two shares.

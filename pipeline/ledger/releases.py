@@ -138,7 +138,7 @@ def in_words(guarantee: Guarantee) -> str:
 
 def _guarantee_text(estimate: EstimateRecord) -> str:
     try:
-        return in_words(Guarantee(**estimate.guarantee))
+        return in_words(Guarantee.from_json(estimate.guarantee))
     except (TypeError, ValueError, KeyError):
         return "in terms unknown to this version"
 

@@ -107,7 +107,7 @@ def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
     for protocol, make in _others(job):
         entry = PROTOCOLS[protocol]
         try:
-            parameters = make()
+            parameters = entry.recurring(make()) if job.epochs.renew else make()
             if job.central is not None and entry.shuffling is not None:
                 stated = job.central
                 parameters = replace(parameters, epsilon=stated.epsilon, delta=stated.delta)

@@ -303,6 +303,8 @@ class Protocol:
             mechanism is a `PerEpochLaw`.
         loss_of_streams: True if `parameters.epsilon` is the pure local loss of a user's whole
             stream, and every device runs the same randomizer. Whole streams can then be shuffled.
+        recurring: Returns the parameters with which a recurring job is calibrated; raises
+            `ValueError` for parameters with which it cannot recur.
         sampled: Returns the fraction of devices that are asked at an epoch, given a mechanism; None
             if all are. Those that answer are its contributors, to which `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
@@ -322,6 +324,7 @@ class Protocol:
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     per_epoch: bool = False
     loss_of_streams: bool = False
+    recurring: Callable[[Any], Any] = lambda parameters: parameters
     sampled: Callable[[Any], Fraction] | None = None
     learning: Learning | None = None
     examples: tuple[Example, ...] = ()

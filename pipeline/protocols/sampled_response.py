@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.change_errors import SampledChanges
+from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
@@ -26,6 +27,7 @@ from dpstream.randomizers.sampled_response import (
 )
 
 _unit_variance = late("sampled_response", "unit_variance")
+_calibrate = late("sampled_response", "calibrate")
 
 
 class SampledResponseForecast:
@@ -48,14 +50,41 @@ class SampledResponseForecast:
         self.notes = (
             f"errors are predicted for a value that {self._share:.3g} of the users have; at 0.5 "
             f"they are {worst:.3g} times as large",
+            *self._limited_by_recurrence(requested),
         )
+
+    def _limited_by_recurrence(self, requested: SampledResponseParameters) -> Iterator[str]:
+        if requested.reports is not None:
+            return
+        once = _calibrate(requested, self._law.last_epoch)
+        if once.reports > self._law.reports:
+            ratio = math.sqrt(
+                _unit_variance(self._law, self._share) / _unit_variance(once, self._share)
+            )
+            yield (
+                "a recurring job asks each device once in a horizon; without epochs.renew it would "
+                f"ask {once.reports} times, and errors would be {ratio:.3g} times smaller"
+            )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
         variance = users * _unit_variance(self._law, self._share, users)
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
 
-def _changes(law: SampledResponseLaw, requested: object, lag: int) -> SampledChanges | None:
+def _recurring(requested: SampledResponseParameters) -> SampledResponseParameters:
+    if requested.reports not in (None, 1):
+        raise ValueError(
+            f"reports is {requested.reports}; expected 1 in a recurring job: the answers of a "
+            "device share one distribution of noise, so epochs of two horizons together would "
+            "cost more than epsilon. Remove reports, or epochs.renew"
+        )
+    return replace(requested, reports=1)
+
+
+def _changes(law: SampledResponseLaw, requested: object, lag: int) -> ChangeErrors | None:
+    if law.reports == 1 and lag % law.last_epoch == 0:
+        # The same devices answer, with independent flips: too wide where their values persist.
+        return RetainedErrors(lag, kept=0.0)
     # None if some devices answer at both epochs: their flips are correlated.
     twice = {(later - each) % law.last_epoch for later in law.offsets for each in law.offsets}
     return None if lag % law.last_epoch in twice else SampledChanges(lag)
@@ -70,6 +99,7 @@ PROTOCOL = Protocol(
     randomizer=SampledResponse,
     aggregation=Aggregation.of(SampledResponseAggregator, changes=_changes),
     planning=Planning(SampledResponseForecast),
+    recurring=_recurring,
     sampled=lambda law: Fraction(law.reports, law.last_epoch),
     examples=(
         Example(SampledResponseParameters(1.0), 4),

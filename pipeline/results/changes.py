@@ -47,8 +47,9 @@ def has_changes(job: DeployedJob) -> bool:
 class Changes:
     """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
 
-    Errors of different horizons are independent, because devices start again. The errors that an
-    epoch shares with an earlier one are known only if all earlier epochs of its horizon are known.
+    Errors of different horizons are independent, because devices start again, unless these keep
+    some draws. The errors that an epoch shares with an earlier one are known only if all earlier
+    epochs of its horizon are known.
     """
 
     def __init__(self, job: DeployedJob, lag: int) -> None:
@@ -56,6 +57,7 @@ class Changes:
         self._job, self._lag = job, lag
         self._before: deque[EstimateRecord] = deque(maxlen=lag + 1)
         self._errors: ChangeErrors | None = None
+        self._lasting = bool(job.randomizer().lasting)
 
     def next(self, record: EstimateRecord) -> EstimateRecord | None:
         """Return the next epoch's record with its change in place of its estimate.
@@ -66,7 +68,7 @@ class Changes:
         if self._before and record.epoch != self._before[-1].epoch + 1:
             self._before.clear()
             self._errors = None
-        if self._job.epochs.local(record.epoch) == 1:
+        if not self._before if self._lasting else self._job.epochs.local(record.epoch) == 1:
             self._errors = _errors(self._job, self._lag)
         self._before.append(record)
         deviation = None
@@ -85,8 +87,9 @@ class Changes:
         return replace(record, estimate=now.change_from(before, deviation))
 
     def _independent(self, earlier: int, later: int) -> bool:
-        alone = self._job.protocol_entry.per_epoch
-        return alone or self._job.epochs.horizon_of(earlier) != self._job.epochs.horizon_of(later)
+        if self._lasting or self._job.protocol_entry.per_epoch:
+            return not self._lasting
+        return self._job.epochs.horizon_of(earlier) != self._job.epochs.horizon_of(later)
 
 
 def changes(

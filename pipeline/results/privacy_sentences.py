@@ -14,6 +14,7 @@ from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import (
+    WITHIN,
     Guarantee,
     format_loss,
     needs_no_trust,
@@ -68,6 +69,12 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
         # The epsilon of a value that never changes is a bound; the loss of its stream is exact.
         basis = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
         yield f"For {stream} it is {posterior_odds(whole, delta)}. {basis}{further}"
+    if guarantee.rolling is not None:
+        rolling = guarantee.rolling
+        yield (
+            f"{str(rolling).capitalize()}: for {WITHIN}, the same reports shift the odds by at "
+            f"most {posterior_odds(rolling.epsilon)}."
+        )
     if guarantee.only_removal:
         larger = "above, with a larger delta" if delta else "above"
         yield f"A guess between two sets of items may shift by the square of each factor {larger}."

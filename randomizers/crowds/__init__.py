@@ -244,8 +244,13 @@ class CrowdDevices(Devices[CrowdsLaw]):
         self.epoch = epoch
         return self.law.messages_of(crowds, messages)
 
-    def enroll(self, count: int, rng: np.random.Generator) -> None:
-        self._contents.enroll(count, rng)
+    def enroll(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        kept: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self._contents.enroll(count, rng, kept)
         self.population = self._contents.population
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:

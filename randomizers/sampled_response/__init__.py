@@ -10,6 +10,12 @@ which every phase has equally many users, or one more. Later users, and devices 
 uniformly, even if no epoch of theirs is left. So every user answers at every epoch with the same
 probability.
 
+In a recurring job a device keeps its phase for ever, draws its flip again for each horizon, and
+answers once in each. Any T consecutive epochs then contain one answer: two streams that differ
+within them only are as similar as two streams of one horizon, however many horizons are published.
+A phase drawn again could put two answers next to each other, at twice the epsilon. Several answers
+of a horizon share one distribution of flips, so parts of two horizons would cost more than epsilon.
+
 Reference: population division, Ren et al., *LDP-IDS*, 2022; the joint mechanism of r answers is
 that of the signs in *Randomize the Future*.
 """
@@ -25,7 +31,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_epsilon
 
@@ -116,6 +122,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
 
     word_dtype = np.dtype(np.uint8)
     width = 1
+    lasting = ("phase",)
 
     def __init__(self, law: SampledResponseLaw) -> None:
         super().__init__(law)
@@ -142,6 +149,12 @@ class SampledResponse(Devices[SampledResponseLaw]):
             ),
             basis="exact",
         )
+
+    @property
+    def rolling(self) -> RollingGuarantee | None:
+        if self.law.reports > 1:
+            return None
+        return RollingGuarantee(self.law.last_epoch, self.law.flips.loss)
 
     def due(self, epoch: int) -> NDArray[np.intp]:
         return np.concatenate([devices for devices, _ in self._due(epoch)])

@@ -7,6 +7,8 @@ import pytest
 
 from dpstream.randomizers.guarantee import (
     Guarantee,
+    RollingGuarantee,
+    ShuffledStreams,
     held_by_a_user,
     held_or_nothing,
     percent_right,
@@ -29,6 +31,21 @@ def test_guarantee_formats_as_sentence_and_json() -> None:
         "trust": "none",
         "basis": "exact",
     }
+
+
+def test_rolling_and_shuffled_guarantees_survive_json() -> None:
+    rolling = RollingGuarantee(52, 1.0)
+    guarantee = Guarantee(
+        1.0, 0.0, "stream", "any two streams", "none", "exact", 1, rolling=rolling,
+        shuffled=ShuffledStreams(0.1, 1e-6, 100),
+    )  # fmt: skip
+    body = json.loads(json.dumps(guarantee.to_json()))
+    assert body["rolling"] == {"epochs": 52, "epsilon": 1.0}
+    assert Guarantee.from_json(body) == guarantee
+    assert "; epsilon 1 for any 52 consecutive epochs, for ever: two streams" in str(guarantee)
+    assert guarantee.over(7).rolling == rolling
+    assert str(RollingGuarantee(1, 0.1 + 0.2)) == "epsilon 0.3 for any epoch, for ever"
+    assert str(RollingGuarantee(2, 1.0000004)).startswith("epsilon 1.00001 ")
 
 
 def test_pure_guarantee_omits_delta() -> None:

@@ -186,3 +186,49 @@ def _views(
         for flips in product((0, 1), repeat=law.reports):
             seen = tuple((e, stream[e] ^ flip) for e, flip in zip(epochs, flips, strict=True))
             yield seen, law.flips.probability(sum(flips)) / law.last_epoch
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize(
+    ("kept", "windows"), [(True, 1.0), (False, 2.0)], ids=["phases kept", "phases redrawn"]
+)
+def test_loss_within_any_window_of_two_horizons(epsilon: float, kept: bool, windows: float) -> None:
+    """All streams of two horizons of three epochs that differ within three consecutive epochs.
+
+    The enumeration uses nothing of the product but the probability that an answer is reversed. It
+    shows why phases must be kept: drawn again, two answers can lie next to each other.
+    """
+    horizon, law = 3, law_of(epsilon, 3, 1)
+    reversed_ = law.flips.probability(1)
+    phases = [
+        (one, other) for one in range(horizon) for other in ([one] if kept else range(horizon))
+    ]
+    seen: defaultdict[tuple[int, ...], dict[object, Fraction]] = defaultdict(dict)
+    for stream in product((0, 1), repeat=2 * horizon):
+        for one, other in phases:
+            for flips in product((0, 1), repeat=2):
+                asked = one, horizon + other
+                answers = tuple(stream[e] ^ flip for e, flip in zip(asked, flips, strict=True))
+                chance = reversed_ ** sum(flips) * (1 - reversed_) ** (2 - sum(flips))
+                seen[stream][asked, answers] = Fraction(chance) / len(phases)
+    worst = max(
+        seen[one][view] / seen[other][view]
+        for one, other in product(seen, repeat=2)
+        for begin in range(horizon + 1)
+        if one[:begin] + one[begin + horizon :] == other[:begin] + other[begin + horizon :]
+        for view in seen[one]
+    )
+    assert math.log(worst) == pytest.approx(windows * epsilon, abs=1e-12)
+    rolling = SampledResponse(law).rolling
+    assert rolling is not None
+    assert (rolling.epochs, rolling.epsilon) == (horizon, law.flips.loss)
+    assert (math.log(worst) <= rolling.epsilon) == kept
+
+
+def test_several_answers_cost_more_than_epsilon_across_horizons() -> None:
+    """Half of the answers of two horizons each: why no rolling guarantee is stated for them."""
+    for epsilon, expected in ((1.0, 1.240), (2.0, 2.868), (4.0, 6.650)):
+        law = law_of(epsilon, 4, 2)
+        once = [sum(law.flips.probability(first + second) for second in (0, 1)) for first in (0, 1)]
+        assert 2 * math.log(once[0] / once[1]) == pytest.approx(expected, abs=5e-4)
+        assert SampledResponse(law).rolling is None

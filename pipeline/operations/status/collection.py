@@ -150,6 +150,7 @@ class JobWatch:
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
             assumption=None if job.change_limit is None else str(job.change_limit),
+            rolling=None if job.guarantee.rolling is None else str(job.guarantee.rolling),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
             windows={f.value: known.windows[f.value] for f in MANIFEST_STATUSES if known.counted},

@@ -153,6 +153,7 @@ class JobStatus:
         position: Description of the latest estimate's epoch.
         headline: The latest estimate in words: for items the largest, for numbers the median.
         assumption: Assumption of the headline's interval, if any.
+        rolling: Guarantee of a recurring job for any few consecutive epochs, if it states one.
         phase: Phase that an operator requested.
         replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker
@@ -178,6 +179,7 @@ class JobStatus:
     position: str = ""
     headline: str = ""
     assumption: str | None = None
+    rolling: str | None = None
     phase: Phase = Phase.RUNNING
     replay_of: str | None = None
     windows: Mapping[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ import pytest
 
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.cli.status_lines import status_lines
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.status.collection import JobWatch
 from dpstream.pipeline.operations.status.facts import JobStatus
@@ -27,6 +27,7 @@ from dpstream.topics.manifests import (
 from dpstream.topics.names import Role
 from tests.support.histories import NOW, fill, history_job
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.new_jobs import new_job
 
 EPOCHS, AHEAD = 160, 6
 
@@ -220,3 +221,12 @@ def test_status_reads_only_the_latest_manifests(job: DeployedJob, stopped: bool)
     assert cluster.manifests == 4 * AHEAD + end
     assert JobWatch(cast(Cluster, cluster), job).status(NOW).windows == status.windows
     assert cluster.manifests == 4 * AHEAD + 2 * end
+
+
+def test_status_states_the_guarantee_that_never_runs_out(job: DeployedJob) -> None:
+    sampled = new_job("sampled", "sampled_response", {"epsilon": 1}, count=52, renew=True)
+    for each, stated in ((deploy_job(sampled, deployed_at=0), True), (job, False)):
+        cluster = cast(Cluster, _cluster(each, []))
+        lines = [str(line) for line in status_lines(JobWatch(cluster, each).status(NOW), NOW)]
+        line = "guarantee: epsilon 1 for any 52 consecutive epochs, for ever"
+        assert (line in lines) == stated

@@ -79,6 +79,21 @@ def test_change_has_the_confidence_interval_of_the_protocol() -> None:
         assert (estimate.ci95_low, estimate.ci95_high) == pytest.approx((200 - width, 200 + width))
 
 
+@pytest.mark.parametrize("lag", [1, 3, EPOCHS, EPOCHS + 1, 2 * EPOCHS])
+def test_changes_across_horizons_know_that_phases_are_kept(lag: int) -> None:
+    """A horizon apart the same users answer; at other distances two disjoint samples of them."""
+    job = deployed("sampled_response")
+    records = [count(epoch) for epoch in range(1, 3 * EPOCHS + 1)]
+    found = list(changes(job, records, lag))
+    assert [each.epoch for each in found] == list(range(1 + lag, 3 * EPOCHS + 1))
+    for each in found:
+        shares = [min(100 * (each.epoch - before) / PEOPLE, 1.0) for before in (0, lag)]
+        spread = math.prod(share * (1 - share) for share in shares)
+        common = 0.0 if lag % EPOCHS == 0 else 2 * PEOPLE**2 / (PEOPLE - 1) * math.sqrt(spread)
+        assert isinstance(each.estimate, Estimate)
+        assert each.estimate.standard_error == pytest.approx(math.sqrt(2 * 30**2 + common))
+
+
 def test_change_is_omitted_without_an_estimate() -> None:
     by_epoch = estimated_changes(1, [record(1, None), count(2), count(3, GAP), count(4)])
     assert by_epoch[2] is None

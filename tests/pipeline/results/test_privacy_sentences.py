@@ -18,6 +18,7 @@ from dpstream.pipeline.results.privacy_sentences import (
 )
 from dpstream.randomizers.guarantee import (
     Guarantee,
+    RollingGuarantee,
     ShuffledStreams,
     attack_success_rate,
     held_or_nothing,
@@ -55,6 +56,16 @@ def test_every_odds_factor_is_stated_with_its_delta_and_basis() -> None:
     assert whole.endswith("This is a proven upper bound.")
     assert LARGER in observed
     assert LARGER in whole
+
+
+def test_rolling_guarantee_names_its_streams_and_observations() -> None:
+    rolling = replace(STREAM, delta=0.0, horizons=3, rolling=RollingGuarantee(52, 1.0))
+    assert guarantee_description(rolling)[-1] == (
+        "Epsilon 1 for any 52 consecutive epochs, for ever: for two streams that differ within "
+        "these epochs only, with everything ever published seen, the same reports shift the odds "
+        "by at most a factor of 2.72 (epsilon 1): a guess that was 50 % likely is right in at most "
+        "73.2 % of cases."
+    )
 
 
 def test_stream_factor_is_called_exact_and_value_factor_a_bound() -> None:

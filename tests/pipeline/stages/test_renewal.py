@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +17,12 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.sampled_response import SampledResponseLaw
 from dpstream.topics.batches import (
     Punctuation,
     decode_batch,
@@ -521,3 +524,86 @@ def test_messages_are_checked_for_the_epoch_of_their_horizon(folder: Path) -> No
             assert not isinstance(admission.admit(partition, value), Rejection)
     ending = Admission(deployed(epochs={"count": 4 * HORIZON}))
     assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Rejection)
+
+
+# Draws that outlast a horizon.
+
+
+def sampled() -> DeployedJob:
+    return deployed(protocol="sampled_response", parameters={"epsilon": 1})
+
+
+def test_phases_are_kept_and_flips_drawn_again_through_restarts(tmp_path: Path) -> None:
+    """Restarted producers have other generators: what they keep comes from the store alone."""
+    log, seen = MemoryLog(), []
+    users = [f"user {number}" for number in range(400)]
+    for epoch in range(1, 3 * HORIZON + 1):
+        with open_producer(sampled(), tmp_path / "state", log, seed=epoch) as producer:
+            producer.enroll(users[: 300 if epoch <= HORIZON else 400])
+            producer.report_all(epoch, np.ones(len(producer.users), np.int8))
+            producer.close(epoch)
+            seen.append(drawn(producer))
+    for before, after in pairwise(seen):
+        known = len(before["phase"])
+        np.testing.assert_array_equal(before["phase"], after["phase"][:known])
+    for begin in range(0, 3 * HORIZON, HORIZON):
+        for state in seen[begin + 1 : begin + HORIZON]:
+            np.testing.assert_array_equal(seen[begin]["flips"], state["flips"])
+    for begin in (HORIZON, 2 * HORIZON):
+        assert (seen[begin - 1]["flips"][:300] != seen[begin]["flips"][:300]).any()
+    answers = {epoch: len(rows) for epoch, rows in batches(log).items()}
+    assert [answers[epoch] for epoch in range(1, HORIZON + 1)] == [75] * HORIZON
+    assert all(answers[epoch] == answers[epoch + HORIZON] for epoch in range(5, 9))
+
+
+def test_user_who_leaves_and_enrolls_again_keeps_the_phase(tmp_path: Path) -> None:
+    """Another phase could be next to the last one: two answers within a horizon's length."""
+    log = MemoryLog()
+    users = [f"user {number}" for number in range(200)]
+    phases: dict[str, int] = {}
+    with open_producer(sampled(), tmp_path / "state", log) as producer:
+        producer.enroll(users)
+        phases = dict(zip(users, drawn(producer)["phase"].tolist(), strict=True))
+        producer.withdraw(users[:150])
+        for epoch in (HORIZON, HORIZON + 1, 2 * HORIZON + 1):
+            producer.report_all(epoch, np.ones(len(producer.users), np.int8))
+            producer.close(epoch)
+        assert producer.users == tuple(users[150:])
+    with open_producer(sampled(), tmp_path / "state", log, seed=9) as producer:
+        producer.enroll(["new", *users[:150]])
+        kept = dict(zip(producer.users, drawn(producer)["phase"].tolist(), strict=True))
+        assert producer.users[-1] == "new"
+    assert kept.items() >= phases.items()
+
+
+def test_interrupted_enrollment_counts_nobody(tmp_path: Path) -> None:
+    """A phase is stored before its user is counted, or the user is not enrolled."""
+    log = MemoryLog()
+    with open_producer(sampled(), tmp_path / "state", log) as producer:
+        producer.enroll(["a"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(producer._store, "save_arrays", lambda arrays: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                producer.enroll(["b"])
+        assert producer.users == ("a",)
+        assert producer._randomizer.population == 1
+    with open_producer(sampled(), tmp_path / "state", log, seed=2) as producer:
+        assert producer.users == ("a",)
+
+
+def test_recurring_job_asks_once_in_a_horizon() -> None:
+    """Without renewal this epsilon asks three times in a horizon of twelve epochs."""
+    once = deployed(12, protocol="sampled_response", parameters={"epsilon": 4})
+    assert isinstance(once.law, SampledResponseLaw)
+    assert once.law.reports == 1
+    assert once.guarantee.rolling is not None
+    assert str(once.guarantee.rolling) == "epsilon 4 for any 12 consecutive epochs, for ever"
+    assert once.guarantee_over(3).rolling == once.guarantee.rolling
+    planning = once.protocol_entry.planning
+    assert planning is not None
+    notes = planning.forecast(once.law, once.parameters, 12).notes
+    (note,) = [note for note in notes if "recurring" in note]
+    assert "would ask 3 times" in note
+    with pytest.raises(JobError, match=r"reports is 2; expected 1 in a recurring job.*Remove"):
+        deployed(12, protocol="sampled_response", parameters={"epsilon": 4, "reports": 2})
+    assert deployed().guarantee.rolling is None
