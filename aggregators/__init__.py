@@ -1,1 +1,1 @@
-"""Server-side aggregators: mergeable integer state, and estimators that are functions of it."""
+"""Aggregate reports into mergeable integer state, and compute estimates from that state."""

@@ -1,12 +1,13 @@
-"""Count the messages in each item's bucket: the finite Radon transform of the messages.
+"""Count, for each item, the messages whose bucket contains it (the finite Radon transform).
 
-A message with direction d and bucket c counts for all items x with <d, x> = c: a line or a plane.
-Directions begin with 1 or ignore the lowest digit of items (`dpstream.randomizers.affine_hashes`).
-Messages of the former determine an item's lowest digit from its upper digits.
+A message with direction d and bucket c counts for every item x on the line or plane <d, x> = c. A
+direction either begins with 1 or ignores the lowest digit of items
+(`dpstream.randomizers.affine_hashes`). If it begins with 1, the message and an item's upper digits
+determine the lowest digit.
 
-By the projection slice theorem, one transform covers all items. At the frequencies t d, t from 1 to
-s - 1, the Fourier transform over Z_s^m of the result is s^(m-1) times that of the buckets of d.
-At 0 it is s^(m-1) times the number of messages. It is 0 elsewhere.
+One Fourier transform over Z_s^m covers all items, by the projection slice theorem. At a frequency
+t d, with t from 1 to s - 1, the transform of the result is s^(m-1) times that of the buckets of d.
+At frequency 0 it is s^(m-1) times the number of messages. Elsewhere it is 0.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def bucket_counts(
     counts: NDArray[np.int64],
     items: int,
 ) -> NDArray[np.int64]:
-    """Return the number of messages in each item's bucket, int64, shape (items,).
+    """Return the number of messages whose bucket contains each item, int64, shape (items,).
 
     `words`, shape (n,), are distinct messages in ascending order, `counts` their multiplicities.
 
@@ -64,7 +65,7 @@ def bucket_counts(
 def by_lines(
     hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
 ) -> NDArray[np.int64]:
-    """Count messages whose directions begin with 1: one item each per value of the upper digits.
+    """Count messages whose directions begin with 1.
 
     `words`, shape (n,), are offsets from the first such message. The result is int64, shape
     (above * w,), by the `above` values of the upper digits and the w values of the lowest digit.

@@ -1,6 +1,6 @@
 """Cell counts of one window, or the sum of several, and the estimates derived from them.
 
-Counts have the mean of their noise subtracted and are scaled from present users to the population.
+The mean of the noise is subtracted from counts, which are scaled from present users to all users.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PrefixCounts(Counts):
     """Estimates of single items, and a search for the top items.
 
     Attributes:
-        cells: float64, shape (code.cells,); counts without the mean of the noise.
+        cells: float64, shape (code.cells,); counts minus the mean of the noise.
         noise_variance: Noise variance of each cell.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
     """
@@ -107,7 +107,7 @@ class CellWindow(CountedWindow):
         noise_variance: Noise variance of each cell.
         contributors: Number of users who sent the messages, summed over all epochs.
         population: Number of users the estimates describe, summed over all epochs.
-        estimator: Combination of an item's rows; None selects the best.
+        estimator: Method that combines an item's rows; None selects the best.
         allowance: Amount added to the smallest of an item's cells in one-sided estimates.
     """
 

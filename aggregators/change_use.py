@@ -1,17 +1,17 @@
 """Lower bounds on the number of changes users have made, from public reports alone.
 
-Intervals of `value_stream` and related protocols hold as long as users change at most k times.
-Reports cannot show whether they do: a device that has used up its changes reports like one whose
-value no longer changes. Reports do show how much of the limit was used before, by two lower bounds,
-each valid by itself:
+Confidence intervals of `value_stream` and related protocols assume that users change at most k
+times. Reports cannot show a violation: a device that has used up its changes reports like one whose
+value no longer changes. But reports do show how much of the limit has been used. Two lower bounds,
+each valid by itself, are computed from:
 
-* Counts. If a count moves by n users between two epochs, at least n users changed. Consider a band
-  that contains the true counts of all epochs, except with probability `FALSE_ALARM` / 2. The
-  shortest path within it is that of a point that moves only when the edge of the band pushes it.
-* Squares of symbols, for `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2.
-  Every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4 over
-  the following epochs. This detects changes that cancel in the counts. The sum of squares is tested
-  at eight epochs per doubling of the epoch number.
+* Counts. If a count moves by n users between two epochs, at least n users changed. A band contains
+  the true counts of all epochs, except with probability `FALSE_ALARM` / 2. The shortest path within
+  the band is that of a point that moves only when the edge of the band pushes it.
+* Squares of symbols, in the notation of `value_stream`. Their mean exceeds that of noise by theta g
+  u^2 / r^2. A change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4
+  over the following epochs. This detects changes that cancel in the counts. The sum of squares is
+  tested at eight epochs per doubling of the epoch number.
 
 Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of sums of squares).
 """
@@ -24,7 +24,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 FALSE_ALARM = 1e-3
-"""Probability that a job ever claims more changes than users have made on average."""
+"""Probability that a job ever overstates the average number of changes that users have made."""
 
 _LOOKS_BITS = 3
 
@@ -35,7 +35,7 @@ class ChangeUse(NamedTuple):
     Attributes:
         settled: Count, in users, at the end of the shortest path within the band.
         moved: Length of that path, in changes per user.
-        squares: Sum over epochs of the mean of u^2 - 1/4 over devices, including its noise.
+        squares: Sum over epochs of the devices' mean u^2 - 1/4, including noise.
         spread: Sum over epochs of 1 / reports.
         fewest: Smallest number of reports at any epoch; 0 before the first.
         changes: Largest lower bound so far on the average number of changes per user.
@@ -62,8 +62,8 @@ class ChangeUse(NamedTuple):
     ) -> ChangeUse:
         """Update with the squares of the symbols of an epoch.
 
-        `excess` is their mean minus 1, which exceeds 0 by `unit` = theta g / r^2 per unit of u^2.
-        One change adds at most `change` to the sum of u^2 - 1/4.
+        `excess` is the mean square minus 1. It grows by `unit` = theta g / r^2 per unit of u^2. One
+        change adds at most `change` to the sum of u^2 - 1/4.
         """
         squares = self.squares + excess / unit - 0.25
         spread = self.spread + 1 / reports

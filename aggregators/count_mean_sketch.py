@@ -1,15 +1,16 @@
 """Estimate counts from a count-mean sketch.
 
-The buckets of an item, one in every row, have S_x messages in total; all buckets of all rows have
-S. Of n contributors, C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets. C = (S - n m p) / (1
-- 2 p) have any item. Of those without item x, one in m is in its buckets by chance. So f = m / (m -
-1) (C_x - C / m) is the number of users with the item, on average over all hashes.
+An item has one bucket in each of k rows of m buckets. Its buckets have S_x messages in total, and
+all buckets have S. Each bit is reversed with probability p. So of n contributors, C_x = (S_x - n p)
+/ (1 - 2 p) are in the item's buckets, and C = (S - n m p) / (1 - 2 p) have any item. One in m users
+without item x is in its buckets by chance. So, on average over all hashes, the number of users with
+the item is f = m / (m - 1) (C_x - C / m).
 
-Its variance is the sum of three terms:
+The variance of f is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users whose row puts them in the same bucket as the item
-* the sum of all squared counts over k m, from items in its bucket in more than one in m rows
+* the sum of all squared counts over k m, from items that share its bucket in more rows than average
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the users with each item at an epoch; return None for a suppressed window.
+        """Estimate the number of users with each item at an epoch; return None if suppressed.
 
         For a domain too large to list, only top items are published, with the error of a rare item.
         """
@@ -65,7 +66,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
         others = law.buckets / (law.buckets - 1)
         counts = others * (inside - holders / law.buckets)
         noise = bits_variance(law, senders)
-        # Squared estimates exceed their noise by the squared true counts.
+        # The mean of a squared estimate is the squared true count plus the noise variance.
         squares = max(0.0, float(np.square(counts).sum()) - len(counts) * noise)
         few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
         noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
@@ -94,5 +95,8 @@ def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
 
 
 def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
-    """Return the variance due to `others` users of items whose squared counts sum to `squares`."""
+    """Return the variance due to other items.
+
+    `others` is the number of their users, and `squares` the sum of their squared counts.
+    """
     return others / law.buckets + squares / (law.rows * law.buckets)

@@ -1,7 +1,7 @@
-"""Count cells by epoch and derive items, ranges and heavy hitters from them.
+"""Count messages by cell and epoch, and derive items, ranges and heavy hitters from the counts.
 
-Every epoch publishes all items of a domain that can be listed, otherwise the top items. Queries
-give access to everything else the cells contain.
+Every epoch publishes all items if the domain can be listed, otherwise the top items. Queries give
+access to everything else the cells contain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CountMinAggregator:
 
     @property
     def ordered(self) -> bool:
-        """True if the cells are those of a tree, which supports ranges and quantiles."""
+        """True if the cells form a tree, which supports ranges and quantiles."""
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
     def check_messages(self, epoch: int, words: NDArray[np.uint32]) -> None:
@@ -74,7 +74,7 @@ class CountMinAggregator:
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the users with each item, or the top items; return None if suppressed."""
+        """Estimate the counts of all items or of the top items; return None if suppressed."""
         window = self.window([epoch], participation)
         return None if window is None else window.published
 

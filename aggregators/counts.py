@@ -84,11 +84,11 @@ class Counts(ABC):
         return None
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """Estimate the users whose value or point lies in [start, end) along each axis."""
+        """Estimate how many users have a value or point in [start, end) along each axis."""
         raise _no_order()
 
     def quantile(self, share: float) -> Quantile:
-        """Return the value with a fraction `share` of values below it; raise `NoValuesError`."""
+        """Return the value below which a fraction `share` of values lies; raise `NoValuesError`."""
         raise _no_order()
 
 
@@ -110,7 +110,7 @@ class CountedWindow(ABC):
 
     @abstractmethod
     def plus(self, later: Self) -> CountedWindow:
-        """Add the window of another epoch, which has independent noise."""
+        """Add the window of another epoch, whose noise is independent."""
 
 
 WindowT = TypeVar("WindowT", bound=CountedWindow)
@@ -148,7 +148,7 @@ class EstimatedCounts(Counts):
     @property
     @abstractmethod
     def intervals(self) -> NDArray[np.float64]:
-        """Values and lower and upper ends of their 95 % intervals, shape (3, items)."""
+        """Values, and the lower and upper ends of their 95 % intervals, shape (3, items)."""
 
     @property
     @abstractmethod

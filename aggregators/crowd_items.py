@@ -1,7 +1,7 @@
 """Count items by crowd, with one aggregator per crowd.
 
-The shuffler leaves m = n + Z - shift of a crowd's n messages if possible; Z is noise. So m + shift
-estimates n without bias, with the variance of Z. The m messages are a uniform sample.
+If possible, the shuffler leaves m = n + Z - shift of a crowd's n messages, where Z is noise. So m +
+shift is an unbiased estimate of n with the variance of Z. The m messages are a uniform sample.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's remaining messages; `empty` creates the aggregator of its contents."""
+    """Count each crowd's remaining messages; `empty` creates the aggregator for its contents."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)

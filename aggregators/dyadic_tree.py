@@ -1,8 +1,8 @@
 """The dyadic tree of a horizon: counts of received reports for every interval.
 
-Node (h, j) is the interval of order h and index j (`dpstream.randomizers.dyadic`), complete at the
-epoch j 2^h. A node has one or more cells, whose meaning the protocol defines. Serialization numbers
-nodes by the epoch of their completion, then by order::
+Node (h, j) is the interval of order h and index j (`dpstream.randomizers.dyadic`). It is complete
+at epoch j 2^h. A node has one or more cells, whose meaning the protocol defines. Serialization
+numbers nodes by the epoch that completes them, then by order::
 
     epoch        1   2     3   4        5 ...
     orders       0   0 1   0   0 1 2    0 ...
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from dpstream.randomizers.dyadic import orders_due
 
 COUNT_CAP = 2**53
-"""Largest count accepted in serialized state: sums of hundreds of such counts fit 64 bits."""
+"""Largest count accepted in serialized state: sums of hundreds of such counts fit in 64 bits."""
 
 _ENTRY = np.dtype([("cell", "<u8"), ("count", "<i8")])
 _FEW_BYTES = 64 * _ENTRY.itemsize
 
 
 def first_node(epoch: int) -> int:
-    """Return the number of the first node complete at an epoch, the one of order 0.
+    """Return the number of the first node that an epoch completes: the node of order 0.
 
     >>> [first_node(epoch) for epoch in (1, 2, 3, 4, 5)]
     [0, 1, 3, 4, 7]
@@ -145,7 +145,7 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Store one epoch's alternating cells and counts; if invalid, store nothing, return False.
+        """Store one epoch's alternating cells and counts; if any is invalid, only return False.
 
         Cell numbers of at least 2^63 appear as negative numbers.
         """
@@ -166,7 +166,7 @@ class DyadicTree:
 
 
 def _epoch_of(node: int) -> int:
-    """Return the completion epoch of a node: the last epoch whose first node is not after it."""
+    """Return the epoch that completes a node: the last one whose first node is at most `node`."""
     epoch = node // 2 + 1
     while first_node(epoch + 1) <= node:
         epoch += 1

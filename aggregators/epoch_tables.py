@@ -39,7 +39,7 @@ class EpochTables:
         table = self._table(epoch)
         cells = words[:, 0]
         if counts is None:
-            # A pass over a separate table pays off only for enough reports.
+            # A pass over a separate table pays off only for many reports.
             if len(cells) * 8 >= self.cells:
                 table += np.bincount(cells, minlength=self.cells)
             else:

@@ -25,11 +25,11 @@ NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half-width of a 95 % interval in standard deviations: 1.96."""
 
 GAP = "gap"
-"""Flag: an input of the estimate is missing, and its interval claims no coverage."""
+"""Flag: an input of the estimate is missing, so the interval claims no coverage."""
 
 CHANGES_USED = "changes-used"
-"""Flag: users have made on average at least half of the changes that intervals assume. Users who
-change more often have then used up all of theirs: intervals may miss the ground truth."""
+"""Flag: on average, users have made at least half of the changes that intervals allow for. Users
+who change more often have then used up theirs, so intervals may miss the ground truth."""
 
 OUTSIDE = "outside"
 """Flag: the estimate is below 0 or above the population; displays clip it."""
@@ -159,7 +159,7 @@ class Participation:
         return cls(np.full(epochs + 1, devices), np.full(epochs + 1, devices))
 
     def senders(self, epoch: int) -> int:
-        """Return the number of devices whose reports, and noise, are in the window of an epoch."""
+        """Return the number of devices whose reports and noise are in the window of an epoch."""
         return int(self.contributors[epoch]) + self.added
 
     def set(self, epoch: int, contributors: int, population: int) -> None:

@@ -1,8 +1,9 @@
 """Track counts over time: recover each count by removing what devices add for their changes.
 
-An epoch's reports estimate the count plus F, the sum of all boosts: devices add a boost for every
-change, which decays. F is removed epoch by epoch, in constant time and memory. Later reports carry
-no information about earlier counts, so unbiased smoothing cannot improve estimates.
+For every change, a device adds a boost to its reports, which decays in later epochs. So an epoch's
+reports estimate the count plus F, the sum of all boosts. F is removed epoch by epoch, in constant
+time and memory. Later reports carry no information about earlier counts, so unbiased smoothing
+cannot improve estimates.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Followed(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Weights by which one epoch updates the previous estimate, the same at every epoch.
+    """Weights with which every epoch updates the previous estimate.
 
     Attributes:
         own: Weight of the received count.
@@ -212,7 +213,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         self._followed = Followed()
         self._use = ChangeUse()
         self._participation: Participation | None = None
-        # Epoch and number of reports restored by `resume`, whose reports themselves are not stored.
+        # Epoch and number of reports restored by `resume`; the reports themselves are not stored.
         self._resumed: tuple[int, int] | None = None
 
     @abstractmethod
@@ -224,7 +225,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         """Return the sum of an epoch's reports, or None if no reports arrived."""
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
-        """Estimate the devices with value 1 at an epoch; return None before the first reports.
+        """Estimate the number of devices with value 1; return None before the first reports.
 
         Absent devices are assumed to be like those that report. An epoch without reports repeats
         the previous estimate, flagged `GAP`. If absence does not depend on values, the interval

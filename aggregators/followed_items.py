@@ -1,8 +1,9 @@
 """Track items over time: the common part of shuffled counts of labels and of numbers.
 
-In every epoch, the messages about an item, minus dummies and collisions, estimate its count plus r
-(the boost) times the users who gained it. Messages about leaving it estimate r times the users who
-lost it. Published estimates track the difference as in `dpstream.aggregators.shuffled_counts`.
+In every epoch, the number of messages for having an item, minus dummies and collisions, estimates
+its count plus r (the boost) times the number of users who gained it. The number of messages for
+losing it estimates r times the number of users who lost it. Published estimates track the
+difference as in `dpstream.aggregators.shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
 class FollowedEpoch:
     """The estimates of an epoch, in users, shape (items,); epoch 0 is before the first.
 
-    `variance` is that of `FollowedItems._signed`, `absence_error` the standard deviation due to
-    absent devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
-    `released` if this one was.
+    `variance` comes from `FollowedItems._signed`. `absence_error` is the standard deviation due to
+    absent devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released;
+    `released` is True if this one was.
     """
 
     epoch: int
@@ -51,7 +52,7 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
 
     @abstractmethod
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Return each item's messages for having it minus those for leaving it, and a variance."""
+        """Return each item's messages for having it minus those for losing it, and the variance."""
 
     @abstractmethod
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
@@ -69,7 +70,7 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
             self._drop()
 
     def estimate(self, epoch: int, participation: Participation) -> EstimateType | None:
-        """Estimate the users with each item at an epoch; return None before the first release.
+        """Estimate the number of users with each item; return None before the first release.
 
         A suppressed epoch repeats the previous estimates, flagged `GAP`. Absent users are accounted
         for as in `dpstream.aggregators.shuffled_counts`. The entries of one `participation` object

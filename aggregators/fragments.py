@@ -1,16 +1,17 @@
 """Estimate counts from fragments.
 
-n contributors send T_j messages about item j, over tau reports each. A bit that is 1 is reported
-with probability 1 - p, and one that is 0 with p. So y = (T_j / tau - n p) / (1 - 2 p) estimates the
-number of ones among the bits that reports are made from. If a backstop (memoized response) reverses
-true bits with probability p_b, (y - n p_b) / (1 - 2 p_b) estimates the number of true ones.
+n contributors make tau reports each, and send T_j messages about item j in total. A bit is reported
+with probability 1 - p if it is 1, and with probability p if it is 0. So y = (T_j / tau - n p) /
+(1 - 2 p) estimates the number of ones among the bits that reports are made from. If a backstop
+(memoized response) reverses true bits with probability p_b, (y - n p_b) / (1 - 2 p_b) estimates the
+number of true ones.
 
 The variance of y is n p (1 - p) / (tau (1 - 2 p)^2), and that of the backstop's bits is n p_b (1 -
-p_b). With one report per user, the variance of y is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2
-of the paper has e^(epsilon / 2) instead.
+p_b). With one report per user, the variance of y is n e^epsilon / (e^epsilon - 1)^2. Theorem III.2
+of the paper has e^(epsilon / 2) in place of e^epsilon.
 
-A permanent backstop reverses the same bits at every epoch. Its contribution to the error of users
-whose values stay the same is then the same at all epochs, and does not average out.
+A permanent backstop reverses the same bits at every epoch. For users whose values stay the same, it
+adds the same error at all epochs, which does not average out.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
 
 
 def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Return the part of `noise_variance` due to a permanent backstop, which epochs share."""
+    """Return the part of `noise_variance` that all epochs share: that of a permanent backstop."""
     if not law.permanent or law.backstop_flips is None:
         return 0.0
     stopped = float(law.backstop_flips.probability)

@@ -1,13 +1,13 @@
-"""Predict the bias of estimates from exhausted devices, before there is any data.
+"""Predict, before there is any data, the bias that exhausted devices cause in estimates.
 
-A device tracks as many nonzero partial sums as its order has signs, and reports 0 after that. The
-bias depends on when each user changes. The model is given the number of changes of each user in the
-horizon; it assumes that they fall on distinct epochs chosen at random.
+At an order with k signs, a device tracks its first k nonzero partial sums and reports 0 after that.
+The bias depends on when users change. The model knows only how many changes each user makes within
+the horizon, and assumes that they fall on distinct epochs chosen at random.
 
-At order 0 each change is a nonzero partial sum. With k signs and N changes until t, hypergeometric,
-the tracked value is the parity of min(N, k). At higher orders two changes in one interval cancel,
-so fewer signs are used: N is the number of intervals with an odd number of changes. An interval's
-bias enters the estimates with the interval's weight.
+At order 0 each change is a nonzero partial sum. The number N of a user's changes up to epoch t is
+hypergeometric, and the tracked value is the parity of min(N, k). At higher orders, two changes in
+one interval cancel and use no sign. There, N is the number of odd intervals: those with an odd
+number of changes. An interval's bias enters the estimates with the interval's weight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpstream.randomizers.tree_variances import combined_variances
 
 LONGEST = 1 << 14
 
-# Bounds time and memory; users with more changes than it allows count as if they had the maximum.
+# Limit on time and memory. It also limits changes: users with more count as if they had that many.
 _WORK = 10**8
 
 
@@ -103,7 +103,7 @@ class FreezingModel:
         return bias
 
     def _make_excess(self, order: int) -> NDArray[np.float64]:
-        """Return the fraction of users with n, n + 2, ... odd intervals, by interval and n >= 0."""
+        """Return the fraction of users with n, n + 2, ... odd intervals, by interval and by n."""
         odd = self._odd_intervals(order)
         for count in range(odd.shape[1] - 3, -1, -1):
             odd[:, count] += odd[:, count + 2]
@@ -113,8 +113,8 @@ class FreezingModel:
         """Return the fraction of users by number of intervals with an odd number of changes.
 
         The changes up to an interval's end are placed one after the other, on free epochs. The
-        result is exact for intervals of one and two epochs. For others it is very close: the
-        changes in odd intervals are replaced by their mean.
+        result is exact for intervals of one and two epochs. For longer ones it is a very close
+        approximation, which replaces the number of changes in odd intervals by its mean.
         """
         if order == 0:
             return self._until.copy()
@@ -139,10 +139,11 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Return the mean number of changes that fall into `odd`, shape (m,), of `intervals`, (n, 1).
+    """Return the mean number of changes in the odd intervals, `odd` (m,) of `intervals` (n, 1).
 
     Each odd interval has at least one change. Further changes are distributed in proportion to the
-    mean excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if even.
+    mean excess of a binomial count with the same mean. The excess is over 1 for an odd count and
+    over 0 for an even count.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)

@@ -2,8 +2,9 @@
 
 Algorithm 2 of "Randomize the Future", with two additions:
 
-* Each interval is scaled by the number of enrolled devices divided by that of its reports. Missing
-  reports cause no bias if absence does not depend on values. Devices can be enrolled at any epoch.
+* Each interval is scaled by the number of enrolled devices divided by the number of its reports.
+  Missing reports cause no bias if absence does not depend on values. Devices can enroll at any
+  epoch.
 * By default, an interval's estimate combines its own reports with those of all intervals within it.
 """
 
@@ -61,7 +62,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self.tree = DyadicTree(law.horizon, cells=4)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` unless messages are uint8, shape (reports, 1), of intervals due."""
+        """Raise `ValueError` unless messages are uint8, shape (reports, 1), on intervals due."""
         check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
@@ -106,12 +107,12 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate:
-        """Estimate the devices with value 1 at an epoch, from the reports up to that epoch.
+        """Estimate the number of devices with value 1 from the reports up to an epoch.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
-        (Algorithm 2). Each estimate combines the interval's own reports with those of the intervals
-        in it (`PrefixCombiner`). Intervals without reports count as 0, widen the confidence
-        interval and set the flag `GAP`.
+        (Algorithm 2). The estimate of an interval combines its own reports with those of the
+        intervals in it (`PrefixCombiner`). Intervals without reports count as 0, widen the
+        confidence interval and set the flag `GAP`.
         """
         return prefix_estimate(
             self._prefixes.at(epoch, participation), int(participation.population[epoch])
@@ -139,7 +140,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
-        """Return estimates of the intervals complete at an epoch from own reports, by order."""
+        """Estimate the intervals complete at an epoch from their own reports, by order."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 
@@ -176,7 +177,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         counts: NDArray[np.int64],
         participation: Participation,
     ) -> TreeEstimates:
-        """Return own estimates: the mean of signs is c_gap times the mean partial sum."""
+        """Estimate intervals from own reports: mean sign = c_gap * mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
@@ -197,7 +198,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
 
 def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
-    """Estimate the devices with value 1 from the increments of all epochs so far.
+    """Estimate the number of devices with value 1 from the increments of all epochs so far.
 
     Intervals without reports count as 0, widen the confidence interval and set the flag `GAP`.
     """
@@ -211,16 +212,16 @@ def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
 def variances_of_means(
     means: NDArray[np.float64], c_gaps: NDArray[np.float64], received: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return variances of means of signs: estimated, or bounded if there are few reports.
+    """Return the variances of mean signs: estimated, or bounded if there are few reports.
 
-    The expected sign is at most c_gap. A larger observed mean does not show a smaller variance.
+    The expected sign is at most c_gap, so a larger observed mean does not show a smaller variance.
     """
     estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)
 
 
 def interval_variances(law: FutureRandLaw) -> list[float]:
-    """Return variances of intervals' own estimates, by order, per user: 1 / (c_gap^2 p).
+    """Return, by order, the variance per user of an interval's own estimate: 1 / (c_gap^2 p).
 
     p is the probability of the order. The variance is infinite for orders that are never drawn.
     Otherwise it is an upper bound: it ignores the part that the values themselves explain.
@@ -246,6 +247,6 @@ def predicted_variances(
 
 
 def predicted_smoothed_variances(law: FutureRandLaw, last_epoch: int) -> NDArray[np.float64]:
-    """Predict variances per user like `predicted_variances`, but of smoothed estimates."""
+    """Predict the variances per user of smoothed estimates if all devices report."""
     variances = interval_variances(law)[: last_epoch.bit_length()]
     return smoothed_variances(variances, last_epoch, np.arange(1, last_epoch + 1))

@@ -1,8 +1,8 @@
 """Estimate values in a range, or points in a box, from the cells of a shuffled window.
 
-Cells are converted to values along one axis after the other. If all cells have the same noise, this
-is the least-squares estimate from all combinations of cells: least squares of a tensor product are
-the tensor product of the least squares of its factors. The variance of a box is the product of the
+Cells are converted to values one axis at a time. If all cells have the same noise, this gives the
+least-squares estimate from all combinations of cells: the solution for a tensor product is the
+tensor product of the solutions for its factors. The variance of a box is the product of the
 variances of its ranges. This assumes one item per user: a node counts one of a user's items.
 """
 
@@ -30,7 +30,7 @@ from dpstream.randomizers.code_variances import range_variances
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridCounts(Counts):
-    """Number of users with each value or point; correlated, but with known errors of all boxes.
+    """Number of users with each value or point; errors are correlated, but known for every box.
 
     >>> kept = Levels(4, (2, 2))
     >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
@@ -41,7 +41,7 @@ class GridCounts(Counts):
 
     Attributes:
         axes: Code of each coordinate.
-        values: float64, of the shape of the grid; some can be negative.
+        values: float64, in the shape of the grid; some can be negative.
         noise_variance: Noise variance of a cell.
     """
 
@@ -92,7 +92,7 @@ class GridCounts(Counts):
         return cls(axes, values, scale**2 * noise_variance, contributors, people, flags)
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """Estimate the points whose every zero-based coordinate lies in [start, end)."""
+        """Estimate the number of points with every zero-based coordinate in [start, end)."""
         if not len(starts) == len(ends) == len(self.axes):
             raise ValueError(f"a box requires {len(self.axes)} starts and {len(self.axes)} ends")
         factors = [self.noise_variance]

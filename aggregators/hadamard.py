@@ -1,9 +1,9 @@
 """Estimate counts from tuples of Hadamard columns.
 
-Of M messages at an epoch, m lie in the set of an item: all messages about the item, and each other
-message, of the blanket or about another item, independently with probability q = 2^-tau. So (m -
-q M) / (1 - q) estimates the number f of users with the item without bias, for any M and any number
-of dummies. Its variance is q (M - f) / (1 - q).
+At an epoch, m of M messages lie in the set of an item. All messages about the item do. Each other
+message (of the blanket or about another item) does so independently with probability q = 2^-tau. So
+(m - q M) / (1 - q) is an unbiased estimate of f, the number of users with the item, for any M and
+any number of dummies. Its variance is q (M - f) / (1 - q).
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
 
 
 def noise_variance(law: HadamardLaw, others: float) -> float:
-    """Return the variance of an item's count, given the number of messages not about it."""
+    """Return the variance of an item's count, given the number of messages not about the item."""
     return law.overlap * others / (1 - law.overlap)

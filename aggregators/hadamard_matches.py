@@ -104,15 +104,15 @@ def matches_by_equations(
 def kernels(tuples: NDArray[np.unsignedinteger], bits: int) -> NDArray[np.uint32]:
     """Compute, for each tuple, a basis of the rows whose sets contain it.
 
-    The initial basis has the unit vectors. A column halves the span if the basis has vectors r with
-    an odd popcount(r & column): one of them is added to the rest and removed. `tuples` have
+    The initial basis consists of the unit vectors. A column halves the span if popcount(r & column)
+    is odd for some basis vectors r: one of them is added to the others and removed. `tuples` have
     shape (n, tau); the result is uint32, shape (bits, n), one zero-padded basis per column.
     """
     units = np.uint32(1) << np.arange(bits, dtype=np.uint32)
     basis = np.repeat(units[:, None], len(tuples), axis=1)
     for column in tuples.T.astype(np.uint32):
         outside = (np.bitwise_count(basis & column) & 1).astype(np.uint32)
-        # The largest vector outside, which is unique.
+        # Add the largest vector with an odd popcount, which is unique, and so remove it.
         basis ^= outside * (outside * basis).max(axis=0)
     return np.sort(basis, axis=0)[::-1]
 

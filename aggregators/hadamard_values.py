@@ -1,16 +1,16 @@
 """Track items over time: sum symbols by row and estimate every item's count.
 
-The mean symbol of a device with row r, divided by the gain, is b - 1/2 plus what the device adds
-for the flips of b that it tracks. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
-H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
-rows of H[r, z] times the estimate from a row's symbols. What devices add for changes is removed row
-by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items.
+A device with row r and item x has a bit b, where b - 1/2 = H[r, x] / 2 (`hadamard_values`). Its
+mean symbol, divided by the gain, is b - 1/2 plus the boosts for changes of b. The mean of H[r, x]
+H[r, z] over all rows is 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
+rows of H[r, z] times the estimate from a row's symbols. Boosts are removed row by row
+(`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items.
 
-Rows are drawn uniformly, and absent devices are assumed to be like present ones. The scale is the
-number of all devices: scaling each row by its own size would divide by small numbers, and by zero
-for empty rows. The 1/2 is not added back: a device then contributes exactly 1 to its own item, on
-any row, and 1 or -1 to each other item. With the 1/2, it would contribute 0 or 2 to its own item,
-and 0, 2 or -2 to each other item, with twice the mean square.
+Rows are drawn uniformly, and absent devices are assumed to be like present ones. Estimates are
+scaled by the number of all devices. Scaling each row by its own size would divide by small numbers,
+and by zero for empty rows. The 1/2 is not added back, so a device contributes exactly 1 to its own
+item, on any row, and 1 or -1 to each other item. With the 1/2, it would contribute 0 or 2 to its
+own item, and 0, 2 or -2 to each other item, with twice the mean square.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> ItemEstimates | None:
-        """Estimate the devices with each item at an epoch; return None before the first reports.
+        """Estimate the number of devices with each item; return None before the first reports.
 
         An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
         same 95 % interval: that of an item no device has, which is the widest. The entries of one

@@ -1,11 +1,12 @@
 """Count the reports y in S_x = {y: <x, y> = 0}, for all points x of a projective space.
 
-Points are numbered as in `dpstream.randomizers.projective_geometry.points`. The integer algorithm
-adds coordinate after coordinate instead of comparing pairs of points. The first nonzero coordinate
-of y is 1, at position f, and the last one of x is 1. The coordinates of x after f are then 0 or a
-shorter point z. So <x, y> = 0 means that the sum of z times the coordinates of y after f is -x_f.
-For every f, these coordinates of y are all q^k vectors, with k = t - 1 - f. Their sums over all
-hyperplanes <z, y> = c are computed for all z and c, one coordinate at a time.
+Points are numbered as in `dpstream.randomizers.projective_geometry.points`. Comparing all pairs of
+points would be slow. Instead, sums are built up one coordinate at a time, in integers.
+
+The first nonzero coordinate of y is 1; f is its position. The last nonzero coordinate of x is 1. So
+the coordinates of x after f are all 0, or form a point z of a smaller space. Then <x, y> = 0 if the
+product of z and the coordinates of y after f is -x_f. Given f, these coordinates of y can be any of
+q^k vectors, with k = t - 1 - f. Counts are summed over the hyperplanes <z, y> = c for all z and c.
 
 Reference: Feldman, Nelson, Nguyen and Talwar (2022), section 4.
 """
@@ -19,7 +20,7 @@ from dpstream.randomizers.projective_geometry.points import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """Return the sums of the counts in S_x, int64, shape (points,), for the first points x.
+    """Return the sum of counts in S_x for each of the first points x, int64, shape (points,).
 
     `counts` is the count of every y, int64, shape (N,).
 
@@ -34,7 +35,7 @@ def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -
         block = counts[begin : begin + order**free]
         rest = affine_sums(block, order, free)
         longer = np.empty(1 + order * len(sums), np.int64)
-        # x = (1, 0, ..., 0): all y with 0 there.
+        # For x = (1, 0, ..., 0): all y whose first coordinate is 0.
         longer[0] = below
         by_first = longer[1:].reshape(order, -1)
         for first in range(order):
@@ -44,7 +45,7 @@ def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -
 
 
 def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.int64]:
-    """Return the sums over all y with <z, y> = c, for all c and all z that end with a 1.
+    """Return the sums over all vectors y with <z, y> = c, for all c and all points z.
 
     `block` is int64, shape (q^free,), indexed by y; the last coordinate changes fastest. The result
     has shape (q, (q^free - 1) / (q - 1)), indexed by c, then by z in the order of `places`.
@@ -74,8 +75,8 @@ def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.i
 def places(space: PointSpace, points: int) -> NDArray[np.int64]:
     """Return the positions of the first `points` points x in the array of sums, int64.
 
-    There, (1, 0, ..., 0) comes first. Points whose other coordinates are a point of the smaller
-    space follow, ordered by their first coordinate.
+    The array starts with (1, 0, ..., 0). Then come the points whose other coordinates form a point
+    of the smaller space, ordered by their first coordinate.
     """
     blocks: list[NDArray[np.int64]] = []
     for pivot in range(space.coordinates):

@@ -1,9 +1,9 @@
 """Increments: estimated changes of counts over one dyadic interval.
 
-The reports of an interval give one estimate; those of its two halves give another one. The two are
-independent, so their best combination is the mean weighted by inverse variance. The weights are
-taken from the numbers of reports, never from their contents: weights that depend on the noise would
-bias the result.
+The reports of an interval give one estimate, and those of its two halves give another. The two are
+independent, so their best combination is the mean weighted by inverse variance. Weights are
+computed from the numbers of reports, never from their contents: weights that depend on the noise
+would bias the result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Increment:
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:
-    """Add the increments of neighboring intervals, each of `counts` values; 0 without intervals."""
+    """Add increments of neighboring intervals, each of `counts` values; no intervals give 0."""
     return Increment(
         value=sum((part.value for part in parts), np.zeros(counts)),
         prior_variance=math.fsum(part.prior_variance for part in parts),
@@ -85,8 +85,8 @@ def own_share(own_variance: float, halves_variance: float) -> float:
 def combined(own: Increment | None, halves: Increment) -> Increment:
     """Combine an interval's own reports with those of its two halves.
 
-    An interval without own reports takes the estimate of its halves, gaps included. Halves with
-    gaps are ignored if the interval has reports.
+    An interval without reports of its own gets the estimate of its halves, gaps included. If it has
+    reports, halves with gaps are ignored.
     """
     if own is None:
         return halves

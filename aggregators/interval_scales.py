@@ -2,10 +2,10 @@
 
 Two groups of devices report with different probabilities, so each has its own scale:
 
-* Devices enrolled when the interval began report if present at both of its ends. Their scale is the
-  number of these devices divided by the number of their reports.
-* Newcomers, enrolled within the interval, report if present at its end. There can be few, so their
-  scale is the inverse of the probability that one reports.
+* Devices enrolled when the interval began. They report if they are present at both of its ends.
+  Their scale is the number of these devices divided by the number of their reports.
+* Newcomers, enrolled within the interval. They report if they are present at its end. There can be
+  few newcomers, so their scale is the inverse of the probability that a newcomer reports.
 
 The first interval of an order has one group: all its devices are newcomers.
 """
@@ -22,7 +22,7 @@ from dpstream.aggregators.estimate import Participation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntervalScales:
-    """Scales from signs to users, for several intervals; each array of shape (intervals,).
+    """Scales from signs to users for several intervals; each array has shape (intervals,).
 
     A sum of signs times `scale` or `newcomer_scale` estimates the sum of partial sums of a group.
 
@@ -32,8 +32,8 @@ class IntervalScales:
         scale: Scale of that group's signs, group / (c_gap * received); 0 without reports.
         newcomer_scale: Scale of the newcomers' signs.
         newcomer_variance: Variance of the newcomers' sum.
-        all_newcomers: True for an interval after the first that began with an empty population:
-            newcomers are the larger group.
+        all_newcomers: True if the interval is not the first, but began without enrolled devices.
+            Newcomers are then the larger group.
         known: True if the interval has reports, or no devices.
     """
 
@@ -69,12 +69,12 @@ def interval_scales(
         c_gaps: c_gap of each interval, or one value for all.
         probabilities: Probability that a device draws an interval's order, or one value for all.
         participation: Head counts of all epochs.
-        received: Number of reports of other devices and of newcomers, shape (intervals, 2).
+        received: Number of reports by other devices and by newcomers, shape (intervals, 2).
     """
     population = participation.population[ends].astype(np.float64)
     enrolled = np.where(begins > 0, participation.population[np.maximum(begins, 0)], 0.0)
     newcomers = np.maximum(population - enrolled, 0.0)
-    # Without devices enrolled at the start, all are newcomers, or it is the first interval.
+    # If no device was enrolled at the start, all are newcomers, or this is the first interval.
     alone = enrolled == 0
     first = begins <= 0
     group = np.where(alone, population, enrolled)

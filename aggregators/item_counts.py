@@ -39,7 +39,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     """Count all messages and the messages that support each item, for every epoch."""
 
     may_be_silent: ClassVar[bool] = False
-    """True if contributors can send no message at all, so an empty window counts as data."""
+    """True if a contributor can send no message at all, so that an empty window counts as data."""
 
     @property
     def cells(self) -> int:
@@ -49,7 +49,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
     ) -> NDArray[np.int64]:
-        """Return the number of messages, then one count per item to add, shape (cells,).
+        """Return the number of messages, then the count to add for each item, shape (cells,).
 
         The count is that of messages supporting the item, unless a subclass defines it otherwise.
         """
@@ -58,7 +58,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Estimate the senders with each item, shape (items,), and the largest noise variance."""
+        """Estimate senders by item, shape (items,); return them and the largest noise variance."""
 
     def _count(
         self,
@@ -71,7 +71,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the users with each item at an epoch; return None for a suppressed window.
+        """Estimate the number of users with each item at an epoch; return None if suppressed.
 
         For a domain too large to list, only top items are published, with their largest error.
         """
@@ -79,7 +79,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
-        """Return all items, summed over epochs, or None if one of them is suppressed."""
+        """Return all items, summed over epochs, or None if any epoch is suppressed."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
@@ -98,9 +98,9 @@ class ItemCountsAggregator(TableAggregator[LawT]):
 def spoken_for_variance(
     probabilities: tuple[Fraction, Fraction], messages: float, holders: float
 ) -> float:
-    """Return the variance of an item's count from one message per user, supporting it or not.
+    """Return the variance of an item's count if every user sends one message.
 
-    `probabilities` are those of supporting the item for users with it and for users without it.
+    `probabilities` are those of supporting the item: for users with the item, and for the others.
     `holders` is the number of users with the item.
     """
     held, other = map(float, probabilities)
@@ -124,7 +124,7 @@ def item_estimates(
     Args:
         counts: Estimated contributors with each item, shape (items,).
         noise: Noise variance of `counts`.
-        over_items: Reduction of p (1 - p) over all items: the mean, or the largest.
+        over_items: Reduction of p (1 - p) over all items: the mean or the maximum.
         reports: Number of reports.
         epoch: Epoch of the estimates.
         participation: Participation, with at least one contributor.

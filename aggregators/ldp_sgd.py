@@ -1,12 +1,12 @@
 """Learn a linear model from one bit per report.
 
-A report of a step is a direction v and a sign b. The mean of b v over the n reports of a step
-estimates the mean gradient, clipped to length L, after multiplication by
+A report consists of a direction v and a sign b. The estimate g of the mean gradient, clipped to
+length L, is the mean of b v over the reports of a step, multiplied by
 
     L sqrt(pi / 2) (e^epsilon + 1) / (e^epsilon - 1) / UNIT.
 
-The state is the integer sum of b v for every step. Models are a pure function of these sums. A step
-replaces theta with the projection of theta - eta g; the initial model is 0.
+The state is the integer sum of b v for every step. Models are a pure function of these sums. The
+initial model is 0. A step replaces a model theta with the projection of theta - eta g.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def losses(
 
 _COUNT_CAP = 2**40
 _HEADER_BYTES = 16
-# Coordinates of directions expanded in one batch.
+# Number of coordinates of directions that are expanded in one batch.
 _AT_ONCE = 1 << 20
 
 
@@ -157,9 +157,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return gradient_scale(self.law) / self._reports[epoch] * sums
 
     def model(self, epoch: int) -> NDArray[np.float64]:
-        """Return the model after the step of an epoch, shape (dimensions,); 0 is the initial one.
+        """Return the model after the step of an epoch, shape (dimensions,); epoch 0 is the start.
 
-        Steps use IEEE 754 basic operations in a fixed order: equal reports give identical bits.
+        Steps use IEEE 754 basic operations in a fixed order, so equal reports give identical bits.
         """
         if epoch < self._learned:
             self._start_over()
@@ -175,7 +175,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
 
         The standard error is that of a random sample as large as the test set. Without a test set,
         the result is the length of the mean clipped gradient, minus the mean effect of noise, in
-        percent of clip.
+        percent of `clip`.
         """
         reports, population = self._reports.get(epoch, 0), int(participation.population[epoch])
         if self._test_set is None:
@@ -214,7 +214,7 @@ def gradient_deviation(law: LdpSgdLaw, reports: float) -> float:
 
 
 def length_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """Return the root mean square length of a gradient's noise, as a fraction of clip."""
+    """Return the root mean square length of a gradient's noise, as a fraction of `clip`."""
     return gradient_deviation(law, reports) * math.sqrt(law.dimensions) / law.clip
 
 

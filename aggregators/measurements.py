@@ -1,11 +1,13 @@
 """Estimate counts from noisy measurements.
 
-A report of noisy measurements has the mean g A e_x, with g close to 1 because noise is clamped. The
-sum over all users, divided by g, is A v for the histogram v, plus noise. Its product with column p
-of A, divided by the column's w nonzero elements, is the count of item p. Its variance is that
-of the noise of a sum over w; items whose columns are not quite orthogonal add to it. If each device
-samples one of m measurements, its sign represents all of them and is scaled by m / c. Here c is the
-probability of keeping a sign minus that of reversing it.
+The mean report of a user with item x is g times column x of the matrix A. The factor g is close to
+1; it accounts for clamped noise. The sum of all reports, divided by g, is A v plus noise, where v
+is the histogram. Its product with column p, divided by the column's number w of nonzero elements,
+estimates the count of item p. The variance is that of the noise of a sum, divided by w. Items whose
+columns are not quite orthogonal add to it.
+
+If each device samples one of m measurements, its sign represents all of them and is scaled by
+m / c, where c is the probability of keeping a sign minus that of reversing it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _AT_ONCE: Final = 1 << 22
 class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     """Count reports and sum their measurements, for every epoch.
 
-    If measurements are sampled, the state counts each message. `label` names items in flags.
+    If devices sample measurements, the state counts each message. `label` names items in flags.
 
     >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
@@ -127,7 +129,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:
-        """Return the item each `bucket` trial detects, shape (trials,); 0 for none or several."""
+        """Return the item that each `bucket` trial detects, shape (trials,); 0 if unclear."""
         law, received = self.law, self._tables.counts(epoch)
         assert isinstance(law, BucketLaw)
         if received is None:
@@ -159,7 +161,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     def together(self) -> float:
         """Mean contribution of a user to the count of another item.
 
-        For rows of a Hadamard matrix without row 0, it is about -1 over the number of other rows.
+        For rows of a Hadamard matrix without row 0, it is about -1 / (number of other rows).
         """
         return self._of_pairs[0]
 
@@ -167,7 +169,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     def crosstalk(self) -> float:
         """Contribution of a squared count to the squared error of another item's count.
 
-        It is the mean over pairs in a sample of items, or of all items if there are few.
+        This is the mean over pairs of items: of all items if there are few, otherwise of a sample.
         """
         return self._of_pairs[1]
 
@@ -237,7 +239,7 @@ def _mean_of_pairs(products: NDArray[np.float64]) -> float:
 
 
 def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the item that most trials detect and the number of these trials; 0 is no item.
+    """Return the item that most trials detect (0 for no item) and the number of these trials.
 
     >>> most_named(np.array([3, 0, 3, 0, 0, 5]))
     (3, 2)
@@ -249,7 +251,7 @@ def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
 def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDArray[np.int64]:
     """Find the item x of each trial: popcount(r & x) is odd if and only if r's bit is set.
 
-    With the bit appended to r, and 1 to x, all popcounts must be even: x is in a null space.
+    If the bit is appended to r, and a 1 to x, all popcounts must be even. So x is in a null space.
     `rows` (r) and `bits` have shape (trials, hashes). The result is int64, shape (trials,): 0 if
     no item of the domain, or more than one vector, is a solution.
 

@@ -94,7 +94,7 @@ class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
 
     @abstractmethod
     def _words(self, epoch: int) -> int:
-        """Return the number of possible messages at an epoch, which are numbered from 0."""
+        """Return the number of possible messages at an epoch; messages are numbered from 0."""
 
     def _changed(self, epoch: int) -> None:
         """Handle new messages at an epoch, and possibly at later epochs."""

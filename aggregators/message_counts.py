@@ -1,4 +1,4 @@
-"""Count the multiplicity of each message if a table of all messages would be too large."""
+"""Count how often each message occurs if a table of all possible messages would be too large."""
 
 from __future__ import annotations
 

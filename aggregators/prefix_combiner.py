@@ -1,10 +1,10 @@
 """Estimate every prefix of a horizon from all of its complete intervals, epoch by epoch.
 
-The epochs 1 to t consist of dyadic intervals, one for each bit of t. Advancing to t + 1 adds 1 to a
-binary counter. Where a bit is carried, two neighboring intervals become the halves of the next
-larger one, and are combined with its own reports. So the best linear unbiased estimate of every
-prefix (for the given weights) costs time proportional to the number of orders due at an epoch. Only
-the intervals of the current prefix are stored.
+The epochs 1 to t consist of dyadic intervals, one for each 1 in the binary form of t. Advancing to
+t + 1 works like a binary counter. Where a bit is carried, two neighboring intervals become the
+halves of the next larger one, and are combined with its own reports. So the best linear unbiased
+estimate of a prefix (for the given weights) takes time proportional to the number of orders due at
+an epoch. Only the intervals of the current prefix are stored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.increments import Increment, combined, joined
 
 OwnIncrements: TypeAlias = Callable[[range, Participation], Iterable[Sequence[Increment | None]]]
-"""Function of a range of epochs and the participation. It yields, for each epoch, the own estimates
-of the intervals complete then, by order; None without reports."""
+"""Function of a range of epochs and the participation. For each epoch it yields, by order, the
+estimates of complete intervals from their own reports; None without reports."""
 
 # Number of epochs whose own estimates are computed in one batch.
 _AT_ONCE = 1024
 
 
 class PrefixCombiner:
-    """Dyadic intervals of the epochs so far, each combined from all reports within it.
+    """Dyadic intervals of the epochs so far, each estimated from all reports within it.
 
     Args:
         counts: Number of counts estimated at once.
@@ -49,7 +49,7 @@ class PrefixCombiner:
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
-        """Advance by one epoch, given the own estimates of the intervals due, by order."""
+        """Advance by one epoch; `own` estimates the intervals due from own reports, by order."""
         self.epoch += 1
         for order, increment in enumerate(own):
             if increment is not None:
@@ -100,7 +100,7 @@ class PrefixCombiner:
         """Return the half-width of the 95 % interval around `total`.
 
         Each interval without reports widens it by 1.96 times the root mean square of the estimates
-        for other intervals of its length; without any, by 1.96 times the population.
+        for other intervals of its length, or by 1.96 times the population if no other has reports.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)
@@ -115,7 +115,7 @@ class PrefixCombiner:
 
 
 class Prefixes:
-    """Prefixes on demand; advancing by one epoch costs as much as `PrefixCombiner.add_epoch`."""
+    """Prefixes, computed on demand; each epoch takes one call of `PrefixCombiner.add_epoch`."""
 
     def __init__(self, own: OwnIncrements, counts: int, *, combine: bool = True) -> None:
         self._own = own
@@ -126,7 +126,7 @@ class Prefixes:
         self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
-        """Discard prefixes that contain `first_epoch`, after a change of its own estimates."""
+        """Discard prefixes that contain `first_epoch`, whose own estimates have changed."""
         if first_epoch <= self._combiner.epoch:
             assert not self._resumed or first_epoch > self._resumed, (
                 "cannot restart: no reports before the resumed epoch"
@@ -134,7 +134,7 @@ class Prefixes:
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
-        """Start with a saved prefix, without the own estimates that it was computed from.
+        """Start from a saved prefix, without the reports from which it was computed.
 
         `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
         """

@@ -1,9 +1,9 @@
 """Find the top items of a domain too large to list, by searching the cells of their prefixes.
 
 Prefixes of the first level with significant counts are extended to prefixes of the next level, and
-so on. A candidate's score is at most the smallest of its cells. False candidates share the cells of
-true ones. So the best candidate is accepted and its count subtracted from its cells on all levels;
-then the search repeats. An explained cell supports no other candidate.
+so on. A candidate's score is at most the smallest of its cells. False candidates share cells with
+true ones. So the search accepts the best candidate, subtracts its count from its cells on all
+levels, and repeats. A cell that an accepted item explains supports no other candidate.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
 2019, appendix D.
@@ -27,14 +27,14 @@ from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 MOST_CANDIDATES: Final = 1 << 22
 """Maximum number of prefixes examined per level."""
 
-# Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. If
-# counts are nearly equal, a false item that shares cells with several true ones can be accepted.
-# The true ones' other cells then remain unexplained, and `detection_threshold` is larger.
+# Maximum probability that noise hides an item above `HeavyHitters.detection_threshold`. If counts
+# are nearly equal, a false item that shares cells with several true items can be accepted. The
+# other cells of the true items then remain unexplained, and `detection_threshold` is larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
-"""Expected number of false prefixes that are extended per level: only listed items must be true,
-and a lower cut loses fewer true ones."""
+"""Expected number of false prefixes extended per level. Only listed items must be true, and a lower
+threshold loses fewer true prefixes."""
 _WIDTH_PER_ITEM: Final = 16
 _FEWEST_SEARCHED: Final = 32
 _ACCEPTED_PER_ITEM: Final = 4
@@ -46,10 +46,10 @@ Possible = Callable[[Numbers, int], NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Counts by level, without the mean of the noise.
+    """Counts by level, minus the mean of the noise.
 
     Attributes:
-        counts: Counts of a level's cells, float64, shape (buckets,) each.
+        counts: For each level, the counts of its cells, float64, shape (buckets,).
         background: Mean count that other items add to a cell, by level; 0 if items share no cells.
         deviation: Standard deviation of the noise of a cell.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
@@ -66,7 +66,7 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return the most by which an estimate can be too small; other items only add."""
+        """Return the maximum by which an estimate can be too small; other items only add to it."""
         return max(self.background[index], 0.0) + self.noise
 
     @property
@@ -244,7 +244,7 @@ def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
 
 
 def _significant(candidates: int, false: float) -> float:
-    """Return the z-score that noise exceeds for `false` of all candidates on average."""
+    """Return the z-score that, on average, `false` of the candidates exceed by noise alone."""
     return _quantile(min(0.5, false / max(candidates, 1)))
 
 

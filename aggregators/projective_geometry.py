@@ -1,12 +1,12 @@
 """Estimate counts from messages that lie in hyperplanes of a projective space.
 
-A message lies in the set of an item with probability a if its user has the item and with b if not,
-whatever else the user has. So if m of n messages lie in the set, (m - b n) / (a - b) estimates the
-number f of users with the item, without bias. Its variance is (f a (1 - a) + (n - f) b (1 - b)) /
-(a - b)^2.
+A message lies in the set of an item with probability a if its user has the item, and with
+probability b otherwise, whatever other items the user has. So if m of n messages lie in the set,
+(m - b n) / (a - b) is an unbiased estimate of f, the number of users with the item. Its variance is
+(f a (1 - a) + (n - f) b (1 - b)) / (a - b)^2.
 
-For a domain too large to list, each level of prefixes is counted this way. Its messages are from
-the users who drew the level, a random sample of all users. `PrefixCounts` evaluates the counts.
+For a domain too large to list, each level of prefixes is counted this way. The messages of a level
+come from the users who drew it, a random sample of all users. `PrefixCounts` evaluates the counts.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate items, or top items, with their largest standard error; None without reports."""
+        """Estimate all or top items, with the largest standard error; None without reports."""
         found = self._of(epoch, participation)
         if isinstance(found, CellWindow):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return all items, or all prefix cells, summed over epochs; None if one has no reports."""
+        """Return all items or prefix cells, summed over epochs; None if an epoch has no reports."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | CellWindow | None:
@@ -136,11 +136,11 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
 def level_variance(
     law: ProjectiveGeometryLaw, reports: float, population: float, share: float
 ) -> float:
-    """Return the largest variance of a prefix cell's count, for up to a fraction of the users.
+    """Return the largest variance of a prefix cell's count.
 
-    The users of a level are chosen at random. If a fraction p of N users is in the cell and m
-    report on the level, this adds N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is the fraction in
-    the fullest cell; 0 for empty cells.
+    The users of a level are chosen at random. If a fraction p of N users is in the cell, and m
+    users report on the level, this adds N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is the
+    fraction of users in the fullest cell; 0 for empty cells.
     """
     most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
     noise = max(

@@ -1,7 +1,8 @@
 """Estimate quantiles from noisy counts of all prefixes.
 
-A quantile is the smallest value with at least the requested number of values at or below it, found
-by bisection. This needs increasing counts; isotonic regression provides them at no privacy cost.
+A quantile is the smallest value such that at least the requested fraction of values is at or below
+it. It is found by bisection, which needs increasing counts. Isotonic regression provides them at no
+privacy cost.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
 2019, appendix E.
@@ -47,7 +48,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     Both comparisons allow for the error of T, which is estimated too.
 
     Raises:
-        ValueError: If share is not between 0 and 1, there are several axes or no values.
+        ValueError: If share is not between 0 and 1, or there are several axes or no values.
 
     >>> from dpstream.aggregators.grid_counts import GridCounts
     >>> from dpstream.randomizers.cell_codes.levels import Levels

@@ -1,11 +1,11 @@
 """Shrink estimates of value_stream: biased, but closer to the ground truth if counts change little.
 
 The unbiased recursion fully accepts every step that the symbols suggest. Here the count is modeled
-as a random walk whose steps have the same variance. A Kalman filter weighs an epoch's reports
-against earlier ones, and a smoother also against later ones. The variance is estimated from the
-reports: the filter runs for a grid of variances, each weighted by its likelihood given the reports
-so far (empirical Bayes). At first all variances up to that of the noise are equally likely, so that
-early estimates are shrunk little.
+as a random walk whose steps all have the same variance. A Kalman filter weighs an epoch's reports
+against earlier ones; a smoother also weighs them against later ones. The variance is estimated from
+the reports: the filter runs for a grid of variances, each weighted by its likelihood given the
+reports so far (empirical Bayes). At first, all variances up to that of the noise are equally
+likely, so early estimates are shrunk little.
 
 A sudden change is not fully accepted. These estimates are therefore shown alongside the unbiased
 ones, labeled, and without intervals.
@@ -43,9 +43,9 @@ def random_walk(
 ) -> Shrunk:
     """Filter and smooth counts to which devices add a decaying boost for each change.
 
-    A step d turns the count x into x + d, and the sum of boosts F into decay F + boost d; x + F is
-    received. Both are 0 before the first epoch, whose step is not part of the walk. The smoother is
-    that of de Jong (1988), which inverts no matrix.
+    A step d turns the count x into x + d, and the sum of boosts F into decay F + boost d. The
+    reports estimate x + F. Both x and F are 0 before the first epoch, whose step is not part of the
+    walk. The smoother is that of de Jong (1988), which inverts no matrix.
 
     Args:
         received: x + F in users, shape (epochs,); ignored in epochs without reports.

@@ -33,7 +33,7 @@ class OrderedEstimates(ItemEstimates, ABC):
         """Return the variances of ranges [start, end) of buckets; starts and ends broadcast."""
 
     def range(self, start: int, end: int) -> Estimate:
-        """Estimate the users with values in the buckets [start, end), numbered from 0."""
+        """Estimate how many users have values in the buckets [start, end), numbered from 0."""
         if not 0 <= start < end <= len(self.values):
             raise ValueError(f"range [{start}, {end}) is empty or not in [0, {len(self.values)})")
         deviation = math.sqrt(float(self.variances(start, end)))
@@ -63,11 +63,10 @@ class OrderedEstimates(ItemEstimates, ABC):
     def quantile(self, share: float) -> Quantile:
         """Estimate the position, in buckets from 0, below which a fraction `share` of values lies.
 
-        The position is read from the cumulative counts, made increasing by isotonic regression,
-        with values spread evenly within a bucket. The interval inverts a 95 % band around the
-        excess of these counts over the fraction of the total, which can be estimated too. It
-        contains every bucket that can contain the quantile according to the band, and is wider than
-        necessary.
+        Isotonic regression makes the cumulative counts increasing, and values are assumed to be
+        spread evenly within a bucket. A 95 % band around the cumulative counts, minus the fraction
+        of the total, gives the interval; the total can be an estimate too. The interval contains
+        every bucket that the band allows to contain the quantile, and is wider than necessary.
 
         Raises:
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
@@ -102,7 +101,7 @@ class RangeEstimates(OrderedEstimates):
     """Number of users with values in each of 2^L buckets; the total is the population.
 
     Buckets are correlated: an excess in one is missing in its neighbors. So the variance of a range
-    is less than the sum of its buckets' variances, and is computed from those of the levels
+    is less than the sum of its buckets' variances. It is computed from the variances of the levels
     (`dpstream.randomizers.value_tree`).
 
     Attributes:

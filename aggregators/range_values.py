@@ -1,7 +1,7 @@
-"""Track numeric values over time: symbols on every level, and least squares over the tree.
+"""Track numeric values over time, from symbols on every level and least squares over the tree.
 
-Each level is treated as a job with the level's nodes as items, for the same users. A device's level
-does not depend on its values, so the users who report on a level are representative of all users.
+Each level is treated like a job with the level's nodes as its items. A device's level does not
+depend on its values, so the users who report on a level are representative of all users.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
-        """Estimate the devices with values in each bucket at an epoch; return None if unknown.
+        """Estimate the number of devices with values in each bucket; return None if unknown.
 
-        Every enrolled device is assumed to have a value: the total is the population. A level with
-        a gap is left out, unless it is the lowest level, that of the buckets. In that case all
+        Every enrolled device is assumed to have a value, so the total is the population. A level
+        with a gap is left out, unless it is the lowest level, that of the buckets. In that case all
         levels are used, with the deviations that their gaps add, and the result is flagged `GAP`.
         """
         found = [level.estimate(epoch, participation) for level in self.levels]
@@ -126,7 +126,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         )
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Estimate the values in each bucket at every epoch from all reports up to `last_epoch`."""
+        """Estimate all buckets at every epoch from all reports up to `last_epoch`."""
         nodes = [level.smoothed(last_epoch, participation) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
@@ -168,7 +168,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     def _by_level(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
-        """Yield each drawn level, the mask of its messages, and its messages without level."""
+        """Yield each drawn level, the mask of its messages, and the messages without the level."""
         levels = words[:, 0] >> LEVEL_SHIFT
         for number, (level, weight) in enumerate(
             zip(self.levels, self.law.level_weights, strict=True), start=1

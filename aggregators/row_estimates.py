@@ -1,9 +1,9 @@
 """Estimate item counts from rows of buckets: Count-Min and related sketches.
 
 In every row an item's cell contains the item, other items and noise. Apart from the item, the
-cell's contents are distributed like those of any cell of the row. So the cells themselves show the
-error of an estimator: it is distributed like the estimate from random cells. This shows how skewed
-the counts are, and which estimator is best; each of min, mean and median is best for some windows.
+cell's contents are distributed like those of any cell of the row. So the error of an estimator is
+distributed like the estimate from random cells. This error shows how skewed the counts are, and
+which estimator is best. Min, mean and median are each best for some windows.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class RowEstimates(Counts):
     """Estimates of all items of a window, computed on demand.
 
     Attributes:
-        cells: float64, shape (rows, buckets): counts without the mean of the noise.
-        estimator: Combination of rows; None if every item has a cell of its own.
+        cells: float64, shape (rows, buckets): counts minus the mean of the noise.
+        estimator: Method that combines rows; None if every item has a cell of its own.
         offset: Amount subtracted from the combined cells.
-        shrinking: Fraction of an item's count that remains: less than 1 if the offset is a mean
-            over all cells, which includes the item's own.
+        shrinking: Fraction of an item's count that remains; less than 1 if the offset is a mean
+            over all cells, the item's own included.
         standard_error: Standard error of an estimate.
         half_width: Half-width of its 95 % interval.
         errors: Sample of its errors, float64.
@@ -75,10 +75,10 @@ class RowEstimates(Counts):
 
         Args:
             code: Encoding of items as cells.
-            cells: Counts without the mean of their noise, float64, shape (code.cells,).
+            cells: Counts minus the mean of their noise, float64, shape (code.cells,).
             noise_variance: Noise variance of each cell.
             population: Number of users the counts describe.
-            estimator: Combination of rows; None selects the one with the smallest predicted error.
+            estimator: Method that combines rows; None selects the smallest predicted error.
             reports: Number of contributors; None for all users.
             allowance: Amount added to estimates by the estimator min, to make them one-sided.
         """
@@ -133,7 +133,7 @@ class RowEstimates(Counts):
         return float(np.abs(self.errors).mean())
 
     def values(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Estimate the users with each of `items`, float64; estimates can be negative."""
+        """Estimate how many users have each of `items`, float64; estimates can be negative."""
         values = np.empty(len(items))
         for start in range(0, len(items), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -188,9 +188,9 @@ def _debiasing(
 ) -> tuple[float, float]:
     """Return the offset to subtract, and the fraction of the item's count that then remains.
 
-    The minimum subtracts only the mean noise and is never below 0: other items in the cells make
-    it too large. The median is adjusted to be too large as often as too small. The mean is
-    adjusted to be unbiased: only the mean contribution of other items to a cell is subtracted.
+    The minimum has no offset, although other items in the cells make it too large. The median is
+    adjusted to be too large as often as too small. The mean is adjusted to be unbiased: the mean
+    contribution of other items to a cell is subtracted.
     """
     if estimator == "min":
         return 0.0, 1.0
@@ -200,7 +200,7 @@ def _debiasing(
 
 
 def together(values: NDArray[np.float64], estimator: Estimator) -> NDArray[np.float64]:
-    """Combine the cells of each item, shape (items, rows), to float64, shape (items,)."""
+    """Combine the cells of each item, shape (items, rows), into float64, shape (items,)."""
     if estimator == "min":
         return np.asarray(values.min(axis=1), np.float64)
     if estimator == "mean":

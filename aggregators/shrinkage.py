@@ -2,9 +2,9 @@
 
 The increments of an order jointly show how large true changes are compared with the noise. If the
 increments are hardly larger than the noise, shrinking an estimate improves it on average (empirical
-Bayes). The price is bias: a sudden change is not fully accepted. If changes exceed the noise, or
-(online) few increments are known yet, shrinking can cost more than it gains. These estimates are
-therefore shown alongside the unbiased ones, labeled, and without intervals.
+Bayes). The price is bias: a sudden change is not fully accepted. Shrinking can cost more than it
+gains if changes exceed the noise or if, online, few increments are known so far. These estimates
+are therefore shown alongside the unbiased ones, labeled, and without intervals.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dpstream.aggregators.tree_smoothing import (
     shared_out,
 )
 
-# Intervals whose variance exceeds the largest known one by this factor are unknown.
+# An interval is unknown if its variance exceeds the largest known variance by this factor.
 _KNOWN = 1e3
 
 
 def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> NDArray[np.float64]:
-    """Estimate every prefix from its intervals, each shrunk by what was known at its end.
+    """Estimate every prefix from its intervals, each shrunk by a factor known at its end.
 
     The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean of squared
-    estimates over their variances, for all intervals of its order up to this one. `orders` are own
-    estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has shape (epochs,
-    counts).
+    estimates divided by their variances, for all intervals of its order up to this one. `orders`
+    are own estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has shape
+    (epochs, counts).
     """
     epochs = np.arange(1, len(orders[0].values) + 1)
     prefixes = np.zeros_like(orders[0].values)
@@ -50,11 +50,11 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
 def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
     """Estimate every prefix by weighted least squares, shrunk towards even splits of intervals.
 
-    On the way down an interval is split between its halves. The departure from an even split is
-    multiplied by s / (s + v). Here v is the variance of the departure and s the mean square of true
-    departures. s is estimated from all intervals of the order together, separately for every count.
-    An interval not contained in a larger one is shrunk towards 0 in the same way. The result has
-    shape (epochs, counts).
+    From the largest intervals down, each estimate is split between the interval's halves. The
+    departure from an even split is multiplied by s / (s + v). Here v is the variance of the
+    departure, and s is the mean square of true departures, estimated for every count from all
+    intervals of the order. An interval not contained in a larger one is shrunk towards 0 in the
+    same way. The result has shape (epochs, counts).
     """
     *shorter, longest = combined_orders(orders)
     finite = [own.variances[np.isfinite(own.variances)] for own in orders]
@@ -106,11 +106,11 @@ def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimate
 def _factors(
     values: NDArray[np.float64], variances: NDArray[np.float64], known: float
 ) -> NDArray[np.float64]:
-    """Return the factor of each value, s / (s + its variance), with s from weighted moments.
+    """Return the factor of each value, s / (s + variance), with s from weighted moments.
 
     s is estimated separately for each count. Values with a large variance weigh less. The three
-    quarters of values with smaller variances get equal weights: a variance can be small because few
-    devices were enrolled at the time, which says nothing about other values.
+    quarters of values with the smallest variances get equal weights: a variance can be small
+    because few devices were enrolled at the time, which says nothing about other values.
     """
     noise = np.maximum(variances, np.finfo(np.float64).tiny)[:, None]
     used = (variances > 0) & (variances <= known)

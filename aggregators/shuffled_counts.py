@@ -1,10 +1,11 @@
 """Track shuffled counts over time.
 
-An epoch's messages, minus those always sent, scaled to all devices, estimate the count plus r times
-its change; r is the boost. A published estimate is r times the previous estimate plus the received
-count, divided by r + 1. This is unbiased as long as all changes are boosted, and averages noise
-over about 2r + 1 epochs. A change that is not boosted, or falls on a suppressed epoch, appears
-gradually: at most a fraction (r / (r + 1))^m of it is missing m epochs later.
+The received count is the number of an epoch's messages, minus those always sent, scaled to all
+devices. It estimates the count plus r times its change, where r is the boost. A published estimate
+is r times the previous one plus the received count, divided by r + 1. This is unbiased as long as
+all changes are boosted, and averages noise over about 2r + 1 epochs. A change that is not boosted,
+or falls on a suppressed epoch, appears gradually: m epochs later, at most a fraction (r / (r +
+1))^m of it is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Followed:
     """The estimate of an epoch, in users; epoch 0 is before the first.
 
     `absence_error` is the standard deviation due to absent devices. `known` is True if any epoch so
-    far was released, `released` if this one was.
+    far was released; `released` is True if this one was.
     """
 
     epoch: int = 0
@@ -94,12 +95,12 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
-        """Estimate the devices with value 1 at an epoch; return None before the first release.
+        """Estimate the number of devices with value 1; return None before the first release.
 
-        Absent devices are assumed to be like present ones. An epoch whose window is suppressed,
-        because contributors are below the minimum, repeats the previous estimate, flagged `GAP`. If
-        absence does not depend on values, the interval covers the worst case, in which the same
-        devices are always absent.
+        Absent devices are assumed to be like present ones. A suppressed epoch, with fewer
+        contributors than the minimum, repeats the previous estimate, flagged `GAP`. If absence does
+        not depend on values, the interval covers the worst case, in which the same devices are
+        always absent.
 
         The entries of one `participation` object up to the epoch must not change between calls.
         """

@@ -2,9 +2,10 @@
 
 All items have the same 95 % interval width, from the mean variance over items.
 
-Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
-of an item: its own, a fraction q of all others, and dummies. With the mean number of dummies, (N -
-dummies - q M) / (1 - q) is unbiased, even if M is the number of received messages minus that mean.
+Messages are of several kinds, each with consecutive numbers. N messages of a kind lie in the bucket
+of an item: those about the item, a fraction q of all others, and D dummies on average. If there are
+M real messages of the kind, (N - D - q M) / (1 - q) is an unbiased estimate of the item's count. It
+remains unbiased if M is the number of received messages minus the mean number of dummies.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def counts_of_kind(
     """Estimate every item's count, float64, shape (items,), from messages of one kind.
 
     `dummies` is the expected number of dummies in an item's bucket. The second result estimates the
-    number of real messages. The messages of kind k start at k * `hashes.words`.
+    number of real messages. Messages of kind k start at k * `hashes.words`.
 
     >>> received = MessageCounts(np.dtype("<u1"))
     >>> received.add(np.array([1, 3, 5], np.uint8), np.array([7, 10, 12]))
@@ -55,7 +56,7 @@ def dummies_variance(hashes: AffineHashes, spread: float) -> float:
 
 
 def collisions_variance(hashes: AffineHashes, items: int, messages: float) -> float:
-    """Return the mean variance over items due to collisions of independently hashed messages."""
+    """Return the variance, averaged over items, due to collisions of messages in hashing."""
     return messages * (1 - 1 / items) * hashes.overlap / (1 - hashes.overlap)
 
 
@@ -94,7 +95,8 @@ def predicted_deviations(
 ) -> NDArray[np.float64]:
     """Predict standard errors of items, in users, shape (last_epoch,).
 
-    Assumes that all devices report and have an item. Omits the few collisions of boosted messages.
+    All devices are assumed to report and to have an item. Collisions of boosted messages, which are
+    few, are ignored.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises

@@ -1,8 +1,8 @@
 """Track shuffled counts of numbers over time on a tree, based on `followed_items`.
 
-All cells of an epoch (messages about gained values minus those about lost ones) have the same
-noise. Least squares make the levels consistent (`dpstream.aggregators.tree_counts`). The fit is
-linear and the same at every epoch, so tracking values is equivalent to tracking cells.
+A cell counts messages about gained values minus messages about lost ones; all cells of an epoch
+have the same noise. Least squares make the levels consistent (`dpstream.aggregators.tree_counts`).
+The fit is linear and the same at every epoch, so tracking values is equivalent to tracking cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return 1: `LevelEstimates` multiplies by the variance for a range."""
+        """Return 1, which `LevelEstimates` multiplies by the variance for a range."""
         return 1.0
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:

@@ -1,9 +1,10 @@
 """Track one noisy sum per epoch: the shuffled counterpart of value_stream.
 
-The sum of u = x - 1/2 + f over present devices, plus half their number, is the count of ones plus
-what devices add for the changes they track. `dpstream.aggregators.value_stream` describes how this
-addition is removed. Here there is no gain, and the shuffler adds the noise once, for any number of
-users. In addition there is rounding noise, at most a quarter of a squared step per user.
+A present device with value x contributes u = x - 1/2 + f, where f is the boost for its changes. The
+sum of u, plus half the number of present devices, is the count of ones plus the sum of boosts.
+`dpstream.aggregators.value_stream` describes how boosts are removed. Here there is no gain, and the
+shuffler adds noise once, whatever the number of users. Rounding adds a variance of at most a
+quarter of a squared step per user.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 
-# A window is released once; sums of 2^57 from this number of windows fit 8 bytes.
+# Maximum number of windows of an epoch: sums of up to 2^57 from that many fit in 8 bytes.
 _MOST_WINDOWS = 32
 
 
@@ -64,7 +65,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         self._add(epoch, sum(times), sum(a * b for a, b in zip(steps, times, strict=True)))
 
     def sums(self, epoch: int) -> tuple[int, int]:
-        """Return the number of sums received for an epoch, one per window, and their total."""
+        """Return the number of sums received for an epoch (one per window) and their total."""
         return self._sums.get(epoch, (0, 0))
 
     def _merge(self, other: Self) -> None:
@@ -140,6 +141,6 @@ def predicted_deviations(
 
 
 def _variance(law: ShuffledValueStreamLaw, windows: int, present: int) -> float:
-    """Return the variance of noise and of rounding in sums, in users."""
+    """Return the variance of sums due to noise and rounding, in users."""
     of_rounding = present / 4 if law.boost else 0.0
     return (windows * law.noise.variance + of_rounding) / STEPS**2

@@ -1,8 +1,9 @@
 """Estimate counts from one message per user.
 
-A message supports an item with probability p if its user has it and with r if not, independently.
-So if m of n messages support an item, (m - r n) / (p - r) estimates the number f of users with it,
-without bias. Its variance is (f p (1 - p) + (n - f) r (1 - r)) / (p - r)^2.
+Each message independently supports an item with probability p if its user has the item, and with
+probability r otherwise. So if m of n messages support the item, (m - r n) / (p - r) is an unbiased
+estimate of f, the number of users with the item. Its variance is
+(f p (1 - p) + (n - f) r (1 - r)) / (p - r)^2.
 """
 
 from __future__ import annotations

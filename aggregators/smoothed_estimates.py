@@ -23,13 +23,13 @@ class SmoothedEstimates:
     """Estimates for the epochs 1 to the last, of one count (a Boolean) or of several (items).
 
     Attributes:
-        values: float64, shape (epochs, counts), in users; unbiased. They are consistent: increments
-            of single epochs sum to those of all longer intervals.
+        values: float64, shape (epochs, counts), in users; unbiased and consistent: increments of
+            single epochs sum to the increment of any longer interval.
         standard_errors: Shape (epochs,): standard error of every value of an epoch.
         half_widths: Shape (epochs,): half-width of the 95 % intervals around the values.
         gaps: bool, shape (epochs,): True if the estimate depends on epochs that no report
-            separates; no coverage is then claimed.
-        population: int64, shape (epochs,): number of users an epoch describes.
+            separates, so that no coverage is claimed.
+        population: int64, shape (epochs,): number of users the values describe.
         online_shrunk: Shape (epochs, counts): biased estimates from reports up to each epoch.
         shrunk: Shape (epochs, counts): biased estimates from all reports.
         level_variances: Shape (levels, epochs): as in `RangeEstimates`, for buckets only.
@@ -74,10 +74,9 @@ def smoothed_estimates(
 ) -> SmoothedEstimates:
     """Estimate all epochs of a horizon so far from the own estimates of its intervals.
 
-    Increments of epochs that no report separates are taken as 0, or as equal if their sum is known.
-    Confidence intervals of prefixes ending there are then wider by 1.96 times the root mean square
-    of the known increments of single epochs. If none is known, they are wider by 1.96 times the
-    population.
+    If no report separates several epochs, their increments are taken as 0, or as equal if their sum
+    is known. Confidence intervals of prefixes that end there are wider by 1.96 times the root mean
+    square of the known increments of single epochs, or times the population if none is known.
 
     Args:
         orders: Own estimates of the intervals, as for
@@ -104,5 +103,5 @@ def smoothed_estimates(
 
 
 def clipped(values: NDArray[np.float64], population: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Clip estimates, shape (..., epochs, counts), to 0 and the population, with a bias."""
+    """Clip estimates, shape (..., epochs, counts), to 0 and the population; this adds a bias."""
     return np.clip(values, 0.0, population[:, None])

@@ -1,13 +1,14 @@
 """Least squares over a tree of values: make the counts of all levels consistent.
 
-On the way up the count of every node is combined with the sum of its children's, by inverse
-variance. On the way down, a node's excess over its children is distributed among them. The result
-is consistent, the best linear unbiased estimate for the given variances, and takes time
-proportional to the number of cells. `dpstream.randomizers.code_variances` predicts its accuracy.
+On the way up, the count of every node is combined with the sum of its children's counts, weighted
+by inverse variance. On the way down, a node's excess over this sum is distributed among its
+children. The result is consistent, and is the best linear unbiased estimate for the given
+variances. It takes time proportional to the number of cells. `dpstream.randomizers.code_variances`
+predicts its accuracy.
 
-Some binary trees count only the root and the left children. There, a leaf is the counted node that
-ends with it, minus the counted nodes within that node. There are as many nodes as leaves, so
-nothing remains to be averaged.
+Some binary trees count only the root and the left children. There, the count of a leaf is that of
+the counted node that ends with the leaf, minus those of the counted nodes within that node. There
+are as many counted nodes as leaves, so nothing remains to be averaged.
 
 References: Hay, Rastogi, Miklau, Suciu, "Boosting the accuracy of differentially private histograms
 through consistency", 2010. Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple
@@ -29,7 +30,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the counts of all values, float64, shape (size, ...).
 
-    `cells`, shape (size, ...), exclude the mean of the noise; each further index is another tree.
+    `cells`, shape (size, ...), are counts minus the mean of the noise; further axes are more trees.
 
     >>> kept_node_values(KeptNodes(4), np.array([1.0, 3.0, 3.0, 10.0])).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -38,7 +39,7 @@ def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.
 
 
 def _prefixes(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of values before each end, shape (size + 1, ...)."""
+    """Return the number of values before each position, shape (size + 1, ...)."""
     prefixes = np.zeros((kept.size + 1, *cells.shape[1:]))
     node = np.arange(kept.size + 1)
     while node.any():
@@ -55,9 +56,8 @@ def level_values(
 
     Args:
         levels: The tree.
-        cells: Counts without the mean of the noise, shape (cells, ...); each further index is
-            another tree.
-        variances: Variance of a cell on each level from the root down, above 0; None if all are
+        cells: Counts minus the mean of the noise, shape (cells, ...); further axes are more trees.
+        variances: Positive variance of a cell on each level, from the root down; None if all are
             equal. Infinite for an unused level; the lowest level must be used.
 
     >>> tree = Levels(2, (2,))

@@ -1,12 +1,12 @@
 """Smoothing: estimate every epoch from the whole horizon, later reports included.
 
-Smoothing is weighted least squares over the dyadic tree. On the way up every interval is combined
-with its halves, by inverse variance. On the way down an interval's excess over the sum of its
-halves is distributed between them, in proportion to their variances. The result is consistent: the
-halves of an interval sum to it. It is the best linear unbiased estimate for the given variances,
-and costs time proportional to the number of epochs.
+Smoothing is weighted least squares over the dyadic tree. On the way up, the estimate of every
+interval is combined with the sum of its halves, weighted by inverse variance. On the way down, an
+interval's excess over this sum is distributed between the halves, in proportion to their variances.
+The result is consistent: the halves of an interval sum to the whole. It is the best linear unbiased
+estimate for the given variances, and takes time proportional to the number of epochs.
 
-If the last epoch is not a power of two, the intervals that make up all epochs are separate trees.
+If the number of epochs is not a power of two, several separate trees cover them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.increments import Increment
 
-# Variance of an epoch without reports, as a multiple of the largest variance: large enough to
-# have no influence, small enough to lose nothing to rounding.
+# Diffuse variance, used for an epoch without reports, as a multiple of the largest variance: large
+# enough for the epoch to have no influence, small enough to lose nothing to rounding.
 _DIFFUSE = 1e6
-# Smaller fractions of the diffuse variance are rounding errors.
+# Fractions of the diffuse variance below this are rounding errors.
 _COVERED = 1e-4
 
 
@@ -90,7 +90,7 @@ def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
 
 
 def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
-    """Estimate every interval from all reports within it: the way up.
+    """Estimate every interval from all reports within it, on the way up.
 
     Variances are finite, but very large for intervals that reports do not fully cover.
     """
@@ -111,10 +111,10 @@ def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
 
 
 def shared_out(totals: NDArray[np.float64], halves: TreeEstimates) -> NDArray[np.float64]:
-    """Split the values of an order between their halves: one step of the way down.
+    """Split the values of an order between the halves of its intervals: one step down the tree.
 
-    `totals`, shape (intervals // 2, counts), are the sums of neighboring halves. `halves` are from
-    `combined_orders`, one order below; an interval without a neighbor is unchanged.
+    `totals`, shape (intervals // 2, counts), are the sums of neighboring halves. `halves` come from
+    `combined_orders`, one order below. An interval without a neighbor remains unchanged.
     """
     values = halves.values.copy()
     two = pairs(values, len(totals))
@@ -131,9 +131,9 @@ def prefix_variances(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the variance of every prefix under the weights of `smoothed`, without any data.
 
-    `variances` of own estimates, by order, determine the weights, as in `TreeEstimates`.
-    `estimated` are the assumed true variances if they differ; ignored without reports.
-    The results are `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
+    `variances` of own estimates, by order, determine the weights, as in `TreeEstimates`. If true
+    variances differ, `estimated` states them; entries without reports are ignored. The results are
+    `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
     """
     diffuse = _diffuse(variances)
     one, four = (
@@ -155,7 +155,7 @@ def _with_diffuse(
 
     The end of a prefix divides the interval around it into two parts. The covariance of the parts
     is propagated from order to order, for all prefixes at once. The first axis has two covariances:
-    the one that determines the weights, and the requested one.
+    the one that determines the weights, then the one to return.
     """
     epochs = np.arange(1, len(variances[0]) + 1)
     combined: list[NDArray[np.float64]] = []
@@ -180,7 +180,7 @@ def _with_diffuse(
         fresh = epochs[at] & (half - 1) == 0
         left = combined[order - 1][:, 2 * index[at]]
         right = combined[order - 1][:, 2 * index[at] + 1]
-        # The end is inside of one half, or between the two.
+        # The end is inside one of the halves, or between them.
         b = np.where(fresh, left, before[:, at] + np.where(in_left, 0.0, left))
         a = np.where(fresh, right, after[:, at] + np.where(in_left, right, 0.0))
         c = np.where(fresh, 0.0, both[:, at])
@@ -203,7 +203,7 @@ def _with_diffuse(
             - rest_a * gain_b * a
             + gain_b * gain_a * own
         )
-    # Whole intervals of the prefix that are in other trees, or end where the prefix ends.
+    # Whole intervals of the prefix: those in other trees, and one that ends where the prefix ends.
     result: NDArray[np.float64] = before[1]
     for order, piece, ends in _whole_pieces(len(epochs), epochs):
         result[ends] += combined[order][1, piece]
@@ -213,7 +213,7 @@ def _with_diffuse(
 def _whole_pieces(
     last_epoch: int, epochs: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield the roots of separate trees: order, index from 0, and prefixes that contain it."""
+    """Yield each separate tree: order and index (from 0) of its root, and prefixes that have it."""
     start = 0
     for order in reversed(range(last_epoch.bit_length())):
         if last_epoch >> order & 1:
@@ -228,7 +228,7 @@ def pairs(values: NDArray[np.float64], intervals: int) -> NDArray[np.float64]:
 
 
 def _own_share(own: NDArray[np.float64], halves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return inverse-variance weights of own estimates; 0 for intervals without reports."""
+    """Return the inverse-variance weights of own estimates; 0 for intervals without reports."""
     known = np.isfinite(own)
     total = np.where(known, own, 0.0) + halves
     share = np.divide(halves, total, out=np.full_like(total, 0.5), where=total > 0)
@@ -247,9 +247,9 @@ def consistent_buckets(
 ) -> NDArray[np.float64]:
     """Fit the counts of all buckets to the estimates of all nodes.
 
-    The result, float64, shape (2^L,), is the best linear unbiased estimate for the given variances;
-    its own variances are `dpstream.randomizers.value_tree.range_variances`. Buckets correspond to
-    epochs in `smoothed_increments`.
+    The result, float64, shape (2^L,), is the best linear unbiased estimate for the given variances.
+    Its variances are those of `dpstream.randomizers.value_tree.range_variances`. Buckets correspond
+    to epochs in `smoothed_increments`.
 
     Args:
         levels: Estimates of the 2^l nodes of each of the levels 1 to L.

@@ -1,9 +1,9 @@
 """Sum value_stream symbols and estimate the number of devices with value 1.
 
-The sum of an epoch's symbols, over the gain, estimates the count plus what devices add for the
-changes they track. The addition is removed epoch by epoch, in constant time and memory. Unbiased
-smoothing cannot improve the result: only the symbols of an epoch carry information about its count,
-so later symbols add nothing to its best linear unbiased estimate.
+The sum of an epoch's symbols, divided by the gain, estimates the count plus the sum of the boosts
+that devices add for changes. Boosts are removed epoch by epoch, in constant time and memory.
+Unbiased smoothing cannot improve the result: only the symbols of an epoch carry information about
+its count, so later symbols add nothing to its best linear unbiased estimate.
 """
 
 from __future__ import annotations
@@ -177,10 +177,11 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 def received_errors(
     law: ValueStreamLaw, reports: int, population: int, value: float
 ) -> tuple[float, float]:
-    """Return the errors of an epoch's received count, which includes what devices add.
+    """Return the errors of an epoch's received count, which includes the boosts.
 
-    The first is the variance of its noise, the second its standard deviation due to absent devices
-    (`unseen_deviation`). About `value` of all devices have the value 1, and at least 1 reports.
+    The first is the variance of its noise. The second is its standard deviation due to absent
+    devices (`unseen_deviation`). About `value` of all devices have the value 1, and at least one
+    device reports.
     """
     unseen = unseen_deviation(value, population, reports)
     return _variance(law, reports, population), unseen
@@ -191,5 +192,5 @@ def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
 
 
 def _spread(law: ValueStreamLaw) -> float:
-    """Return the standard deviation of one symbol, whose variance is 1, in users."""
+    """Return the standard deviation of one symbol in users, given that its own variance is 1."""
     return math.sqrt(law.squared_norm_budget) / law.gain

@@ -1,8 +1,8 @@
 """Privacy accounting: noise distributions, loss distributions, amplification and composition.
 
-It runs where a job is planned or deployed, never on a device. The calibrations of protocols call
-it, and it depends on no protocol. Start reading with `cell_noise` and `loss_distributions`. The
-package is also usable as a library: README.md describes its use and the names to import.
+This code runs where a job is planned or deployed, never on a device. Calibrations of protocols call
+it; it depends on no protocol. Start reading with `cell_noise` and `loss_distributions`. The package
+can also be used as a library: README.md describes its use and the names to import.
 """
 
 from __future__ import annotations

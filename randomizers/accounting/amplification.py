@@ -1,9 +1,10 @@
 """Privacy amplification by shuffling, for one message per user.
 
 With some probability, a randomizer with a local loss of epsilon_0 draws a message independently of
-the value. Suppose that an observer sees everything except two kinds of messages: clones, drawn to
-represent either of two neighboring values with equal probability, and the target user's message if
-it distinguishes the two values. Then C ~ Binomial(n - 1, clone) fair coins hide one coin with odds
+the value. An observer compares two neighboring values of a target user. Suppose that the observer
+sees everything except two kinds of messages. Clones are other users' messages that represent either
+of the two values, with equal probability. The second kind is the target user's message, if it
+distinguishes the two values. Then C ~ Binomial(n - 1, clone) fair coins hide one coin with odds
 e^epsilon_0, and the observer sees the number of heads among the C + 1 coins. This module evaluates
 that distribution exactly instead of using the closed form of the reference.
 
@@ -12,20 +13,21 @@ For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have
 * Randomized response over K symbols: each symbol but the true one has the probability
   q = 1 / (e^epsilon_0 + K - 1). So a message is uniform with probability K q, and a fair coin
   between the two values with probability 2 q. The target's message is one of the two values with
-  probability (e^epsilon_0 + 1) q, and otherwise reveals nothing (the privacy blanket of Balle,
-  Bell, Gascon and Nissim, 2019).
-* Randomizers with a set of messages for each value, where every message inside the set has
-  e^epsilon_0 times the weight of one outside. A message distinguishes two values only if it is in
-  exactly one of their two sets. For any third value, each of these two differences of the sets has
-  a probability of at least p. So a message is a fair coin with probability 2 p, and the target's
-  message is in a difference with probability (e^epsilon_0 + 1) p. All messages in a difference are
-  equally likely, so the message reveals nothing more than the difference.
-* RAPPOR of single items, each bit flipped with probability f. In the target's message the bits of
-  the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of
-  2 ln((1 - f) / f). In any other message they differ, as a fair coin, with probability
-  2 f (1 - f), or at least 2 f^2 if its item is one of the two. If its item is another one, the bit
-  of that item is drawn like that of a non-item with probability f / (1 - f). All bits but the two
-  are then distributed identically, so 2 f^2 of the other users' messages are clones.
+  probability (e^epsilon_0 + 1) q. Otherwise it reveals nothing (the privacy blanket of Balle, Bell,
+  Gascon and Nissim, 2019).
+* Randomizers with a set of messages for each value, where a message inside the set has e^epsilon_0
+  times the weight of a message outside. A message distinguishes two values only if it is in exactly
+  one of their two sets. The message of any third value is in only the first of them with a
+  probability of at least p, and in only the second with the same probability. So a message is a
+  fair coin with probability 2 p, and the target's message is in only one of the sets with
+  probability (e^epsilon_0 + 1) p. All messages in only one set are equally likely, so a message
+  reveals nothing more than which set that is.
+* RAPPOR of single items, with each bit flipped with probability f. In the target's message the bits
+  of the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of
+  2 ln((1 - f) / f). In another user's message they differ, like a fair coin, with probability 2 f
+  (1 - f), or at least 2 f^2 if the user has one of the two items. If the user has a third item, the
+  bit of that item is drawn like that of a non-item with probability f / (1 - f). All bits but the
+  two are then distributed identically, so 2 f^2 of the other users' messages are clones.
 
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """
@@ -48,8 +50,8 @@ from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
 """Probability that the number of clones or of heads is outside the evaluated interval."""
-# Maximum number of classes of clone counts. A class uses its smallest count, which hides least.
-# The second limits classes times head counts, for compositions.
+# Maximum number of classes of clone counts. A class uses its smallest count, which hides the least.
+# The second constant limits classes times head counts, for compositions.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000
 # Relative errors of scipy's binomial distributions: ten times the measured errors up to 10^9 coins.
 _OF_FUNCTION, _OF_ROOT = 1e-13, 1e-14
@@ -59,7 +61,7 @@ _MOST_LOSS = 64.0
 
 @dataclass(frozen=True, slots=True)
 class HiddenCoin:
-    """A biased coin hidden among fair ones: heads likelier in the first world, tails in the second.
+    """A biased coin among fair ones: heads is likelier in one of two worlds, tails in the other.
 
     Attributes:
         loss: Natural logarithm of the odds of the coin.
@@ -95,7 +97,7 @@ def of_randomized_response(loss: float, symbols: int) -> HiddenCoin:
 
 
 def of_randomizer_of_sets(loss: float, elsewhere: float) -> HiddenCoin:
-    """Return the coin for messages that are likelier by `loss` inside the value's set.
+    """Return the coin for messages that are e^`loss` times as likely inside the value's set.
 
     `elsewhere` is the probability of a message in another value's set but outside the value's own
     set. It is the same for any two values.
@@ -113,10 +115,10 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs:
     """Return the least delta for an epsilon if each contributor sends one message.
 
     With c clones, x heads are (odds r + 1) / (odds + r) times as likely in the first world as in
-    the second, where r = x / (c + 1 - x) increases in x. So the worst-case event is that x exceeds
-    a threshold, and two tails of Binomial(c, 1/2) give its probabilities. At least `contributors`
-    users contribute, including the target user, who participates in `epochs` epochs with fresh
-    randomness in each. `epsilon` must not be negative.
+    the second. Here r = x / (c + 1 - x) increases with x, so the worst-case event is that x exceeds
+    a threshold. Two tails of Binomial(c, 1/2) give its probabilities. At least `contributors` users
+    contribute, including the target user, who participates in `epochs` epochs with fresh randomness
+    in each. `epsilon` must not be negative.
 
     >>> f"{amplified_delta(of_any_randomizer(1.0), 10_000, 0.05301):.1e}"
     '1.0e-06'
@@ -132,8 +134,8 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs:
     above = gain * stats.binom.sf(first - 2, clones, 0.5)
     error = _rounding_of_binomials(contributors)
     excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + 2 * error * above
-    # More clones reveal less, so a relative error of the distribution function of their number
-    # is a relative error of the whole sum.
+    # More clones reveal less. So a relative error in the distribution function of the clone count
+    # becomes the same relative error in the whole sum.
     spent = coin.shown * (float(np.maximum(excess, 0.0) @ masses) + missing)
     return min(1.0, spent * (1 + 2 * error))
 
@@ -190,8 +192,8 @@ def most_local_loss(
 
     low, high, tolerance = epsilon, max(_MOST_LOSS, epsilon), _TOLERANCE
     if windows > 1:
-        # Equal parts of epsilon and delta for each window suffice (basic composition); all of both
-        # for each window is too much. Composition is slow, so a tolerance of 0.001 must do.
+        # An equal part of epsilon and delta for each window is private (basic composition); all of
+        # epsilon and delta for each window is not. Composition is slow: the tolerance is 0.001.
         low = most_local_loss(epsilon / windows, delta / windows, contributors, coins)
         high, tolerance = most_local_loss(epsilon, delta, contributors, coins), 1e-3
     return largest_real(private, low, high, tolerance)

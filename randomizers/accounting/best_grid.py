@@ -1,8 +1,8 @@
 """Find the trees over ordered values that answer range and box queries most accurately.
 
 With more levels, ranges are sums of fewer cells, but every cell needs more noise. In a candidate
-tree all nodes have the same number of children, except the root, which has as many as needed, and
-the parents of leaves, which can have fewer. The search tries the best tree of every depth.
+tree all nodes have the same number of children, with two exceptions: the root has as many as
+needed, and the parents of leaves can have fewer. The search tries the best tree of every depth.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def best_grid(
     """Return the grid whose levels have the least error for random boxes under Poisson noise.
 
     `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
-    the number of these that all items share. `affordable` returns whether a grid is allowed, given
-    the mean noise of its cells. Raises `ValueError` if none is, or if an axis has one value.
+    the number of messages that all items share. `affordable` returns whether a grid is allowed,
+    given the mean noise of its cells. Raises `ValueError` if no grid is allowed, or if an axis has
+    one value.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
@@ -73,7 +74,7 @@ def best_levels(
 def best_shapes(
     size: int, deviation_of: Callable[[Levels], float] = mean_deviation
 ) -> list[tuple[Levels, float]]:
-    """Return, for every number of levels, the tree with the least deviation and that deviation."""
+    """Return, for every number of levels, the most accurate tree and its deviation."""
     if size < 2:
         raise ValueError(f"an axis has {size} values; expected at least 2")
     best: dict[int, tuple[Levels, float]] = {}

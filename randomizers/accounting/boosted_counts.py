@@ -1,15 +1,16 @@
 """Noise of boosted value reports, and the best boost.
 
-A user's first k changes x_t = st_t - st_{t-1} are boosted. In epoch t a user sends r + y_t messages
-to that epoch's cell: y_t = st_t + r x_t if a change is boosted, else st_t. With Y_t the cell's
-count less its constant part, the estimate is x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
-lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. r = 0 means `continual_counts`.
+Let s_t be a user's value in epoch t. The first k changes x_t = s_t - s_{t-1} are boosted. In epoch
+t a user sends r + y_t messages to that epoch's cell: y_t is s_t + r x_t if a change is boosted, and
+s_t otherwise. Let Y_t be the cell's count minus its constant part. The estimate is then x^_t =
+(r x^_{t-1} + Y_t) / (r + 1). Its variance is lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2.
+With r = 0 there is no boost, as in `continual_counts`.
 
 In an epoch with b boosted changes (0 to 2, at most one per stream), two streams differ by at most
 1 + b r. Before the first change, which only one stream makes, they do not differ. So the vector of
-shifts is weakly majorized by one with two cells shifted by 1 + r, k - 1 cells by 1 + 2r and all
-others by 1. The Rényi divergence of a cell is convex in its shift, so that vector has the largest
-sum of divergences.
+shifts is weakly majorized by a vector with two cells shifted by 1 + r, k - 1 cells by 1 + 2r and
+all others by 1. The Rényi divergence of a cell is convex in its shift, so the latter vector has the
+largest sum of divergences.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dpstream.randomizers.accounting.shifted_noise import check_target
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.search import least_parameter
 
-# Boosts below this are set to 0: over one or two epochs the best boost tends to 0.
+# Smaller boosts are set to 0: over one or two epochs the best boost tends to 0.
 _NO_BOOST = 1e-3
 
 
@@ -108,7 +109,7 @@ def best_boost(
     last_epoch: int,
     max_changes: int,
 ) -> tuple[BoostedReports, PoissonNoise]:
-    """Return the boost with the least error, which is near sqrt(T / 4k) or 0, and its noise.
+    """Return the boost with the least error (near sqrt(T / 4k), or 0) and its noise.
 
     >>> reports, noise = best_boost(1.0, 1e-6, 170, 4)
     >>> reports.boost, round(noise.mean)

@@ -1,6 +1,6 @@
 """Calibrate composed randomizers to an epsilon, by the paper's rule or optimally.
 
-Both calibrations have integer weights. Optimal weights are rounded so that the loss never exceeds
+Both calibrations yield integer weights. Optimal weights are rounded so that the loss never exceeds
 epsilon. The paper's weights are rounded to about 100 bits, and the loss is computed from them.
 """
 
@@ -23,9 +23,9 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
     """Return the distribution with the largest c_gap among those with a loss of at most epsilon.
 
     Sign vectors within a distance t of the input have e^epsilon times the weight of other vectors;
-    t maximizes c_gap. This is optimal: c_gap is linear in the weights with coefficients 1 - 2d/k
-    that decrease in the distance d, so only the two extreme weights occur, the larger one at small
-    distances. Their ratio is below e^epsilon by at most 2^-99.
+    t maximizes c_gap. This is optimal: c_gap is linear in the weights, with coefficients 1 - 2d/k
+    that decrease with the distance d. So only the two extreme weights occur, the larger one at
+    small distances. Their ratio is below e^epsilon by at most 2^-99.
 
     >>> round(optimal(4, 1.0).c_gap, 6)
     0.20962
@@ -49,7 +49,7 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
 
 
 def response_within(loss: float, parts: int = 1) -> ComposedLaw:
-    """Return the distribution of randomized response with slightly less than `loss` / `parts`."""
+    """Return the distribution of randomized response with a loss just below `loss` / `parts`."""
     with high_precision():
         return optimal(1, Decimal(loss) / parts * (1 - Decimal("1e-15")))
 
@@ -77,9 +77,9 @@ def published(k: int, epsilon: float) -> ComposedLaw:
 def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw:
     """Return the distribution of k randomized signs, released if their distance lies in an annulus.
 
-    Any other result is replaced by a uniform draw from outside the annulus, so the probability of
-    being outside is unchanged (Algorithm 3 of *Randomize the Future*). `single` is the loss of each
-    of the k signs. The annulus contains the distances from `low` to `high`, inclusive.
+    Any other result is replaced by a uniform draw from outside the annulus (Algorithm 3 of
+    *Randomize the Future*). `single` is the loss of each of the k signs. The annulus contains the
+    distances from `low` to `high`, inclusive.
     """
     with high_precision():
         flip = 1 / (single.exp() + 1)

@@ -1,9 +1,9 @@
 """Distributions of the noise that dummy messages add to a cell.
 
 A cell counts messages: real messages, and dummies that hide them. Every contributor adds its own
-dummies, so the noise of a cell is a sum over contributors: if a fraction of them is present, that
-fraction of the noise is present. Accounting uses only the ratios of consecutive probabilities: they
-are what an observer can learn from one message more or less.
+dummies, so the noise of a cell is a sum over contributors. If only a fraction of them is present,
+so is only that fraction of the noise. Accounting uses only the ratios of consecutive probabilities:
+they are what an observer can learn from one message more or less.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class CellNoise(ABC):
 
     @abstractmethod
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return p(z) / p(z - 1) for z from 1 to `largest`, off by a few `rounding.UNIT`."""
+        """Return p(z) / p(z - 1) for z from 1 to `largest`, to within a few `rounding.UNIT`."""
 
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, with small relative error.
 
-        Where the ratio is near 1, its logarithm is computed from its difference from 1. So no
-        precision is lost to cancellation, for any mean.
+        If the ratio is near 1, its logarithm is computed from its difference from 1, so no
+        precision is lost to cancellation.
         """
         exact, slope = self.turn
         center = float(exact)
@@ -70,10 +70,11 @@ class CellNoise(ABC):
         """Return an interval outside of which the noise lies with probability at most 2 `tail`.
 
         By Chernoff's bound for sub-gamma variables, the noise exceeds the mean by more than
-        sqrt(2 v L) + c L, or is below it by more than sqrt(2 v L), with probability at most e^-L
-        each. For Poisson noise v is the variance and c is at most 1. The same values hold for
-        binomial noise with the same mean. For negative-binomial noise, whose n-th cumulant is at
-        most (n-1)! v c^(n-2), c is the variance divided by the mean.
+        sqrt(2 v L) + c L with probability at most e^-L. It is below the mean by more than
+        sqrt(2 v L) with probability at most e^-L. For Poisson noise v is the variance and c is at
+        most 1. The same values hold for binomial noise with the same mean. For negative-binomial
+        noise, whose n-th cumulant is at most (n-1)! v c^(n-2), c is the variance divided by the
+        mean.
 
         Reference: Boucheron, Lugosi and Massart, *Concentration Inequalities*, Section 2.4.
 
@@ -86,7 +87,7 @@ class CellNoise(ABC):
         return max(0, math.floor(self.mean - width)), int(min(high, self.largest))
 
     def weights(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
-        """Return p(z) for low <= z <= high, float64, normalized to this interval, and a log error.
+        """Return p(z) for low <= z <= high, normalized to this interval, and a log error.
 
         Log ratios are summed outward from the mode, so no precision is lost to cancellation. The
         log error is the logarithm of the maximum factor by which the weights are off.
@@ -179,8 +180,8 @@ class BinomialNoise(CellNoise):
 class NegativeBinomialNoise(CellNoise):
     """Negative-binomial noise: every contributor adds NB(shape / contributors, p).
 
-    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). For the same variance
-    it needs fewer dummies than Poisson noise, since they come in clusters.
+    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). Its dummies come in
+    clusters, so it needs fewer of them than Poisson noise for the same variance.
 
     >>> noise = NegativeBinomialNoise(shape=40.0, mean=80.0)
     >>> noise.success, noise.variance

@@ -1,31 +1,31 @@
 """Total privacy loss of several charges to the same users, each an epsilon and a delta.
 
-No (epsilon, delta)-private mechanism reveals more than the dominating mechanism, which reveals the
-true value with probability delta and otherwise is randomized response with epsilon (Kairouz, Oh and
-Viswanath 2015). Totals are computed for dominating mechanisms.
+For any epsilon and delta, one mechanism dominates: with probability delta it reveals the true
+value, and otherwise it is randomized response with epsilon. No (epsilon, delta)-private mechanism
+reveals more (Kairouz, Oh and Viswanath 2015). Totals are computed for dominating mechanisms.
 
 The operator who deploys a job has seen the estimates of earlier jobs and can choose epsilon
-accordingly. Enforced limits must hold for adaptive choices, too. Two limits do:
+accordingly. So enforced limits must hold for adaptive choices, too. Two limits do:
 
 * The **sum** of the charges (basic composition).
-* A **filter** (Feldman and Zrnic 2021): the Rényi divergences of the charges, each when it is made,
-  are summed at an order fixed in advance. While the sum stays within the budget's capacity, the
-  combined output has that divergence, and so an epsilon at a delta (Balle and others 2020,
+* A **filter** (Feldman and Zrnic 2021): whenever a charge is made, its Rényi divergence is added to
+  a sum, at an order fixed in advance. While the sum stays within the budget's capacity, the
+  combined output has at most that divergence, and so an epsilon at a delta (Balle and others 2020,
   "Hypothesis testing interpretations and Rényi differential privacy"). `Filter` derives order and
-  capacity only from the budget. Half of the budget's delta is for the conversion to epsilon, the
-  other half for the charges' own deltas. The filter also holds for concurrent deployments (Haney
-  and others 2023, "Concurrent composition for interactive differential privacy with adaptive
+  capacity only from the budget. Half of the budget's delta is for the conversion to epsilon, and
+  half for the charges' own deltas. The filter also holds for concurrent deployments (Haney and
+  others 2023, "Concurrent composition for interactive differential privacy with adaptive
   privacy-loss parameters").
 
-A charge can be admitted if the sum *or* the filter admits it. Let the filter be fixed by a budget
-of epsilon and delta, and let the own deltas of all charges sum to at most delta / 2, whichever
-limit admits them. Outcomes that reveal the true value have a total probability of at most delta/2.
-Of the other outcomes, those whose charges sum to at most epsilon have no loss above epsilon. All
-others would also occur in a process that stops before the filter's capacity is exceeded; in such a
-process, losses above epsilon contribute at most delta / 2.
+A charge can be admitted if the sum *or* the filter admits it. Suppose that a budget of epsilon and
+delta fixes the filter, and that the own deltas of all charges, whichever limit admits them, sum to
+at most delta / 2. Then outcomes that reveal the true value have a total probability of at most
+delta / 2. Of the other outcomes, those whose charges sum to at most epsilon have no loss above
+epsilon. The rest would also occur in a process that stops before the filter's capacity is exceeded.
+In such a process, losses above epsilon contribute at most delta / 2.
 
-The loss distributions of the charges, **composed**, give a total below both limits. It is valid
-only if all epsilons were fixed in advance, and is shown for information.
+The loss distributions of the charges can also be **composed**, which gives a total below both
+limits. It is valid only if all epsilons were fixed in advance, and is shown for information.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ import numpy as np
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 
-# Points of the loss grid; wider compositions are made coarser during composition.
+# Number of points of the loss grid; a composition that needs more gets a coarser grid.
 _POINTS = 2000
-# Candidate orders of the filter: from 1 + 1/64 up, with the excess over 1 in steps of an eighth.
+# Candidate orders of the filter, from 1 + 1/64: their excess over 1 grows in steps of an eighth.
 _ORDERS = 1 + np.geomspace(1 / 64, 4096, 146)
-# Far above the total relative error of the few logarithms and exponentials used here.
+# Far above the total relative error of the logarithms and exponentials used here.
 _LOST = 64 * rounding.UNIT
 
 
@@ -131,7 +131,7 @@ def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
         return 0.0 if certain * (1 + _LOST * (1 + len(counts))) <= delta else math.inf
     kinds = [(_losses(epsilon, own), times) for (epsilon, own), times in counts.items()]
     distribution: LossDistribution = composed(kinds, _width(counts, total))
-    # The sum is also valid if the own deltas fit, and can be smaller since the grid rounds up.
+    # If the own deltas fit, the sum is valid too, and can be smaller because the grid rounds up.
     own = math.fsum(each * times for (_, each), times in counts.items())
     added = total * (1 + rounding.of_sum(len(counts))) if own <= delta else math.inf
     return min(distribution.epsilon(delta), added)

@@ -1,8 +1,8 @@
 """Negative-binomial noise: fewer dummies than Poisson noise, for a little more variance.
 
-A privacy guarantee requires a certain variance, while communication costs grow with the mean. The
-two are equal for Poisson noise; clustered dummies have a variance above their mean. The price is
-accuracy, and a bound on that price limits the cluster size.
+A privacy guarantee requires a certain variance, while communication costs grow with the mean. For
+Poisson noise, variance and mean are equal. The variance of clustered dummies is above their mean.
+Clusters cost accuracy; a bound on that cost limits their size.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def fewest_dummies(
 ) -> NegativeBinomialNoise:
     """Return the negative-binomial noise with the least mean under a bound on its variance.
 
-    The bound is `variance_factor` times `poisson_mean`, the mean and variance of sufficient Poisson
-    noise. Shapes are integers: a smaller shape means fewer dummies and a larger variance. `shifts`
-    returns the shifted cells, given their noise. Raises `ValueError` if the factor is at most 1, or
-    too close to 1 for any shape.
+    The bound is `variance_factor` times `poisson_mean`, the mean and variance of Poisson noise that
+    suffices. Shapes are integers: a smaller shape means fewer dummies and a larger variance.
+    `shifts` returns the shifted cells, given their noise. Raises `ValueError` if the factor is at
+    most 1, or too close to 1 for any shape.
     """
     if not variance_factor > 1:
         raise ValueError(f"variance_factor is {variance_factor!r}; expected a number above 1")

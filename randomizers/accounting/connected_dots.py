@@ -2,10 +2,10 @@
 
 All outcomes with losses between two neighboring grid points are merged. Their probabilities in both
 worlds are split between the two points so that each part has the loss of its point ("Connect the
-Dots", Doroshenko et al. 2022); the exact outcome reveals no more than that. Gaussian noise is one
-case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
+Dots", Doroshenko et al. 2022). The exact outcome reveals no more than that. Gaussian noise is a
+special case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 
-Take several numbers, each with independent noise N(0, sigma^2), which differ between neighbors by a
+Suppose that several numbers have independent noise N(0, sigma^2) and differ between neighbors by a
 Euclidean distance of D. Their loss is that of one number that differs by D. This also holds if each
 number can depend on earlier publications, as long as the distance never exceeds D: the loss is a
 Brownian motion whose time is the squared distance.
@@ -25,7 +25,7 @@ from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution
 from dpstream.randomizers.search import least_integer, least_real
 
-# Assumed relative error of the two probabilities that delta subtracts, far above the true error.
+# Assumed relative error of the two probabilities whose difference is delta; far above the true one.
 _WRONG = 1e-12
 # Powers of two that bound the search for a standard deviation.
 _LEAST_POWER, _MOST_POWER = -30, 40
@@ -95,7 +95,7 @@ def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -
 
 
 def normal_losses(deviation: float, width: float) -> LossDistribution:
-    """Return the loss distribution of a number with noise N(0, deviation^2) that differs by 1.
+    """Return the loss distribution of noise N(0, deviation^2) on a number that differs by 1.
 
     The loss is Gaussian, too, with mean 1/(2 deviation^2) and standard deviation 1/deviation.
 
@@ -116,7 +116,7 @@ def normal_losses(deviation: float, width: float) -> LossDistribution:
 
 
 def laplace_losses(scale: float, width: float) -> LossDistribution:
-    """Return the loss distribution of a number with Laplace noise that differs by 1.
+    """Return the loss distribution of Laplace noise on a number that differs by 1.
 
     >>> round(laplace_losses(2.0, 1e-4).epsilon(1e-9), 3)
     0.5

@@ -1,12 +1,12 @@
-"""Noise of every-epoch counts: one message in every epoch in which the value is 1.
+"""Noise of counts in which a user sends one message in every epoch in which its value is 1.
 
-There is one cell for each epoch, and neighbors can differ in a user's whole stream: by one message
-in each of up to d cells. In the worst case, the first neighbor's stream has no messages and the
-second's has one in every epoch. For the chosen noise, every pattern of cells shifted in different
-directions is verified to be no worse (`dpstream.randomizers.accounting.directions`).
+There is one cell per epoch. Neighbors can differ in a user's whole stream: by one message in each
+of up to d cells. In the worst case, one neighbor's stream has no messages and the other's has one
+in every epoch. For the chosen noise, every pattern of cells shifted in different directions is
+verified to be no worse (`dpstream.randomizers.accounting.directions`).
 
-There is no bound on changes. The standard deviation of a count is that of the noise, for any number
-of users.
+The number of changes is not limited. The standard deviation of a count is that of the noise, for
+any number of users.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.25
-"""Default maximum variance of negative-binomial noise, as a multiple of that of Poisson noise."""
+"""Default maximum ratio of the variance of negative-binomial noise to that of Poisson noise."""
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
@@ -65,7 +65,7 @@ def epsilon_for_epochs(noise: CellNoise, delta: float, last_epoch: int) -> float
 def negative_binomial_for_epochs(
     epsilon: float, delta: float, last_epoch: int, variance_factor: float = VARIANCE_FACTOR
 ) -> NegativeBinomialNoise:
-    """Return negative-binomial noise with the fewest dummies for a bounded loss of accuracy."""
+    """Return the negative-binomial noise with the fewest dummies for a bounded loss of accuracy."""
     fewest = fewest_dummies(
         epsilon,
         delta,

@@ -35,15 +35,15 @@ def law_of_lost(decay: Fraction, shift: int) -> tuple[int, ...]:
 def delta_of_counts(decay: Fraction, shift: int) -> Fraction:
     """Return the exact delta of all crowd counts of an epoch, for a loss of 2 ln(1 / decay).
 
-    It is the sum of the deltas of a crowd that loses a user and of one that gains a user (basic
-    composition of independent draws). Each is the sum, over all counts, of the positive differences
-    between the count's probability in one world and 1 / decay times that in the other.
+    The result is the delta of a crowd that loses a user plus the delta of a crowd that gains a user
+    (basic composition of independent draws). Each delta is a sum over all counts: of the positive
+    differences between a count's probability in one world and 1 / decay times that in the other.
     """
     law = law_of_lost(decay, shift)
     down, up = decay.numerator, decay.denominator
     excess = 0
     for one, other in ((law, (0, *law)), (law, (*law[1:], 0))):
-        # `other` is the probability of the same remaining count with one message more, or fewer.
+        # `other` is the probability of the same remaining count with one more or one fewer message.
         pairs = zip(one, other, strict=False)
         excess += sum(max(0, down * mine - up * theirs) for mine, theirs in pairs)
     return Fraction(excess, down << TABLE_BITS)

@@ -1,22 +1,23 @@
 """Cells that two neighbors shift in different directions, some up and others down.
 
-Where two streams of a user differ, the first has the message in some cells and the second in the
-rest. Only the number of cells shifted up matters, since all cells have the same noise. Cells in
-which the streams agree can be ignored: they do not depend on the stream and can be simulated, so
-fewer shifted cells are never worse. That leaves the patterns with j cells up and n - j cells down
-for j = 0 to n, which include their mirror images.
+In cells where two streams of a user differ, the message is in the first or in the second stream.
+All cells have the same noise, so only the number of cells shifted up matters. Cells in which the
+streams agree can be ignored: they do not depend on the stream and can be simulated, so fewer
+shifted cells are never worse. That leaves the patterns with j cells up and n - j cells down for j
+from 0 to n, which include their mirror images.
 
 For a single cell, neither direction has the larger delta at every epsilon. So no argument about one
-cell proves that shifting all cells up is the worst case. Instead, all j are checked. Consider
-patterns with at least a and at most b cells up. A dominating cell, which reveals no less than
-either direction, represents each of the b - a cells in between. If a cells up, n - b cells down and
-b - a dominating cells are private enough, so are all patterns from a to b. Otherwise the interval
-is halved, down to a single j, which is computed directly.
+cell proves that shifting all cells up is the worst case. Instead, all j are checked. Consider the
+patterns with at least a and at most b cells up. Each of the b - a cells in between is represented
+by a dominating cell, which reveals no less than either direction. If a cells up, n - b cells down
+and b - a dominating cells are private enough, so are all patterns from a to b. Otherwise the
+interval is halved, down to a single j, which is computed directly.
 
 At every epsilon, the delta of the dominating cell is the larger delta of the two directions. The
 maximum of two convex functions of e^epsilon is convex, so some pair of distributions has these
-deltas. A random map turns its outcome into that of either direction (Blackwell), whatever else is
-observed. So it can replace either in a composition (Zhu, Dong and Wang 2022, theorem 10).
+deltas. A random map turns an outcome of this pair into one of either direction (Blackwell),
+whatever else is observed. So the dominating cell can replace a cell shifted in either direction in
+a composition (Zhu, Dong and Wang 2022, theorem 10).
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class ShiftedEitherWay:
     def epsilon(self, delta: float) -> float:
         """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small.
 
-        It starts at the epsilon with all cells up, and is raised until all patterns are covered.
+        The search starts at the epsilon for all cells up and raises it until it covers all
+        patterns.
         """
         return raised(
             lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
@@ -130,9 +132,9 @@ def least_mean_either_way(
 def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:
     """Return a loss distribution that reveals no less than either of two on the same grid.
 
-    Its delta is the larger of the two deltas, and the changes of the slope of delta determine its
-    masses. Where the same distribution has the larger delta at a grid point and at both of its
-    neighbors, its mass is used. Elsewhere, the excess of the other delta at a neighbor is added to
+    The delta of the result is the larger of the two deltas. Its masses are determined by changes in
+    the slope of delta. If one distribution has the larger delta at a grid point and at both of its
+    neighbors, its mass is used. Otherwise, the excess of the other delta at a neighbor is added to
     the slope on that side.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise

@@ -1,9 +1,9 @@
-"""Conversion between these privacy losses and Google's dp_accounting, imported on demand.
+"""Convert between this package's privacy losses and those of Google's dp_accounting.
 
 `losses_of` reads dp_accounting events, which describe mechanisms. Known losses are exact or rounded
 conservatively; an unknown event is rejected. `to_dp_accounting` returns distributions that
 dp_accounting can compose and report. Numbers with noise differ by 1 between neighbors unless an
-event specifies a sensitivity; for randomized response, neighbors are any two values.
+event specifies a sensitivity. For randomized response, any two values are neighbors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _TRUNCATED: Final = 1e-20
-# Finer than for compositions of very many mechanisms, so that rounding of one is negligible.
+# Finer than needed for compositions, so that the rounding of a single mechanism is negligible.
 _FINENESS: Final = GRID_FINENESS / 10
 # Error of the logarithms and exponentials in a loss.
 _SLACK: Final = 16 * rounding.FUNCTION
@@ -59,7 +59,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     squares += [_square(each, discrete.get(each)) for each in mechanisms]
     if not squares:
         return LossDistribution(1.0, 0, np.ones(1), 0.0)
-    # All mechanisms use one grid, fine enough for the one with the least loss.
+    # All mechanisms use one grid, fine enough for the mechanism with the least loss.
     width = _FINENESS * math.sqrt(min(squares))
     whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
     for each, count in mechanisms.items():
@@ -103,7 +103,7 @@ def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
 def _pmf(losses: LossDistribution) -> Any:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    # The slack of losses moves all up by whole points; the excess of masses moves to infinity.
+    # The error of losses moves them all up by whole points; the excess of masses moves to infinity.
     up = math.ceil(losses.slack / losses.width)
     more = math.expm1(losses.rounding) * float(losses.masses.sum())
     return DensePLDPmf(losses.width, losses.first + up, losses.masses, losses.certain + more, True)
@@ -157,7 +157,7 @@ def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArr
 
 
 def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the losses of discrete Laplace noise around 0 against that around `distance`."""
+    """Return the losses of discrete Laplace noise around 0, against noise around `distance`."""
     places = np.arange(distance + 1).astype(np.float64)
     decay = math.exp(-loss)
     masses = (1 - decay) / (1 + decay) * decay**places

@@ -1,15 +1,15 @@
 """Privacy loss of messages about items over time: hashed, or boosted in separate cells.
 
-Without a boost a user sends one message about an item in every epoch, and its neighbor sends one
-about another item. The possible messages of items can overlap: see
+Without a boost, a user sends one message about an item in every epoch. Its neighbor sends one about
+another item. The possible messages of items can overlap: see
 `dpstream.randomizers.accounting.overlapping_cells`.
 
-With a boost every item has its own cell. In an epoch a user sends c messages about an item, where c
-is 1, or 1 + r if a change is boosted. A boosted change also sends r messages about the previous
-item, in separate cells. The neighbor sends equally many messages about other items. With Poisson
-dummies of mean lambda, c added messages multiply the probability of a count n by n (n - 1) ... /
-lambda^c, with c factors. Fewer messages are no worse: Poisson distributions are log-concave, so all
-shifts have the same optimal tests, and the power of these grows with the shift.
+With a boost, every item has its own cell. In an epoch a user sends c messages about an item, where
+c is 1 + r if a change is boosted and 1 otherwise. For a boosted change, it also sends r messages
+about the previous item, in separate cells. The neighbor sends equally many messages about other
+items. With Poisson dummies of mean lambda, c added messages multiply the probability of a count n
+by n (n - 1) ... / lambda^c, with c factors. Fewer messages are no worse: Poisson distributions are
+log-concave, so all shifts have the same optimal tests, whose power grows with the shift.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ItemReports:
 
     @property
     def plus(self) -> dict[int, int]:
-        """Worst-case number of cells in all epochs, by number of messages about a current item.
+        """Worst-case number of cells, over all epochs, by number of messages about a current item.
 
         >>> ItemReports(64, 2, 2, 0.0).plus
         {1: 62, 3: 2}
@@ -77,9 +77,9 @@ class ItemReports:
 
     @property
     def minus(self) -> dict[int, int]:
-        """Worst-case number of cells in all epochs, by number of messages about a previous item.
+        """Worst-case number of cells, over all epochs, by number of messages about a previous item.
 
-        The first item has no previous one.
+        The first item has no previous item.
 
         >>> ItemReports(64, 2, 2, 0.0).minus
         {2: 1}
@@ -91,8 +91,8 @@ class ItemReports:
     def minus_share(self) -> float:
         """Optimal ratio of the noise for previous items to that for current items.
 
-        The loss is approximately a sum of squared shifts divided by means, and the variance of a
-        count is proportional to the sum of both means. So each optimal mean is proportional to the
+        The loss is approximately a sum of squared shifts divided by means. The variance of a count
+        is proportional to the sum of the two means. So each optimal mean is proportional to the
         root of its sum of squared shifts.
         """
         plus, minus = (
@@ -105,7 +105,7 @@ class ItemReports:
 def noise_for_items(
     epsilon: float, delta: float, reports: ItemReports
 ) -> tuple[float, float | None]:
-    """Return the least mean numbers of dummies per item that are (epsilon, delta)-private.
+    """Return the smallest mean numbers of dummies per item that are (epsilon, delta)-private.
 
     The first mean is for current items, the second for previous items (None without a boost).
 
@@ -143,7 +143,9 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
 
 
 def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
-    """Return the losses of a cell with `messages` messages, and of one without; `mean` is lambda.
+    """Return the losses of a cell with `messages` added messages, and of a cell without.
+
+    `mean` is lambda, the mean number of dummies.
 
     >>> without, _ = raised_losses(2.0, 1)[::-1]
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
@@ -177,7 +179,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
 
 
 def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
-    """Return Poisson probabilities, up to `more` beyond the usual window; its start; the error."""
+    """Return Poisson probabilities in a window and up to `more` beyond it, its start and error."""
     noise = PoissonNoise(mean)
     low, high = noise.window(TAIL)
     masses, error = noise.weights(low, high + more)
