@@ -180,6 +180,21 @@ class OneDevice:
             raise ValueError(f"expected the state of 1 device, got {device._devices.population}")
         return device
 
+    @classmethod
+    def renewed(
+        cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any], read: ReadBytes
+    ) -> Self:
+        """Draw the randomness of another horizon, but keep what an earlier `state` keeps for ever.
+
+        `read` is as in `enroll`; `ValueError` if `state` is invalid.
+        """
+        earlier = cls.restore(protocol, law, state).devices
+        arrays = earlier.state_arrays()
+        device = cls(protocol, law)
+        kept = {name: arrays[name] for name in earlier.lasting}
+        device._devices.enroll(1, byte_randomness(read), kept)
+        return device
+
     def _values(self, value: int | bool | Sequence[int]) -> NDArray[Any]:
         given = list(value) if self._sets and isinstance(value, Sequence) else [value]
         if self._sets != isinstance(value, Sequence) or not all(map(_is_value, given)):

@@ -367,6 +367,8 @@ def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
     statement = member.statement
     if not fresh:
         return OneDevice.restore(statement.protocol, statement.law, member.state or {})
+    if member.state is not None:
+        return OneDevice.renewed(statement.protocol, statement.law, member.state, read)
     device = OneDevice(statement.protocol, statement.law)
     device.enroll(read)
     return device

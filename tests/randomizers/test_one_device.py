@@ -174,3 +174,23 @@ def test_state_of_another_protocol_is_rejected() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             OneDevice.restore("future_rand", law, wrong)
+
+
+@pytest.mark.parametrize("protocol", ["sampled_response", "value_stream"])
+def test_next_horizon_draws_all_but_lasting_state_again(protocol: str) -> None:
+    """A phase drawn again would let two answers follow each other, at twice the epsilon."""
+    law = next(iter(laws_of(protocol)))
+    differ: set[str] = set()
+    for _ in range(60):
+        first = OneDevice(protocol, law)
+        first.enroll(os.urandom)
+        second = OneDevice.renewed(protocol, law, first.state(), os.urandom)
+        assert second.epoch == 0
+        arrays = zip(
+            *(each.devices.state_arrays().items() for each in (first, second)), strict=True
+        )
+        differ |= {name for (name, one), (_, other) in arrays if not np.array_equal(one, other)}
+    lasting = set(first.devices.lasting)
+    assert differ
+    assert not differ & lasting
+    assert lasting == ({"phase"} if protocol == "sampled_response" else set())

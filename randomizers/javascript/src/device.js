@@ -63,6 +63,10 @@ export class Device {
     this.loss = perStream(Infinity, 1);
     /** Number of contributors to a window that the loss assumes; 0 if it assumes none. */
     this.assumedContributors = 0;
+    /** Fields of the state that a device keeps for all horizons of a recurring job. */
+    this.lasting = /** @type {string[]} */ ([]);
+    /** Fields of the state that a device keeps for all horizons of a recurring job. */
+    this.lasting = /** @type {string[]} */ ([]);
     /** Number of integers that encode a message. */
     this.width = 1;
     /** @type {any} array type of these integers */
@@ -135,6 +139,20 @@ export class Device {
       if (name in drawn) this.kept[name].set(drawn[name]);
     }
     this.enrolled = true;
+  }
+
+  /**
+   * Draw the state of another horizon, but keep the `lasting` fields of an earlier state.
+   *
+   * @param {DeviceState} state - result of `state()` in an earlier horizon
+   * @param {ReadBytes} [read]
+   */
+  renew(state, read = systemRandom) {
+    this.restore(state);
+    const earlier = this.kept;
+    Object.assign(this, { epoch: 0, enrolled: false, kept: {} });
+    this.enroll(read);
+    for (const name of this.lasting) this.kept[name] = earlier[name];
   }
 
   /**

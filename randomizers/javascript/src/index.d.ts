@@ -31,6 +31,8 @@ export interface Device {
   readonly loss: { epsilon: number; delta: number; unit: 'stream' | 'epoch' };
   /** Draw the initial state, once. */
   enroll(read?: ReadBytes): void;
+  /** Draw the state of another horizon of a recurring job instead, after that of an earlier one. */
+  renew(state: DeviceState, read?: ReadBytes): void;
   /**
    * Return the messages due at an epoch after the last reported one; a device is absent at epochs that
    * are skipped. Store state and messages before sending: never report an epoch twice.

@@ -235,8 +235,9 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   let device, content;
   try {
     device = await randomizer(statement);
-    if (fresh) device.enroll(read);
-    else device.restore(member.state);
+    if (!fresh) device.restore(member.state);
+    else if (member.state) device.renew(member.state, read);
+    else device.enroll(read);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {
     // The original message can contain the value.

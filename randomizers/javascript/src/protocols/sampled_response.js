@@ -20,6 +20,8 @@ export class SampledResponse extends Device {
       `${this.answers} answers in ${this.lastEpoch} epochs; expected at most one at an epoch, and at most ${MOST_REPORTS}`,
     );
     checkLoss(this.flips.loss, float('epsilon', body.epsilon));
+    this.lasting = ['phase'];
+    this.lasting = ['phase'];
     this.loss = perStream(this.flips.loss);
   }
 
