@@ -131,7 +131,7 @@ def acl(
 def _find(
     job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
-    """Return the job and its cluster, which is None if unknown and not `needed`."""
+    """Return the job and its cluster; the cluster can be None unless it is `needed`."""
     if replay is not None:
         with cluster_of(servers, config) as cluster:
             original = find_job(cluster, job)
@@ -240,9 +240,9 @@ def _print_applied(
 def _warn_of_more(found: Comparison) -> None:
     for each in found.beyond:
         tell(
-            f"WARNING: {each.principal} is also allowed {each.operation} on "
-            f"{_name(each.resource)}, which these roles do not need: remove it with "
-            "kafka-acls.sh, or add --principal for its other role"
+            f"WARNING: {each.principal} also has permission {each.operation} on "
+            f"{_name(each.resource)}, which these roles do not need. Remove the permission with "
+            "kafka-acls.sh, or, if the principal has another role, add --principal for that role"
         )
 
 

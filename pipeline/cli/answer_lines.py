@@ -155,8 +155,8 @@ def printed_lines(
 ) -> Iterator[str]:
     """Yield lines of records as ``dpstream estimates`` prints them: table, csv or json.
 
-    Without a `query`, uses the default query, or in JSON the records themselves. For `value`, see
-    `PublishedRows`; `change` is the lag of changes in epochs.
+    Without a `query`, prints the answers to the default query; in JSON, prints the records.
+    `change` is the lag of changes, in epochs. For `value`, see `PublishedRows`.
     """
     if format == "json":
         more = {} if change is None else {"change_since": change}
@@ -173,7 +173,7 @@ def printed_lines(
             yield f"\n{_SMOOTHED}"
         if change is not None:
             epochs = "the previous epoch" if change == 1 else f"{change:,} epochs ago"
-            yield f"\nchange: since {epochs}; ± sd, low and high are its own"
+            yield f"\nchange: since {epochs}, with its own ± sd, low and high"
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:

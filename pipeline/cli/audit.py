@@ -54,8 +54,8 @@ def audit(
         int | None,
         typer.Option(
             min=20,
-            help="Half the number of trials judged per attack; more trials detect smaller losses. "
-            "Default: 5000, a few minutes for a protocol.",
+            help="Half the number of trials on which each attack is judged. More trials detect "
+            "smaller losses. Default: 5000, which take a few minutes for a protocol.",
         ),
     ] = None,
     quick: Annotated[
@@ -115,7 +115,7 @@ def _attacks(
         with cluster_of(servers, kafka_config) as cluster:
             deployed = find_deployed(cluster, subject)
     except (DeploymentError, NoClusterError) as error:
-        raise UsageProblem(f"{subject} is not a protocol, nor a usable job: {error}") from None
+        raise UsageProblem(f"{subject} is neither a protocol nor a usable job: {error}") from None
     return attacks_on_deployed(deployed, profile) + accounting
 
 
@@ -149,12 +149,13 @@ def _show(found: Audit) -> None:
         )
     print_text(
         "claimed and observed: epsilon (delta). exact: all possible observations were enumerated. "
-        "consistent: the lower confidence bound observed from samples is below the claim"
+        "consistent: the lower confidence bound, computed from samples, is below the claim"
     )
     print_text(
-        "False alarms: a correct program fails with probability at most "
-        f"{found.false_alarm:.2g}: {FALSE_ALARM:g}, divided evenly among the "
-        f"{plural(found.drawn, 'finding')} based on samples, and in each among its comparisons"
+        f"False alarms: a correct program fails with probability at most {found.false_alarm:.2g}. "
+        f"The total of {FALSE_ALARM:g} is divided evenly among the "
+        f"{plural(found.drawn, 'finding')} based on samples. The share of each finding is divided "
+        "evenly among its comparisons"
     )
 
 

@@ -36,8 +36,8 @@ def budget(
         bool,
         typer.Option(
             "--compose",
-            help="Compose charges with a privacy filter where that gives less than their sum, as "
-            "for many small charges. Reserves half of delta.",
+            help="Compose charges with a privacy filter if the result is below their sum, as with "
+            "many small charges. Reserves half of delta.",
         ),
     ] = False,
     remove: Annotated[
@@ -58,8 +58,8 @@ def budget(
     """Show, set or remove the limit on the total privacy charges of a population.
 
     A limit set here replaces all earlier ones from job files or operators, for all jobs, and is
-    recorded in the ledger with its reason. A job file that later declares a smaller one binds
-    again.
+    recorded in the ledger with its reason. If a job file later declares a smaller limit, that limit
+    applies.
     """
     change = _change(population, epsilon, delta, composed, remove, reason)
     with cluster_of(servers, kafka_config) as cluster:

@@ -134,7 +134,8 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case OSError() if error.filename is not None:
             return f"{error.filename}: {error.strerror or error}", FAILED
         case OSError() if error.errno in NO_ROOM:
-            # Errors from writing a file have its name; this one is from standard output.
+            # An error from writing a file contains the file's name; one without a name is from
+            # standard output.
             return f"{_OUTPUT}: {error.strerror}; the output is truncated", FAILED
     return None
 

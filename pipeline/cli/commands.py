@@ -48,7 +48,7 @@ COMMANDS = {
     "demo": CommandEntry(
         _FIRST,
         "up:demo",
-        "Count 28,785 real students by week, without learning about any one of them.",
+        "Count 28,785 real students by week, with a privacy limit for each of them.",
         "--rate 10",
     ),
     "up": CommandEntry(

@@ -37,8 +37,8 @@ def show_protocols(plan: Plan) -> None:
         present = "" if plan.guarantee.shuffled is None else ", for users present at every epoch"
         note += (
             f"; central, delta: against an analyst of all epochs{present}; local: against an "
-            "observer who links a device's messages; CPU s: for a million users, on one core "
-            f"of this machine, measured with {DEVICES:,} devices"
+            "observer who links a device's messages; CPU s: seconds for a million users, on one "
+            f"core of this machine, measured with {DEVICES:,} devices"
         )
     else:
         columns |= {">delta": lambda at: rounded_up(expected[at].delta)}

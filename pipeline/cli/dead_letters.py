@@ -39,8 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Requeue records of open epochs that are valid now, once each, and delete their "
-            "dead letters.",
+            help="Requeue each record that is now valid and belongs to an open epoch, once, and "
+            "delete its dead letter.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -80,7 +80,8 @@ def dead_letters(
         if hidden and save is not None:
             raise UsageProblem(
                 f"job {deployed.name} has protocol {deployed.protocol}, whose reports are not "
-                "private before the shuffle: --save would store them permanently. Remove it"
+                "private before the shuffle, and --save would store them permanently. Remove "
+                "--save"
             )
         log = DeadLetterLog(cluster, deployed)
         for letter in log.read():

@@ -56,8 +56,9 @@ def deploy(
         typer.Option(
             "--set-budget",
             metavar="POPULATION=EPSILON[,DELTA]",
-            help="Set the limit on charges of all jobs of this population, instead of the smallest "
-            "declared in any job file; POPULATION=none removes it. Asks first.",
+            help="Set the limit on the charges of all jobs of this population. It replaces the "
+            "smallest limit that any job file declares. POPULATION=none removes the limit. Asks "
+            "first.",
         ),
     ] = None,
     yes: Yes = False,
@@ -66,8 +67,8 @@ def deploy(
         typer.Option(
             "--noise-key",
             metavar="FILE",
-            help="Key of the noise that the shuffler adds, if any; created if missing. Default: a "
-            "file in the local state folder.",
+            help="File with the key of the noise, for a shuffler that adds noise; created if "
+            "missing. Default: a file in the local state folder.",
         ),
     ] = None,
     servers: Servers = None,
@@ -253,7 +254,7 @@ def _print_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Pa
         )
         print_command(deployed.signed_description.signer.hex())
         print_command(str(signing_key_file()))
-        print_text("its collectors share this key, to detect second reports of a device")
+        print_text("its collectors share this key, to detect a device that reports twice")
         print_command(str(collector_key_file(name)))
     print_text("next, each in its own terminal, unless workers of all jobs are already running:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"

@@ -26,10 +26,10 @@ def erase_keys(
 ) -> None:
     """Erase expired private keys: reports sealed to them can no longer be opened.
 
-    A key expires when the last epoch sealed to it is published in every job deployed on this
-    cluster that uses it. Keys that no job uses are kept. A recording of these epochs can still be
-    read and compared, but no longer replayed or verified with --deep. Copies of a key, for example
-    in backups, must be erased by their owners.
+    A key expires when, in every job on this cluster that uses the key, the last epoch sealed to it
+    is published. Keys that no job uses are kept. A recording of these epochs can still be read and
+    compared, but no longer replayed or verified with --deep. Copies of a key, for example in
+    backups, must be erased by their owners.
     """
     folder = keys or sealing_keys_folder()
     with cluster_of(servers, kafka_config) as cluster:

@@ -91,7 +91,7 @@ def estimates(
         typer.Option(
             min=1,
             metavar="N",
-            help=f"Only the latest N epochs. Default: all; in a printed table {MOST_PRINTED:,}.",
+            help=f"Only the latest N epochs. Default: all, or {MOST_PRINTED:,} in a printed table.",
         ),
     ] = None,
     item: Item = None,
@@ -120,8 +120,9 @@ def estimates(
 ) -> None:
     """Print published estimates: for items the largest, for numbers the quartiles.
 
-    Printed CSV contains all items or numbers, JSON the published records. Files have a row for
-    every epoch and estimate: of all items or numbers, unless a query selects some.
+    Printed CSV contains all items or numbers; printed JSON contains the published records. Files
+    have a row for every epoch and estimate. They contain all items or numbers, unless a query
+    selects some.
     """
     file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})
     if file is not None and follow:

@@ -38,7 +38,8 @@ Encoding = Annotated[
     _option(
         "--encoding",
         "NAME",
-        "Character encoding, such as latin-1. Default: by byte order mark, else UTF-8.",
+        "Character encoding, such as latin-1. Default: that of the byte order mark, or UTF-8 "
+        "without one.",
     ),
 ]
 TimeFormat = Annotated[

@@ -35,8 +35,9 @@ UserList = Annotated[
     typer.Option(
         "--users",
         metavar="FILE",
-        help="Enrolled users, which are public: one per line, or a CSV with a column user, plain "
-        "or gzip. Rows of other users are ignored. Default: all users with a row.",
+        help="File of all enrolled users, who are public: one user per line, or a CSV with a "
+        "column user, plain or gzip. Rows of other users are ignored. Default: all users with a "
+        "row.",
     ),
 ]
 ToEpoch = Annotated[

@@ -94,7 +94,7 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 
 def promised(job: DeployedJob) -> Guarantee:
-    """Return the guarantee over all horizons of a job; if it recurs endlessly, over one."""
+    """Return a job's guarantee over all its horizons; over one if it recurs without end."""
     guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 

@@ -49,7 +49,7 @@ def ledger(
         typer.Option(
             "--expected-head",
             metavar="HASH",
-            help="(with --verify) Head that an earlier run printed, and that you stored.",
+            help="(with --verify) Head that an earlier run printed and that you stored elsewhere.",
         ),
     ] = None,
     accept_loss: Annotated[
@@ -106,8 +106,8 @@ def _accept_loss(cluster: Cluster, reason: str, *, yes: bool) -> None:
         raise UsageProblem("--accept-loss is empty: the ledger permanently records this reason")
     if not yes:
         ask(
-            "the ledger would continue without the lost entries; known ones are carried over "
-            "from dpstream.jobs, and --verify continues to report the damage",
+            "the ledger would continue without the lost entries. Entries that dpstream.jobs still "
+            "contains are carried over, and --verify continues to report the damage",
             "nothing is written",
         )
     at = now()

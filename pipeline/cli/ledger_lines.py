@@ -180,12 +180,12 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
 
 
 _ABOUT_STREAMS = (
-    "Producers are either in every released window, or others. For the former, the table shows how "
-    "many of their devices, at least, were in every window, and the charge of those devices. It "
-    "assumes that the shuffler shuffles, that these users are honest, that nothing but their "
+    "The left part of the table covers producers that are in every released window. It shows the "
+    "minimum number of their devices that were in every window, and the charge of those devices. "
+    "This charge assumes that the shuffler shuffles, that these users are honest, that only their "
     "content links a user's messages across epochs, and that values do not react to published "
-    "results. Everyone else, also a device that missed a window, is charged the local loss, which "
-    "holds against everyone who sees the reports and is the charge in the ledger."
+    "results. Everyone else, including a device that missed a window, is charged the local loss. "
+    "The ledger records the local loss, which holds against everyone who sees the reports."
 )
 
 
@@ -197,7 +197,7 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
     void = [place for place in report.state.chain.places if not place.counts]
     counting = len(report.state.chain.counting)
     if not findings:
-        races = f"; {len(void):,} void, which lost a race" if void else ""
+        races = f"; {len(void):,} void (lost a race)" if void else ""
         print_text(
             f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green"
         )
@@ -205,8 +205,8 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
 
 def show_head(report: LedgerReport) -> None:
     print_text(
-        "\nhead: store it where writers of the topic cannot write, for ledger --verify "
-        "--expected-head"
+        "\nhead, for ledger --verify --expected-head. Store it where writers of the topic cannot "
+        "write:"
     )
     print_command(report.state.chain.head)
 

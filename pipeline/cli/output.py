@@ -32,6 +32,7 @@ from dpstream.randomizers.guarantee import WITHIN, Guarantee, format_loss
 Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 
 _UNLIMITED = 1 << 16
+_BASES = {"exact": "exact, computed from the distribution sampled", "bound": "a proven upper bound"}
 
 
 def print_text(text: str = "", style: str = "", *, whole: bool = False) -> None:
@@ -165,7 +166,11 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     yield "neighbors", guarantee.neighbors
     yield "public", "when each user is enrolled, and who reports in which epoch"
     yield "trusted party", guarantee.trust
-    yield "basis", guarantee.basis
+    basis = f"epsilon is {_BASES[guarantee.basis]}"
+    if guarantee.stream_epsilon is not None:
+        stream = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
+        basis = f"for one {guarantee.unit}, {basis}; for the whole stream, {stream}"
+    yield "basis", basis
 
 
 class PrintableConsole(Console):

@@ -89,8 +89,8 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV with columns changes,share or changes,users: weigh noise against the bias "
-            "from users who exceed parameters.max_changes.",
+            help="Histogram of changes per user, to weigh noise against the bias from users who "
+            "exceed parameters.max_changes: a CSV with columns changes,share or changes,users.",
         ),
     ] = None,
     changes_from: Annotated[
@@ -169,13 +169,13 @@ def plan(
         _plot(made, plot)
     if changes_from is not None:
         tell(
-            f"not private: the shares of users by changes are counted in {changes_from} "
-            "without noise. Do not publish them, or results with other changes"
+            f"not private: the shares of users by changes are counted in {changes_from} without "
+            "noise. Do not publish these shares, or results with other changes"
         )
     if reference_input is not None:
         tell(
             f"not private: errors are predicted from {reference_input} without noise. Do not "
-            "publish them unless it is public"
+            "publish these errors unless that file is public"
         )
 
 

@@ -121,9 +121,8 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
             ("", f"{sizes} for the sizes of all crowds, delta {delta}; together the epsilon above"),
             (
                 "messages deleted",
-                f"{number(crowds.shift)} of each crowd on average, at most "
-                f"{number(crowds.most_lost)} of any crowd (except with probability "
-                f"{crowds.delta:g})",
+                f"in each crowd, {number(crowds.shift)} on average and at most "
+                f"{number(crowds.most_lost)} (except with probability {crowds.delta:g})",
             ),
             ("size of a crowd", f"± {number(half_width(crowds.deviation))} users"),
         ]
@@ -225,10 +224,10 @@ def _max_users(plan: Plan) -> str:
     assert plan.most_users is not None
     most = plan.most_users.users
     if most is None:
-        return f"none: the error is larger with {plural(plan.minimum, 'user')}, the shuffle.minimum"
+        return f"none: {plural(plan.minimum, 'user')} (shuffle.minimum) already have a larger error"
     if most == ANY_NUMBER:
-        return "any number of users: the error does not grow with them"
-    return f"up to {plural(most, 'user')}: the error grows with them"
+        return "any number of users: the error does not grow with their number"
+    return f"up to {plural(most, 'user')}: the error grows with their number"
 
 
 def half_width(standard_error: float) -> float:

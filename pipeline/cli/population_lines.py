@@ -34,15 +34,15 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
         yield (
             "filtered",
             f"{format_loss(filtered['epsilon'], filtered['delta'])}, by a Rényi filter of order "
-            f"{filtered['order']:.4g}: counts against the budget, which holds even if jobs were "
-            "chosen by earlier results",
+            f"{filtered['order']:.4g}: counts against the budget, and holds even if earlier "
+            "results decided which jobs followed",
         )
     if body["composed"] is not None:
         composed = body["composed"]
         yield (
             "composed",
-            f"{format_loss(composed['epsilon'], composed['delta'])}, by loss distributions: only "
-            "valid if all jobs were fixed in advance, for information",
+            f"{format_loss(composed['epsilon'], composed['delta'])}, by loss distributions: for "
+            "information only, and valid only if all jobs were fixed in advance",
         )
     if body["budget"] is None:
         yield "budget", "none declared: any job may charge this population"

@@ -48,7 +48,7 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.state import producer_folder
 
-# In seconds. The clock is read again after this: it may be set, or the machine may sleep.
+# Seconds after which the clock is read again, because it may be set, or the machine may sleep.
 _LONGEST_WAIT = 1.0
 
 
@@ -69,8 +69,8 @@ def produce(
         typer.Option(
             "--from-topic",
             metavar="TOPIC",
-            help="Topic of JSON events to read instead, each counted once. Epochs are closed by "
-            "the clock, or up to --to-epoch.",
+            help="Topic of JSON events to read instead of a file; every event counts once. Epochs "
+            "are closed by the clock, or up to --to-epoch.",
         ),
     ] = None,
     input_servers: Annotated[
@@ -130,8 +130,9 @@ def produce(
     Enrollment is public and must not depend on a value. --users lists the enrolled users; without
     it, all users with a row in the file are enrolled before its first epoch. Live input needs
     --users, or a row without a value for every user, placed before epoch 1 (alice,0,). Users whose
-    first row comes later are unknown: they are counted, and their rows ignored. All enrolled users
-    are present at every epoch, with their latest value. Live input skips unusable rows.
+    first row comes later are unknown: the command prints how many they are, and ignores their rows.
+    All enrolled users are present at every epoch, with their latest value. Live input skips
+    unusable rows.
     """
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate: got {rate:g}; expected a number above 0")

@@ -66,7 +66,7 @@ def serve(
         typer.Option(
             "--password-file",
             metavar="FILE",
-            help="Require the password whose hash dpstream password wrote to this file.",
+            help="Require a password. The file has its hash, as dpstream password writes it.",
         ),
     ] = None,
     trusted_header: Annotated[
@@ -74,8 +74,8 @@ def serve(
         typer.Option(
             "--trusted-header",
             metavar="NAME",
-            help="Admit users that a proxy names in this header, such as X-Forwarded-User; others "
-            "only with the password.",
+            help="Admit users that a proxy names in this header, such as X-Forwarded-User. Others "
+            "need the password.",
         ),
     ] = None,
     trusted_proxy: Annotated[
@@ -101,8 +101,8 @@ def serve(
         typer.Option(
             "--ground-truth",
             metavar="[JOB=]FILE",
-            help="Input of a job: also draws the ground truth, labeled as not private. For "
-            "demonstrations.",
+            help="Input of a job, from which the page also draws the ground truth, labeled as not "
+            "private. For demonstrations.",
         ),
     ] = None,
     servers: Servers = None,

@@ -36,7 +36,8 @@ _EVERY = 2.0
 # Maximum heartbeats to read for a single job.
 _HEARTBEATS = 5_000
 _ALARM = "bold red"
-# Seconds until Kafka is reported not to answer; the clients themselves retry for minutes.
+# Seconds without an answer until Kafka is reported as down; the clients themselves retry for
+# minutes.
 _ANSWER_SECONDS = 3.0
 
 

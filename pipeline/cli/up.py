@@ -177,7 +177,7 @@ def demo(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count 28,785 real students by week, without learning about any one of them.
+    """Count 28,785 real students by week, with a privacy limit for each of them.
 
     Runs three jobs on the same students: two without a trusted party (the published protocol and
     the most accurate one), and one that trusts the shuffler. Then serves the live page of all jobs,

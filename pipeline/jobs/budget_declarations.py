@@ -1,9 +1,9 @@
-"""Budget declarations of populations, and the declaration that is binding.
+"""Budget declarations of populations, and which of them is binding.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
-declared binds every later deployment, whatever the later job file declares or omits, even after the
-declaring job is undeployed. Only an operator who names the population and the new budget can change
-it.
+declared binds every later deployment, whatever the later job file declares or omits. It remains
+binding even after the job that declared it is undeployed. Only an operator can change it, by naming
+the population and the new budget.
 
 Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` are never
 deleted.
@@ -35,12 +35,12 @@ class BudgetDeclaration:
     Attributes:
         epsilon: Limit of the total epsilon; None if an operator has lifted the budget.
         delta: Limit of the total delta; None if an operator has lifted the budget.
-        job: Job whose file declares the budget, or that an operator deployed when setting it.
+        job: Job whose file declares the budget, or job that an operator deployed while setting it.
         deployment: Deployment of that job, 32 hexadecimal digits.
         at: Time of declaration, milliseconds since 1970.
         operator: True if an operator set the budget explicitly, which ends earlier declarations.
-        composed: True if a privacy filter can count charges as less than their sum; half of delta
-            is reserved for the filter.
+        composed: True if a privacy filter may count charges as less than their sum. The filter uses
+            half of delta.
     """
 
     population: str
@@ -140,7 +140,7 @@ class BudgetDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """Budget set by an operator; epsilon None lifts it, delta None keeps the current delta."""
+    """Budget set by an operator; `epsilon` None lifts it, `delta` None keeps the current delta."""
 
     population: str
     epsilon: float | None
@@ -152,8 +152,8 @@ def binding_budget(
 ) -> dict[str, BudgetDeclaration]:
     """Return the declaration with the smallest limit for each of "epsilon" and "delta".
 
-    Declarations before an operator last set or lifted the budget do not count. Without a budget,
-    the result is empty. `declared` is in order of declaration and can include other populations.
+    Only declarations since an operator last set or lifted the budget count. Without a budget, the
+    result is empty. `declared` is in order of declaration and can include other populations.
 
     >>> def state(epsilon, delta, operator=False):
     ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)

@@ -1,17 +1,17 @@
 """Charges of a population, and their comparison with its budget.
 
-- Every deployment charges the privacy loss of its guarantee to its users, once and permanently: a
-  deployment that was replaced has still seen their data.
+- Every deployment charges the privacy loss of its guarantee to its users, once and permanently. A
+replaced deployment remains charged, because it has seen their data.
 - Charges are summed (basic composition) over all jobs and protocols. An operator can select a
-  privacy filter instead, which is also valid for jobs chosen by the results of earlier ones
-  (`dpstream.randomizers.accounting.charges`).
+  privacy filter instead. The filter is valid even if results of earlier jobs decide which jobs
+  follow (`dpstream.randomizers.accounting.charges`).
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
   (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
-  many horizons as fit, and ends after the last. Without a budget, it never ends and its total
-  charge is unknown, so a budget of its users can no longer be enforced.
+many horizons as the budget allows, and ends after the last. Without a budget, it never ends, so its
+total charge is unlimited and no budget of its users can be enforced.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class BudgetError(DpstreamError):
 class Charge:
     """Privacy loss that one deployment charges to each of its users.
 
-    Epsilon and delta are per user and horizon, for everything the deployment sees. `horizons` is
-    None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32 hexadecimal digits.
+    Epsilon and delta are per user and horizon, and cover everything that the deployment sees.
+    `horizons` is None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32
+    hexadecimal digits.
     """
 
     population: str
@@ -113,9 +114,9 @@ def horizons_within_budget(
 ) -> int | None:
     """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
 
-    The result is at least 1, even if no horizon fits: `check_budget` reports that. `charges` and
-    `declared` can include other populations; `declared` is in order of declaration, with or without
-    the job's own budget.
+    The result is at least 1, even if no horizon fits the budget; `check_budget` then raises an
+    error. `charges` and `declared` can include other populations; `declared` is in order of
+    declaration, with or without the job's own budget.
     """
     if not job.epochs.renew:
         return 1
@@ -216,7 +217,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the budget with the least remaining epsilon; charges must fit all of `standing`."""
+    """Return the budget with the least remaining epsilon; charges must fit every budget."""
     with_epsilon = (each for each in standing if each.epsilon is not None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -238,10 +239,10 @@ def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
 class BudgetAccount:
     """Charges and budget of a job's users, for one quantity: epsilon or delta.
 
-    `earlier` is the sum of charges by other deployments, `charged` the charge by this one; None if
-    unlimited. `binding` declares the budget, if there is one. `filtered` is the total epsilon by
-    the budget's privacy filter, at the filter's delta; None if charges are summed, or if their own
-    deltas exceed half of the budget's delta.
+    `earlier` is the sum of the charges by other deployments, and `charged` is the charge by this
+    one; None means unlimited. `binding` declares the budget, if there is one. `filtered` is the
+    total epsilon that the budget's privacy filter computes, at the filter's delta. It is None if
+    charges are summed, or if the deltas of the charges exceed half of the budget's delta.
     """
 
     quantity: str
@@ -258,7 +259,7 @@ class BudgetAccount:
     def remaining(self) -> float | None:
         """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        A further charge of this size fits; with a filter, a larger one might fit too.
+        Another charge of this size fits the budget. With a filter, a larger one might fit, too.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None

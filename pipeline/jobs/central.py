@@ -1,10 +1,10 @@
 """Section of a job file that declares a central guarantee instead of a local epsilon.
 
-A user's stream, whatever its length, is one message of a locally private randomizer. If the
-shuffler mixes the streams of many users, much less is revealed about each user. The local epsilon
-can therefore be larger, which improves estimates. It is computed once, by inverting the
-amplification. A deployed job stores both guarantees: the local one also protects users who are not
-hidden among that many others.
+A user's whole stream counts as one message of a locally private randomizer. If the shuffler mixes
+the streams of many users, much less is revealed about each user. The local epsilon can therefore be
+larger, which improves estimates. It is computed once: it is the largest local epsilon that meets
+the central guarantee after shuffling. A deployed job stores both guarantees. The local one also
+protects users who are not hidden among that many others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Central(Section):
 
 
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a job file with the local epsilon that a central guarantee allows.
+    """Return a job file's values, with the local epsilon that the central guarantee allows.
 
     An existing ``parameters.epsilon`` stays. Raises `JobError` if it exceeds the allowed maximum.
     """
@@ -54,8 +54,8 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
     if minimum is None:
         message = (
-            "is missing: 'central' assumes this number of users present at all epochs; expected "
-            "an integer of at least 1"
+            "is missing: 'central' assumes that this many users are present at all epochs; "
+            "expected an integer of at least 1"
         )
         raise JobError([Problem(("shuffle", "minimum"), message)])
     if type(minimum) is not int or minimum < 1:
@@ -105,9 +105,9 @@ def _entry(values: Mapping[str, Any]) -> Protocol | None:
 def _unable(entry: Protocol) -> str:
     able = ", ".join(name for name, each in PROTOCOLS.items() if each.loss_of_streams)
     why = (
-        "its parameters already are the guarantee after shuffling"
+        "its parameters already declare the guarantee after shuffling"
         if entry.shuffling is not None
-        else "it has no local epsilon for a whole stream that is shuffled as one message"
+        else "it has no local epsilon for a whole stream shuffled as one message"
     )
     return (
         f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one "

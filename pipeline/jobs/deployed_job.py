@@ -1,9 +1,9 @@
-"""Deployed jobs: a job, the constants shared by devices and servers, and its start offsets.
+"""Deployed jobs: a job, the constants that devices and servers share, and its start offsets.
 
-`deploy_job` determines these values once; every device, stage and reader uses the record in
-``dpstream.jobs``. A *deployment* is one run of a job, identified by random bytes. The *fingerprint*
-is a digest of everything that gives a report its meaning. Both are in every record of the job.
-Records of another deployment or fingerprint are rejected.
+`deploy_job` determines these values once. Every device, stage and reader takes them from the record
+in ``dpstream.jobs``. A *deployment* is one run of a job, identified by random bytes. The
+*fingerprint* is a digest of everything that gives a report its meaning. Both are in every record of
+the job. Records of another deployment or fingerprint are rejected.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
-"""Smallest ``shuffle.producers`` with manifests that encode differences from an earlier one."""
+"""Smallest ``shuffle.producers`` for which manifests encode differences from an earlier one."""
 
-# Parameters that change how, and how many, reports are read, but not the meaning of a report.
+# Parameters that change how reports are read, or how many, but not the meaning of a report.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 
 
@@ -101,8 +101,8 @@ class DeployedJob(Job):
         topic_ids: Kafka's ids of the topics at deployment; empty if the cluster has none.
         deployed_at: Milliseconds since 1970.
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
-        noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none or
-            it is not created yet.
+        noise_key: SHA-256 of the noise key that the shuffle workers share; None if they need no
+            key, or if the key does not exist yet.
         collector_key: SHA-256 of the key shared by the collectors; None without collectors.
         replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
@@ -172,7 +172,7 @@ class DeployedJob(Job):
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
-        """Dummy messages that the shuffler adds to every released window; None if it adds none."""
+        """Dummy messages that the shuffler adds to every released window; None without any."""
         return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
@@ -182,7 +182,7 @@ class DeployedJob(Job):
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """Mechanism by which the shuffler deletes messages at random; None if it deletes none."""
+        """Mechanism by which the shuffler deletes random messages; None if none are deleted."""
         return self.protocol_entry.crowds(self.law)
 
     @property
@@ -191,7 +191,7 @@ class DeployedJob(Job):
 
     @property
     def counts_devices(self) -> bool:
-        """True if raw reports are counted as devices, not as messages, in public numbers.
+        """True if public numbers count devices instead of messages.
 
         The number of devices is public. The number of messages can be secret, and chunks of tables
         are not reports.
@@ -261,7 +261,7 @@ class DeployedJob(Job):
 
     @property
     def short_manifests(self) -> bool:
-        """True if manifests can encode differences from an earlier one, as with many producers."""
+        """True if manifests encode differences from an earlier one, as with many producers."""
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to an observer of some of a device's reports, if values are repeated."""
+        """Loss to an observer of only some of a device's reports, if values are repeated."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -282,7 +282,7 @@ class DeployedJob(Job):
         return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
-        """Return the guarantee for participation up to `epoch`; manifests have `first_epoch`."""
+        """Return the guarantee for participation from `first_epoch` (in manifests) to `epoch`."""
         return self.guarantee_over(self.horizons_until(epoch, first_epoch))
 
     def horizons_until(self, epoch: int, first_epoch: int) -> int:
@@ -399,7 +399,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     They are the first bytes of SHA-256 over canonical JSON of the protocol, parameters (without
     ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and
     ``shuffle.minimum``; also of crowds, a central guarantee, keys and shuffle instances, if
-    present. `values` are the JSON values of a deployed job.
+    present. `values` is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")

@@ -1,7 +1,7 @@
 """Job description for devices: a statement that the operator signs at deployment.
 
-The operator's public key is built into the app. A collector, which distributes the statement, can
-therefore neither state a weaker guarantee than the operator nor have reports sealed to its own key.
+The operator's public key is built into the app. Collectors only distribute the statement. A
+collector can therefore neither state a weaker guarantee nor have reports sealed to its own key.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """Return the job with a description that has its current last epoch, signed again.
+    """Return the job with a description of its current last epoch, signed again.
 
-    The rest stays as devices have pinned it; the higher revision identifies the newer statement.
-    `key` must be the signing key that devices trust.
+    The rest stays as devices have pinned it. The newer statement has a higher revision. `key` must
+    be the signing key that devices trust.
     """
     before = job.signed_description
     assert before is not None
@@ -119,7 +119,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Return whether the description has the job's current last epoch; true without one."""
+    """Return whether the description has the job's current last epoch, or does not exist."""
     current = job.signed_description
     return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 

@@ -4,7 +4,7 @@
 
     devices: {}
 
-is sufficient: the identity that a device claims is accepted unchecked, once per epoch. With a key
+is sufficient. Collectors then accept whatever identity a device claims, once per epoch. With a key
 from ``dpstream keygen``, reports are sealed to the shuffler, so that collectors cannot read them::
 
     devices: {seal: stage.pub}
@@ -35,7 +35,7 @@ ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
 
 
 class Tokens(Section):
-    """Authorized reporters: holders of a token (a JWT) signed by one of these keys.
+    """Restriction of reports to devices with a token (a JWT) that one of these keys signed.
 
     `keys` are in JSON Web Key Set format, each with an id. Without `audience`, the audience of a
     token must be the job's name, so that tokens for another job are invalid. Without `issuer`, the
@@ -83,9 +83,9 @@ class DeviceReports(Section):
     Attributes:
         late: Seconds after the end of an epoch during which collectors accept its reports; None
             means half of the shuffler's grace period.
-        seal: The shuffler's public keys, by key period; if empty, collectors can read reports.
+        seal: The shuffler's public keys, one per key period. If empty, collectors can read reports.
         rotate: Number of epochs per key; the last key has no end.
-        tokens: Authorized reporters; None accepts reports without a token.
+        tokens: Tokens that devices need to report; None accepts reports without a token.
     """
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)
@@ -134,10 +134,10 @@ class DeviceReports(Section):
 
     @property
     def trust(self) -> str:
-        """Trust in collectors that a guarantee relying on the shuffler requires."""
+        """Assumption about collectors of a guarantee that relies on the shuffler."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffler"
-        return "it also relies on the collectors, which can read every report and see who sends it"
+        return "it also relies on the collectors, which can read every report and see its sender"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """Domains in job files: labels in a list or a file, numbers, grids, predicates.
 
-This module checks that the format is known and converts labels to text. Contents are checked when
-the protocol's parameters are constructed: by the types of `dpstream.randomizers.item_domains`, and
-for labels by `parameter_checks` and `hadamard_rows`.
+This module checks the format and converts labels to text. The contents are checked when the
+protocol's parameters are constructed. The types in `dpstream.randomizers.item_domains` check them,
+and `parameter_checks` and `hadamard_rows` check labels.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _KINDS: Final = (
 )
 
 _ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDomain | None)
-"""Types of the parameter ``domain`` for which a job file has labels or one of `_KINDS`."""
+"""Types of the parameter ``domain`` that a job file writes as labels or as one of `_KINDS`."""
 
 
 def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

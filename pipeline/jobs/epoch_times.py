@@ -1,4 +1,4 @@
-"""Start and end of a job's epochs by its calendar, compared with the broker's clock.
+"""Starts and ends of epochs by the job's calendar, compared with the broker's clock.
 
 Times are milliseconds since 1970. Reports of an epoch are rejected until `CLOCK_TOLERANCE` before
 its start; the epoch is due when it has ended.
@@ -19,7 +19,7 @@ from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microsecon
 LAST_MOMENT = 253_402_300_799_999
 """Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Tolerated clock difference in seconds; beyond it, clocks are reported and epochs are early."""
+"""Tolerated clock difference in seconds. Larger differences are reported, and make epochs early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 
@@ -62,8 +62,8 @@ class EpochTimes:
     def early_by(self, epoch: int, written: int) -> float | None:
         """Return the seconds by which a record was written before its epoch started.
 
-        None if it was written at most `CLOCK_TOLERANCE` before the start, or later; infinity for
-        an epoch after the year 9999.
+        None if the record is early by at most `CLOCK_TOLERANCE`, or not early; infinity for an
+        epoch after the year 9999.
         """
         start = self.start(epoch)
         if start is None:
@@ -75,7 +75,7 @@ class EpochTimes:
         return end is not None and end <= now
 
     def epoch_of(self, now: int) -> int:
-        """Return the current epoch; at most 0 before the first."""
+        """Return the current epoch; 0 or a negative number before the first."""
         return self._calendar.epoch_of(_moment(now))
 
     def rejection(self, epoch: int, written: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Names of epochs for readers: by the job's calendar, or else by number."""
+"""Names of epochs for readers: dates by the job's calendar, or numbers without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class EpochName:
-    """Name of an epoch, "the week of June 3, 2013", and with preposition, "in the week of ..."."""
+    """Name of an epoch, "the week of June 3, 2013", and the same with its preposition."""
 
     name: str
     at: str
@@ -79,7 +79,7 @@ def _in(name: str) -> EpochName:
 
 
 def _counted(length: Duration) -> tuple[int, str]:
-    """Return a length as a count and its largest unit, such as (2, "week"); (0, "") if none."""
+    """Return a length as a count of its largest unit: (2, "week"), or (0, "") without a unit."""
     if length.months and length.exact:
         return 0, ""
     if length.months:

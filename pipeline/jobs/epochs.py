@@ -1,4 +1,4 @@
-"""Section `epochs` of a job file: a horizon, its recurrence, and the calendar."""
+"""Section `epochs` of a job file: length of the horizon, recurrence and calendar."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def horizons_between(first: int, last: int, count: int) -> int:
     """Return the number of horizons of `count` epochs that overlap the epochs `first` to `last`.
 
     A user who participates from `first` to `last` is charged once per horizon. Estimates, the page,
-    the ledger, budgets and plans use this number; a device counts the horizons it draws for.
+    the ledger, budgets and plans use this number. A device instead counts the horizons that it
+    draws for.
 
     >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
     (1, 2)
@@ -93,8 +94,8 @@ class Epochs(Section):
     renew: bool = Field(
         default=False,
         description=(
-            "true or false: start another horizon of count epochs after each one, with another "
-            "charge of the same privacy loss"
+            "true or false: whether each horizon is followed by another one, which charges the "
+            "same privacy loss again"
         ),
     )
 

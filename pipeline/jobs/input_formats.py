@@ -1,7 +1,7 @@
 """Section ``input`` of a job file: the format of the rows that producers read.
 
-It concerns only readers of input. The meaning of reports does not depend on it, so a running job
-accepts a new format without redeployment. Omitted keys have defaults: CSV in UTF-8 with commas and
+Only readers of input use it. The meaning of reports does not depend on it, so a running job accepts
+a new format without being redeployed. Omitted keys have defaults: CSV in UTF-8 with commas and
 standard column names, times in ISO 8601 or Unix seconds, and values as the job defines them.
 """
 

@@ -7,8 +7,9 @@ A job file is YAML. Four keys are required::
     parameters: {epsilon: 4, max_changes: 4}
     epochs: {count: 170}
 
-Field descriptions, here and in the sections (`epochs`, `job_sections`, `shuffle`, `sealed` and
-others), state the valid values of other keys. Messages about wrong values quote them.
+The valid values of the other keys are in field descriptions, here and in the modules of the
+sections (`epochs`, `job_sections`, `shuffle`, `sealed` and others). Messages about wrong values
+quote these descriptions.
 """
 
 from __future__ import annotations
@@ -281,7 +282,8 @@ class Job(Wording):
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
         if self.shuffle.instances > 1 and self.protocol_entry.shuffling is not None:
-            # `calibrate` has reserved this much for divisions of messages that are redrawn.
+            # `calibrate` has reserved this part of delta for messages that are divided a second
+            # time.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
         if self.shuffle.instances > 1:
@@ -296,7 +298,7 @@ class Job(Wording):
         return guarantee
 
     def _replacing(self, law: Law) -> Iterator[str]:
-        """Yield what remains of a sealed job's guarantee if a party replaces or drops reports."""
+        """Yield sentences on a sealed job's guarantee if a party replaces or drops reports."""
         if added := self.added_by_each(law):
             yield added_devices(added, shared=self.shared)
         elif self.protocol_entry.shuffling is not None:
@@ -351,9 +353,9 @@ class Job(Wording):
     def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
         """Return the number of devices without a value that each later party adds to a window.
 
-        It equals the number of honest users that the guarantee needs, so the guarantee holds
-        whatever reports another party replaces. It is 0 if the job is not sealed or learns a model,
-        or if the guarantee needs no honest users. `entry` defaults to the job's protocol.
+        It is the number of honest users that the guarantee needs. The guarantee therefore holds
+        whatever reports another party replaces. The number is 0 if the job is not sealed or learns
+        a model, or if the guarantee needs no honest users. `entry` defaults to the job's protocol.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None or entry.learning is not None:
@@ -383,9 +385,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "instances"),
-                        "the shuffler adds the dummy messages of this job, but those of one "
-                        "parallel shuffler do not hide what another one sees. Let devices send "
-                        "dummy messages: set parameters.dummies: poisson",
+                        "the shuffler adds the dummy messages of this job, but the dummy messages "
+                        "of one parallel shuffler do not hide what another one sees. Let devices "
+                        "send dummy messages: set parameters.dummies: poisson",
                     )
                 ]
             )
@@ -394,9 +396,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("sealed",),
-                        "the shuffler adds the dummy messages of this job, and the aggregator "
-                        "could recognize them by sealing them again. Let devices send dummy "
-                        "messages: set parameters.dummies: poisson",
+                        "the shuffler adds the dummy messages of this job, which sealed reports "
+                        "do not support. Let devices send dummy messages: set parameters.dummies: "
+                        "poisson",
                     )
                 ]
             )

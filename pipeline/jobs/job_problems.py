@@ -1,4 +1,4 @@
-"""Messages about problems in a settings file: location, key and valid values."""
+"""Messages about problems in a settings file, with location, key and valid values."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def _unknown_key(path: Path, guess: list[str], model: type[BaseModel]) -> Proble
 def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     keys = _keys(model, path)
     if error["type"] == "value_error" and keys:
-        # Check of a whole section: a message that starts with a key, quoted or not, is about it.
+        # From a check of a whole section: a message is about the key that it starts with, quoted or
+        # not.
         key, _, rest = (message := str(error["ctx"]["error"])).partition(" ")
         key = key.strip("'")
         return Problem((*path, key), rest) if key in keys else Problem(path, message)

@@ -13,7 +13,7 @@ EPOCHS_AHEAD = 4096
 
 
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
-    """Return why an epoch is outside the job; None if it is valid."""
+    """Return why an epoch is outside the job, or None if it is inside."""
     if epoch < 1:
         return f"epoch {epoch} is out of range: epochs are numbered from 1"
     if job.last_epoch is not None and epoch > job.last_epoch:
@@ -22,7 +22,7 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 
 
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Return why a record of an epoch does not belong in a partition; None if it does."""
+    """Return why a record of an epoch does not belong in a partition, or None if it does."""
     problem = epoch_problem(job, epoch)
     if problem is None and job.topics.partition_of(epoch) != partition:
         return f"epoch {epoch} belongs in partition {job.topics.partition_of(epoch)}"

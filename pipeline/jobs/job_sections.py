@@ -62,7 +62,9 @@ class Crowds(Section):
         ),
     )
     epsilon: float = Field(
-        gt=0, description="a number above 0, the privacy loss for the sizes of all crowds"
+        gt=0,
+        description="a number above 0: the privacy loss that the sizes of all crowds "
+        "together cause",
     )
     delta: float = Field(
         ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"

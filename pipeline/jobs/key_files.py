@@ -64,7 +64,7 @@ class SecretKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a key that only the file's owner can access; raise `WrongKeyError` otherwise."""
+        """Read a key; raise `WrongKeyError` if anyone but the file's owner can access it."""
         option = cls.NAME.replace(" ", "-")
         remedy = (
             f"copy it from the machine that deployed the job, or name another file with --{option}"
@@ -95,8 +95,8 @@ class SecretKey:
 class NoiseKey(SecretKey):
     """Key that makes a window's noise the same for every worker and at every draw.
 
-    Two noisy versions of the same counts could be averaged. So the noise is a function of the key,
-    the deployment and the epoch.
+    Otherwise, averaging two noisy versions of the same counts would reduce the noise. The noise is
+    therefore a function of the key, the deployment and the epoch.
 
     >>> key, deployment = NoiseKey(bytes(32)), bytes(16)
     >>> first, again, other = (key.generator(deployment, epoch).bytes(8) for epoch in (1, 1, 2))
@@ -114,7 +114,7 @@ class NoiseKey(SecretKey):
 
 
 class CollectorKey(SecretKey):
-    """Key of the tags that replace device names; with two keys, a device could report twice."""
+    """Key for the tags that replace device names; a device could report twice under two keys."""
 
     __slots__ = ()
     NAME = "collector key"
@@ -123,8 +123,8 @@ class CollectorKey(SecretKey):
 def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = True) -> bytes:
     """Read a key file, at most 4,096 bytes.
 
-    `name` and `remedy`, the fix for a missing file, are for messages. Raises `WrongKeyError` if the
-    file is not a regular file, cannot be read or, if `private`, is accessible to other users.
+    Messages contain `name`, and `remedy` if the file is missing. Raises `WrongKeyError` if the file
+    is not a regular file, cannot be read or, if `private`, is accessible to other users.
     """
     try:
         with open_regular(path) as file:
@@ -145,7 +145,8 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
 def write_key_file(path: Path, content: bytes) -> None:
     """Write a new key file, accessible only to its owner, to disk; raise if the file exists.
 
-    Data sealed to a lost key cannot be opened, and a deployment whose key was lost cannot continue.
+    If a key is lost, data sealed to it cannot be opened, and a deployment that uses it cannot
+    continue.
     """
     private_folder(path.absolute().parent)
     write_new(path, content, 0o600)

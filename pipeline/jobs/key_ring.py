@@ -1,4 +1,4 @@
-"""Private keys with which a process opens sealed reports; most jobs need none."""
+"""Private keys with which a process opens sealed reports. Most jobs need no keys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jobs and phases in ``dpstream.jobs``, which suffice to run and read jobs.
+"""Jobs and phases in ``dpstream.jobs``: all that is needed to run and read jobs.
 
-The topic is compacted; the last record of a key counts. Records are applied one by one, in the
-order of the topic. `jobs_topic` also reads charges.
+The topic is compacted: the last record of a key counts. Records are applied one by one, in the
+topic's order. `jobs_topic` also reads charges.
 """
 
 from __future__ import annotations

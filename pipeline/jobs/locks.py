@@ -1,4 +1,4 @@
-"""Keys that a deployment's reports and batches are sealed to, on their way to the aggregator."""
+"""Public keys to which reports and batches are sealed on their way to the aggregator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.topics.sealing import Lock, sealing_context
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """Locks of the parties that open ciphertexts: a public key and its context each.
+    """Locks of the parties that open ciphertexts. A lock is a public key and its context.
 
     `deployment` is that of the windows: for a replay, the original's.
     """
@@ -27,7 +27,7 @@ class Locks:
         return Lock(self.sealed.public_key(party, epoch), context)
 
     def of_batch(self, role: Role, epoch: int) -> Lock:
-        """Return the lock of batches in a topic of raw reports, for a job that seals them."""
+        """Return the lock of batches in a topic of raw reports, if the job seals batches."""
         return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:

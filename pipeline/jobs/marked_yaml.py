@@ -1,7 +1,7 @@
 """YAML with line numbers, so that a message can name the line of a wrong value.
 
-Files are read by the core schema of YAML 1.2: mappings, lists, text, numbers, true and false. The
-guesses of YAML 1.1 (``no`` is false, ``1:30`` is ninety, ``1e-6`` is text) do not apply.
+Files follow the core schema of YAML 1.2: mappings, lists, text, numbers, true and false. Unlike in
+YAML 1.1, ``no`` is not false, ``1:30`` is not ninety, and ``1e-6`` is not text.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read_marked_yaml(text: str) -> MarkedYaml:
 
 
 class _Composer(yaml.SafeLoader):
-    """Leave every plain scalar as text; `_scalar` interprets it."""
+    """Composer that leaves every plain scalar as text, for `_scalar` to interpret."""
 
     def resolve(self, kind: type[yaml.Node], value: object, implicit: object) -> str:
         return _TAGS[kind]

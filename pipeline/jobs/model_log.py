@@ -1,4 +1,4 @@
-"""Models of a deployment; as with estimates, the first record of an epoch counts."""
+"""Models of a deployment. As with estimates, the first record of an epoch counts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ModelLog:
         """Return the model that devices use at an epoch, or None if it is not published yet.
 
         It is float64, shape (numbers,), and 0 at the first epoch of a horizon. It is also 0 at the
-        first epoch for which a producer has registered, since no earlier model is ever published.
-        Reading stops at the log slice with the model, and earlier models are dropped.
+        first epoch for which a producer has registered, because no earlier model is ever published.
+        Reading stops at the log slice that contains the model, and drops earlier models.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

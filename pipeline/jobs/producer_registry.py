@@ -34,9 +34,9 @@ class EnrolledProducer:
 class ProducerRegistry:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Records of other deployments, unreadable records and
-    drains of partitions that the job does not have are skipped. So are registrations that exceed
-    the capacity of a manifest, or start at an epoch outside the job.
+    The first registration of a name counts. Records of other deployments, unreadable records, and
+    drains of partitions that the job does not have are skipped. Registrations that exceed the
+    capacity of a manifest, or start at an epoch outside the job, are skipped, too.
 
     Attributes:
         drains: Offset up to which an operator has drained each partition of the reports.
@@ -73,7 +73,7 @@ class ProducerRegistry:
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrollment: bytes) -> EnrolledProducer | None:
-        """Return the producer with an enrollment id; None if no counted registration has it."""
+        """Return the producer with an enrollment id; None if no valid registration has it."""
         return self._by_enrollment.get(enrollment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:

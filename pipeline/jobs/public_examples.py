@@ -18,7 +18,7 @@ _PATH = ("parameters", "test_set")
 
 
 def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the values of a job file with packed examples at ``parameters.test_set``.
+    """Return a job file's values, with the packed examples as ``parameters.test_set``.
 
     The first line names the columns: ``class`` and the features, in the order of the input; a
     column ``user`` is ignored. File names are relative to `folder`.

@@ -1,6 +1,6 @@
-"""Receipts in ``dpstream.jobs``: records that the ledger contained an entry.
+"""Receipts in ``dpstream.jobs``: records that prove that the ledger contained an entry.
 
-Truncating the ledger leaves an intact chain of hashes; receipts reveal the missing entries.
+A truncated ledger still has an intact chain of hashes, but receipts reveal the missing entries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpstream.topics.frames import CodecError
 
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
-"""Value of `Receipt.about` if the latest ledger entry is not the charge of a deployment."""
+"""Value of `Receipt.about` if the latest ledger entry is not a deployment's charge."""
 
 
 @dataclass(frozen=True, slots=True)

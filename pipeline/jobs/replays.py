@@ -1,4 +1,4 @@
-"""Job of a replay, which aggregates the original job's reports again under its own name."""
+"""Jobs of replays: a replay aggregates the original job's reports again, under its own name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, make_job, validate
 from dpstream.topics.names import Role
 
-# Allowed differences of a replay: how reports are read, and keys unrelated to reports.
+# Keys in which a replay can differ: how reports are read, and keys unrelated to reports.
 _MAY_DIFFER = (
     "name",
     "budget",

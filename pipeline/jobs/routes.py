@@ -1,7 +1,7 @@
 """The route of a job's reports: its stages, and the topics that devices and stages write.
 
-A plain job has one shuffler between reports and aggregator. Shufflers can be chained, each reading
-what the one before it wrote, or parallel, each reading a part of what every device sends.
+A plain job has one shuffler between reports and aggregator. Chained shufflers each read what the
+previous one wrote. Parallel shufflers each read a part of what every device sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Route:
     """Topics that reports pass through on their way to the aggregator.
 
     Attributes:
-        reports: One topic per parallel shuffler; the shuffler of the first finalizes windows.
+        reports: One topic per parallel shuffler; the shuffler that reads the first topic finalizes
+            windows.
         hops: Topics between chained shufflers, in order; empty for a single shuffler.
         shared: True if two aggregators sum a share of each table of counts.
     """
@@ -49,21 +50,21 @@ class Route:
         return self.output(0)
 
     def output(self, index: int) -> Role:
-        """Return the topic that a chained shuffler writes; 0 is the one that finalizes windows."""
+        """Return the topic that a chained shuffler writes; shuffler 0 finalizes windows."""
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of chained shufflers, except the first, that reports have yet to pass.
+        """Return the indices of the chained shufflers ahead of reports; never that of the first.
 
         Args:
-            role: Topic that the reports are in: one of `reports` or `hops`, or the shuffled topic.
+            role: Topic with the reports: one of `reports` or `hops`, or the shuffled topic.
         """
         passed = 0 if role in self.reports else (*self.hops, Role.SHUFFLED).index(role) + 1
         return range(max(1, passed), len(self.hops) + 1)
 
 
 def stage_party(index: int) -> str:
-    """Return the party name of a shuffler; 0 is the one that finalizes windows."""
+    """Return the party name of a shuffler; shuffler 0 finalizes windows."""
     return f"stage {index + 1}"
 
 

@@ -1,24 +1,26 @@
-"""Sealing keys that a job file lists, and their key periods.
+"""Section `sealed` of a job file: public keys to which reports are sealed, and their periods.
 
 ::
 
     sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
 
-Each is the public key of a party that keeps the private one secret. A list has successive keys::
+Each file contains the public key of a party, which keeps the private key secret. A list has
+successive keys::
 
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
              rotate: 90}
 
-The private key of an expired key period can be erased; data sealed to it can then never be opened.
+After a key period has expired, its private key can be erased. Data sealed to that key can then
+never be opened.
 
-Shufflers are chained. With `shuffle.instances` they are parallel instead, one key for each. No
-other instance can open what a producer sends to one of them::
+Several shufflers are chained, or parallel with `shuffle.instances`. Each of them has its own key,
+so no other instance can open what a producer sends to it::
 
     shuffle: {minimum: 100000, instances: 2}
     sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
 
-If reports are counts of a table's cells, two parties can aggregate a share each instead. Neither of
-them learns more than the sum::
+If reports are counts of a table's cells, two parties can instead aggregate one share each. Neither
+party learns more than the sum::
 
     sealed: {shares: [a.pub, b.pub]}
 """
@@ -66,13 +68,13 @@ REPLACING = (
 """Limit of a guarantee if no party adds devices: a stage can replace reports it cannot read."""
 REPLACING_STREAMS = (
     "the guarantee of shuffled streams does not hold against a shuffler that replaces or drops "
-    "reports; the local one does"
+    "reports; the local guarantee does"
 )
 """Limit of a sealed job with `central`."""
 
 
 def added_devices(devices: int, *, shared: bool) -> str:
-    """Describe the devices that parties of a sealed job add, `devices` each."""
+    """Describe the `devices` devices that each of the parties of a sealed job adds."""
     parties = "each aggregator" if shared else "each party after the first shuffler"
     return (
         f"{parties} adds the reports of {devices:,} devices without a value, so the guarantee "
@@ -86,7 +88,8 @@ class Sealed(Section):
     Attributes:
         aggregate: Keys of the aggregator, by key period.
         stages: Keys of each chained or parallel shuffler, by key period.
-        shares: Keys of each of the two aggregators of shares, by key period; replaces the above.
+        shares: Keys of each of the two aggregators of shares, by key period; excludes `aggregate`
+            and `stages`.
         rotate: Number of epochs per key; the last key of a party has no end.
     """
 
@@ -183,16 +186,16 @@ class Sealed(Section):
             )
         if instances > 1:
             return (
-                "reports are sealed: no shuffler reads one, each opens the messages drawn for it "
-                "with a key of its own, and linking reports to their senders requires all "
-                f"{instances} of them and the aggregator to collude; the aggregator and one of "
-                f"them together see 1/{instances} of a device's messages on average"
+                "reports are sealed: no shuffler can read a report; each shuffler opens the "
+                "messages drawn for it with its own key; linking reports to their senders "
+                f"requires all {instances} shufflers and the aggregator to collude; the aggregator "
+                f"and one shuffler together see 1/{instances} of a device's messages on average"
             )
         stages = len(self.stages)
         all_stages = "the shuffler" if stages == 1 else f"all {stages} shufflers"
         return (
-            "reports are sealed: no shuffler reads one, and linking reports to their senders "
-            f"requires {all_stages} and the aggregator to collude"
+            "reports are sealed: no shuffler can read a report, and linking reports to their "
+            f"senders requires {all_stages} and the aggregator to collude"
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:
@@ -201,7 +204,7 @@ class Sealed(Section):
         return keys[min(period, len(keys) - 1)]
 
     def last_epoch_of(self, party: str, period: int) -> int | None:
-        """Return the last epoch of a party's key in a key period; None for its last key."""
+        """Return the last epoch of a party's key in a key period; None for the party's last key."""
         if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
         return (period + 1) * self.rotate

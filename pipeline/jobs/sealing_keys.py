@@ -1,4 +1,4 @@
-"""Sealing keys: files of public and private keys, and the private ones of a process.
+"""Sealing keys: files of public and private keys, and the private keys of a process.
 
 Files are PEM, as ``openssl genpkey -algorithm X25519`` writes them. The holder of a private key can
 read everything sealed to it.

@@ -1,7 +1,7 @@
-"""Guarantees and accuracy of a job, predicted before any data.
+"""Guarantees and accuracy of a job, predicted before there is any data.
 
 - `job_plan` is the entry point; README.md is for its users.
-- `parties` lists the guarantees against each party, `review` warnings.
+- `parties` lists the guarantee against each party; `review` lists warnings.
 - `plan_alternatives` and `recommendation` compare other protocols, `outlook` fewer honest users,
   and `change_budgets` other limits on tracked changes.
 """

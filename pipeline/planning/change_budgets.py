@@ -1,9 +1,10 @@
-"""Distribution of changes per user, and the change budget that fits it best.
+"""Choice of the change budget (`max_changes`) that best fits the users' numbers of changes.
 
-Every tracked change costs accuracy, and untracked changes bias the estimates. Given the shares of
-users by number of changes, both effects are predictable (`dpstream.aggregators.freezing`), and
-their sum has a minimum. The shares should come from known or public data: shares computed from the
-users' own values are as sensitive as the values, without any protection.
+A larger budget adds noise to the estimates, and changes beyond the budget bias them. If the shares
+of users with 0, 1, ... changes are known, both effects can be predicted
+(`dpstream.aggregators.freezing`), and one budget has the smallest total error. The shares should
+come from known or public data: shares computed from the users' own values are as sensitive as the
+values, without any protection.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dpstream.pipeline.protocols.forecasts import Forecast, FreezingForecast
 from dpstream.pipeline.whole_files import read_whole_text
 from dpstream.randomizers.composed import MAX_SIGNS
 
-# Every budget up to this one is tried; larger ones are tried in steps of 10 %.
+# Every budget up to this one is tried. Larger budgets are tried in steps of 10 %.
 _EVERY = 32
 _SHARES_TOLERANCE = 0.001
 _MOST_USERS = 2**53
@@ -40,7 +41,7 @@ class ChangesChoice:
     Attributes:
         noise: RMSE without exhausted users, in users.
         bias: Root mean square of the expected error from exhausted users, in users.
-        rmse: RMSE of both together, in users.
+        rmse: RMSE from noise and bias together, in users.
         exhausted: Share of the users with more changes than the budget.
         best: True if no other budget has a smaller `rmse`.
     """
@@ -96,7 +97,8 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, as `read_changes_histogram` does.
 
-    After `horizon` epochs users start again from the initial value and count once per horizon.
+    After `horizon` epochs, users start again from the initial value. A user counts once per
+    horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):
@@ -112,9 +114,10 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    The budgets end where the noise alone exceeds the least RMSE, or no user is exhausted. The job's
-    own budget is always included. All `users` report at every epoch; `shares` are by number of
-    changes. Raises `JobError` if the protocol has no such budget, or the horizon is too long.
+    The largest budget is one whose noise alone exceeds the least RMSE, or that exhausts no user.
+    The job's own budget is always included. All `users` report at every epoch; `shares` are by
+    number of changes. Raises `JobError` if the protocol has no change budget, or the horizon is too
+    long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:
@@ -187,8 +190,7 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
 def budgets_to_try(most: int, present: int | None = None) -> list[int]:
     """Return budgets to compare, up to `most` changes, and the present budget.
 
-    Small budgets are consecutive; larger ones are even, because even budgets are the economical
-    ones.
+    Small budgets are consecutive; larger ones are even numbers, each about 10 % above the previous.
 
     >>> budgets_to_try(40)[-4:], budgets_to_try(2, present=7)
     ([31, 32, 36, 40], [1, 2, 7])

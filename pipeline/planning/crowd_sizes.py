@@ -32,16 +32,17 @@ class CrowdSize:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsPlan:
-    """Guarantee and accuracy of a job with crowds.
+    """Guarantee and accuracy of a job with crowds, each of which loses messages by random deletion.
 
     Attributes:
         epsilon: Epsilon for the sizes of all crowds at an epoch.
         delta: Delta for the sizes at all epochs together.
-        contents_epsilon: Epsilon for a user's messages; neighbors may also differ in the crowd.
+        contents_epsilon: Epsilon for a user's messages; neighbors may also differ in the user's
+            crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
-        most_lost: Bound on the messages that any crowd loses, with probability 1 - delta.
-        sizes: Predictions for equal crowds, and for larger and smaller ones.
+        most_lost: Number of messages that no crowd exceeds in losses, with probability 1 - delta.
+        sizes: Predictions for crowds of equal size, and for larger and smaller crowds.
     """
 
     crowds: int

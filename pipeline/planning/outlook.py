@@ -1,9 +1,10 @@
 """Guarantee of a job if some users are absent and some of the present ones collude.
 
 - Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
-- Colluding users are present, but reveal what they sent or omit their noise, so they hide no user.
-- A guarantee that relies on honest users is sized for the smallest released window, in which
-  the same share of users colludes. A window of the expected size has more honest users.
+- Colluding users are present, but hide no other user: they reveal what they sent, or omit their
+noise.
+- A guarantee that relies on honest users must hold for the smallest released window, in which the
+same share of users colludes. A window of the expected size has more honest users.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.protocol import Law, Protocol, Shuffling
 
-# Imported on demand: a plan made earlier is read much faster.
+# Imported on demand, because reading a plan made earlier does not need it.
 _epsilon_of_streams = late_function(
     "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
 )
@@ -25,7 +26,7 @@ _epsilon_of_streams = late_function(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Guarantee with fewer contributors and fewer honest ones.
+    """Guarantee with fewer contributors, and with fewer honest users among them.
 
     Attributes:
         colluding: Share of the present users that collude.
@@ -34,8 +35,8 @@ class Outlook:
         honest: Number of honest present users.
         honest_at_least: Number of honest users of the smallest released window.
         epsilon: Epsilon with `honest`; None if delta is insufficient or windows are suppressed.
-        epsilon_at_least: Epsilon with `honest_at_least`, which can be guaranteed; None if delta is
-            insufficient.
+        epsilon_at_least: Epsilon with `honest_at_least`: the one that can be guaranteed. None if
+            delta is insufficient.
         rests_on_them: True if epsilon depends on honest users at all.
     """
 
@@ -106,11 +107,11 @@ SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class HonestContributors:
-    """Guarantee if at most `contributors` users of a window add their dummies.
+    """Guarantee if only `contributors` users of a window add their dummy messages.
 
-    They are a `share` of the users for which the noise is calibrated, rounded down. `epsilon` is
-    for the guarantee's unit, an epoch or a stream, with the delta of the mechanism; None if that is
-    insufficient.
+    `contributors` is a `share` of the number of users for which the noise is calibrated, rounded
+    down. `epsilon` is for the guarantee's unit (an epoch or a stream), with the delta of the
+    mechanism. It is None if that delta is insufficient.
     """
 
     share: float
@@ -121,7 +122,7 @@ class HonestContributors:
 def contributor_curve(
     protocol: Protocol, law: Law, shares: Sequence[float] = SHARES
 ) -> tuple[HonestContributors, ...]:
-    """Return guarantees for shares of the minimum contributor count; empty if none is needed.
+    """Return guarantees for shares of the required honest users; empty if none are required.
 
     >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
     >>> from dpstream.randomizers.count_min import CountMinParameters

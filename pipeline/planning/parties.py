@@ -1,9 +1,9 @@
 """Guarantees of a job against each party, and the data that each party sees.
 
 A guarantee is against a party: the analyst, the broker operator, the shuffler operator and others.
-They see different data, so the guarantee against each by itself differs. All parties also read the
-estimates, and each may collude with the analyst. `assumes` covers collusion with other parties.
-Everything here follows from the job and its mechanism.
+The parties see different data, so the guarantees differ. All parties also read the estimates, and
+each may collude with the analyst. `assumes` covers collusion with other parties. Everything here
+follows from the job and its mechanism.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
 
 Kind = Literal["analyst", "aggregator", "stage", "broker", "collector", "producer"]
 
-# Imported on demand: a plan made earlier is read much faster.
+# Imported on demand, because reading a plan made earlier does not need it.
 _epsilon_of_streams = late_function(
     "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
 )
 
-# Shuffling has its own row only if at most this share of epsilon remains.
+# Shuffling has its own row only if it leaves at most this share of epsilon.
 _WORTH_SAYING = 0.9
 
 
@@ -62,12 +62,12 @@ class PartyGuarantee:
     """Guarantee against a party.
 
     Attributes:
-        sees: Data about users that it sees.
-        epsilon: Epsilon for the unit, rounded up; None if nothing is hidden from it.
+        sees: Data about users that the party sees.
+        epsilon: Epsilon for the unit, rounded up; None if nothing is hidden from the party.
         whole_epsilon: Epsilon for everything a user does in a horizon; None as above.
         success_rate: Maximum success rate of a guess about everything a user does in a horizon,
             once the party has seen its data (baseline: one half).
-        neighbors: Inputs it cannot distinguish; empty if nothing is hidden from it.
+        neighbors: Inputs that the party cannot distinguish; empty if nothing is hidden from it.
         assumes: Assumptions of the guarantee.
     """
 
@@ -152,7 +152,7 @@ class _Parties:
         elif self._entry.stage_sum(self._law) is not None:
             sees = "one sum with noise of each window"
         else:
-            sees = "shuffled messages, not whose they are"
+            sees = "shuffled messages, not their senders"
         if job.sealed is not None and not job.shared:
             assumed = f"{assumed}; it does not collude with any shuffler"
         elif job.shared:
@@ -180,7 +180,7 @@ class _Parties:
         if self._entry.stage_adds_noise(self._law):
             sees = f"{sees}; it adds the noise itself"
         if job.crowds is not None:
-            sees = f"{sees}, and the crowd it is of"
+            sees = f"{sees}, and the crowd of each message"
         return self._raw("stage", name, sees)
 
     def _broker(self) -> PartyGuarantee:
@@ -250,9 +250,10 @@ class _Parties:
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
     """Return a whole-stream guarantee amplified by shuffling; None if the job has no such loss.
 
-    A stream is one message of a locally private randomizer. What each epoch shuffles follows from
-    streams that were shuffled as a whole, so one bound covers all epochs (`whole_streams`). Delta
-    is that of `central`, or else `DELTA`; `local` is the job's guarantee without trust.
+    A stream counts as one message of a locally private randomizer. The shuffled reports of each
+    epoch can be computed from streams that were shuffled as a whole, so one bound covers all epochs
+    (`whole_streams`). Delta is that of `central`, or else `DELTA`; `local` is the job's guarantee
+    without trust.
     """
     if not job.protocol_entry.loss_of_streams:
         return None

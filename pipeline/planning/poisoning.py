@@ -1,8 +1,9 @@
 """Poisoning bound: effect of one malicious device on an estimate, whatever messages it sends.
 
-Each epoch the device has one report, with the message capacity of honest ones. The effect of a
-message is measured by adding it to reports of honest devices, whatever the protocol. The effect of
-a device is at most the sum over all its messages.
+At each epoch, the device
+sends one report with at most as many messages as an honest device can send. The effect of a message
+is measured by adding the message to reports of honest devices, in every protocol. The effect of the
+device is at most the sum over all its messages.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
-"""Number of honest devices whose messages are extended: enough for every interval order."""
+"""Number of honest devices to whose messages others are added: enough for every interval order."""
 LONGEST: Final = 128
-"""Maximum epochs examined; in a longer job, a malicious device is assessed at this epoch."""
+"""Maximum number of epochs examined. A longer job is assessed at this epoch."""
 _WORDS_TRIED: Final = 24
 
 
 def poisoning_bound(job: DeployedJob) -> float | None:
     """Return the maximum effect of one malicious device on an estimate, in users; None if unknown.
 
-    It is measured with `HONEST` honest devices, and valid for jobs whose number of users does not
-    grow. The job's devices report for themselves.
+    It is measured with `HONEST` honest devices. It is valid for jobs whose devices report for
+    themselves and whose number of users does not grow.
     """
     last = 1 if job.protocol_entry.per_epoch else min(job.epochs.count, LONGEST)
     if job.stage_sum is not None:
-        # One message is added to one sum and represents everything a device can report.
+        # A single message is added to one sum, and represents everything that a device can report.
         return None
     reports = _honest_reports(job, last)
     participation = Participation.constant(job.epochs.count, HONEST)

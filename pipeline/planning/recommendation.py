@@ -54,8 +54,8 @@ class Compared:
 
     Attributes:
         expected: Its error, messages, trust and epsilon for the whole horizon.
-        central_epsilon: Epsilon of the whole horizon against the analyst; after shuffling, if that
-            is guaranteed.
+        central_epsilon: Epsilon of the whole horizon against the analyst; after shuffling, if
+            shuffling is guaranteed.
         local_epsilon: Epsilon of the whole horizon against an observer who links a device's
             messages; None if nothing is hidden from it.
         bytes_per_user: Bytes over the horizon, without headers.
@@ -94,8 +94,9 @@ def recommend(
 ) -> Recommendation:
     """Choose a protocol for a given trust and maximum RMSE in users (None for the least RMSE).
 
-    Candidates need at most the given trust and have at most the given error. The one with the least
-    trust wins, and among equals the one that sends least. Without candidates, the least error wins.
+    Candidates need at most the given trust and have at most the given error. Of these, choose the
+    protocol that needs the least trust, and among equals the one that sends least. Without
+    candidates, choose the least error.
     """
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"
@@ -109,8 +110,8 @@ def recommend(
     if not allowed:
         return Recommendation(
             None,
-            "every protocol for this job requires a trusted party. Trust the shuffler, or change "
-            "the query",
+            "every protocol for this job requires a trusted party. Allow trust in the shuffler, "
+            "or change the query",
             tuple((n, _asks_for_trust(found[n])) for n in rejected),
         )
     chosen = order[0]

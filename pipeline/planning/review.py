@@ -19,14 +19,14 @@ LARGE_EPSILON = 10.0
 
 # A shuffle.minimum below this fraction (1 in N) of the users wastes accuracy.
 _SMALL_PART = 10
-# Share of exhausted users above which a warning appears.
+# Share of exhausted users that causes a warning.
 _EXHAUSTED = 0.05
 
 
 def warnings_for(
     job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
 ) -> Iterator[str]:
-    """Yield obstacles to running this job or others, and guarantees weaker than they appear.
+    """Yield warnings of obstacles to this job or others, and of guarantees weaker than they appear.
 
     `users` are expected to report at every epoch; `weighed` are predictions for change budgets.
     """

@@ -1,7 +1,7 @@
-"""Differences between a published estimate and one a fixed number of epochs before.
+"""Differences between published estimates that are a fixed number of epochs apart.
 
-The errors of two estimates are correlated, so a change has its own interval. It is computed from
-published data only: no other data is read, and no privacy is spent.
+The errors of two estimates are correlated, so a change has its own interval. The interval is
+computed from published data only: no other data is read, and no privacy is spent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def check_changes(job: DeployedJob) -> None:
         )
     if not job.protocol_entry.per_epoch and _errors(job, 1) is None:
         raise ChangeError(
-            f"protocol {job.protocol}: the published data do not determine the correlation of the "
-            "errors of two epochs, so a change has no interval; expected value_stream, "
-            "shuffled_counts or a protocol with independent epochs"
+            f"protocol {job.protocol}: the published data do not show how the errors of two epochs "
+            "are correlated, so a change has no interval; expected value_stream, shuffled_counts "
+            "or a protocol with independent epochs"
         )
 
 
@@ -47,9 +47,9 @@ def has_changes(job: DeployedJob) -> bool:
 class Changes:
     """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
 
-    Errors of different horizons are independent, because devices start again, unless these keep
-    some draws. The errors that an epoch shares with an earlier one are known only if all earlier
-    epochs of its horizon are known.
+    Errors of different horizons are independent, unless devices that start again keep some draws.
+    The correlation of two epochs' errors is known only if all earlier epochs of the horizon are
+    known.
     """
 
     def __init__(self, job: DeployedJob, lag: int) -> None:

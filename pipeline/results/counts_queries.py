@@ -60,7 +60,7 @@ class Answer:
         return cls(name, *numbers, item=item)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without those not requested."""
+        """Return the requested fields as JSON values."""
         body = {
             "name": self.name,
             "estimate": self.value,
@@ -78,8 +78,8 @@ class Answers:
 
     Attributes:
         answers: All answers, in the requested order or the largest first.
-        detection_threshold: With `Top`, an item that more users than this have is included
-            with probability 95 %; None if all items are included.
+        detection_threshold: With `Top`, number of users above which an item is included with
+            probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
         suppressed: Names of suppressed crowds.
     """
@@ -135,7 +135,7 @@ class CountsQuery(ABC):
     """True if the query selects the largest estimates, which biases them upwards."""
 
     of_tree: ClassVar[str] = ""
-    """Noun for the queried intervals if they require cells that form a tree; otherwise empty."""
+    """Noun for the queried intervals, if these require cells that form a tree; otherwise empty."""
 
     @property
     @abstractmethod
@@ -171,7 +171,7 @@ class CountsQuery(ABC):
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return a query with at most `count` answers, about the same items at every epoch."""
+        """Return a query with at most `count` answers that covers the same items at every epoch."""
         return self
 
     def label_of(self, answer: Answer) -> str:

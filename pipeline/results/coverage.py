@@ -1,6 +1,6 @@
 """Coverage of intervals over time, and of users who change more often than intervals assume.
 
-The overall coverage hides late effects: if a protocol tracks a limited number of changes, intervals
+Overall coverage hides late effects. If a protocol tracks a limited number of changes, intervals
 hold until users have exhausted the limit, and fail afterwards.
 """
 
@@ -56,7 +56,7 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Number of intervals claimed for some epochs, and of those that cover the ground truth."""
+    """Number of intervals of some epochs, and how many of them cover the ground truth."""
 
     first_epoch: int
     last_epoch: int

@@ -1,7 +1,7 @@
 """Counts in the windows of a job with independent epochs: of one epoch, or summed over several.
 
-Partials are kept forever, so the cells of an epoch can be queried at any time for more than was
-published. Queries cost no privacy.
+Partials are kept forever, so an epoch's cells can answer queries beyond the published estimates at
+any time. Queries cost no privacy.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SuppressedEpoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochCounts:
-    """Counts of an epoch, or sums over several: a user counts once at each of them.
+    """Counts of an epoch, or sums over several epochs, each of which counts a user once.
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
@@ -171,7 +171,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return the latest released epoch's counts, else the latest epoch's; None without epochs."""
+    """Return counts of the latest released epoch, else of the latest epoch, else None."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:
@@ -248,7 +248,7 @@ def follow_counts(
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Joint loss of a user from the releases of some epochs.
+    """Joint privacy loss of a user from the releases of several epochs.
 
     Attributes:
         epsilon: Epsilon of all these epochs together, rounded up.
@@ -273,7 +273,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     epsilon = _of_as_many(job, epochs)
     if epsilon is not None:
         return Composed(epochs, epsilon, own.delta, exact=True)
-    # The first of these epochs may be the last of its horizon.
+    # The epochs may span two horizons: the first of them may be the last of its horizon.
     count = job.epochs.count
     horizons = horizons_between(count, count + epochs - 1, count) if job.epochs.renew else 1
     whole = replace(own, unit="stream").over(horizons)

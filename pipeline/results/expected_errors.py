@@ -1,6 +1,7 @@
-"""Errors of a job's estimates, predicted before any data.
+"""Errors of a job's estimates, predicted before there is any data.
 
-A forecast predicts the error at each epoch; a simultaneous bound limits the largest of all epochs.
+A forecast predicts the error at each epoch. A simultaneous bound limits the largest error of all
+epochs.
 """
 
 from __future__ import annotations
@@ -99,15 +100,15 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
     """Return the bound x with sum P(|error_t| > x) = `exceeded`, for Gaussian errors.
 
-    By the union bound, some error exceeds x with at most this probability, whatever their
-    dependence. `deviations` are positive, shape (epochs,).
+    By the union bound, the probability that any error exceeds x is at most `exceeded`, however the
+    errors depend on each other. `deviations` are positive, shape (epochs,).
 
     >>> round(largest_error(np.ones(1)), 2), round(largest_error(np.ones(1000)), 2)
     (1.96, 4.06)
     """
     distinct, times = np.unique(deviations, return_counts=True)
     bound = float(distinct[-1]) * _two_sided(exceeded)
-    # The sum is convex and decreasing: Newton's steps from below never pass the bound.
+    # The sum is convex and decreasing, so Newton steps from below never overshoot.
     while True:
         scores = np.minimum(bound / distinct, _SCORE_OF_NOTHING)
         tails = np.array([math.erfc(score) for score in (scores / math.sqrt(2)).tolist()])
@@ -121,10 +122,11 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
     """Return the ratio of simultaneous to 95 % interval widths, for Gaussian errors.
 
-    Each error exceeds the wider interval with probability `exceeded` / `epochs`, so the probability
-    that any error does is at most `exceeded`, whatever their dependence. `epochs` includes future
-    epochs, so the ratio is known before the first one. `largest_error` is instead equally wide at
-    every epoch, and requires the standard deviations of all epochs.
+    Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
+    that any error does so is therefore at most `exceeded`, however the errors depend on each other.
+    `epochs` includes future epochs, so the ratio is known before the first one. The bound of
+    `largest_error`, in contrast, has the same width at every epoch, and requires the standard
+    deviations of all epochs.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)

@@ -16,7 +16,7 @@ from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import Role
 
 _POLL_SECONDS = 0.25
-# Margin for checkpoints and for records of recent epochs that a publisher has repeated.
+# Margin for checkpoints, and for recent epochs whose records a publisher has repeated.
 _REPEATED = 128
 _CHECKPOINTS = 256
 
@@ -26,7 +26,7 @@ Read = TypeVar("Read")
 class EstimateReader:
     """Published estimates of a deployment; the first record of an epoch counts.
 
-    `last` limits reading to that many of the latest existing epochs. After reading, `leaves_out` is
+    If given, `last` is the number of latest existing epochs to read. After reading, `leaves_out` is
     True if earlier epochs exist.
     """
 

@@ -58,7 +58,7 @@ def known_count(value: float, low: float, high: float, people: int | None = None
 
     The interval is rounded outward, so that it claims no more than before. All numbers are clipped
     to the range from 0 to the population. An interval entirely outside this range cannot contain
-    the true number: it becomes the outermost rounding step within the range.
+    the true number. It is replaced by the outermost rounding step within the range.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)

@@ -73,7 +73,7 @@ def title_label(title: str | None) -> str:
 
 
 def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None]:
-    """Return the assumed limit on changes per user, and a warning if users may have exceeded it."""
+    """Return the assumed limit on a user's changes, and a warning if users may have exceeded it."""
     limit = job.change_limit
     if limit is None:
         return {"assumption": None, "warning": None}

@@ -23,7 +23,7 @@ from dpstream.randomizers.guarantee import (
     rounded_up,
 )
 
-# Odds of one to ten million millions carry no information.
+# Odds of one to ten trillion (e^30) protect nothing.
 _PROTECTS_NOTHING = 30.0
 _BASES = {
     "exact": "This factor is exact, computed from the distribution sampled.",
@@ -66,7 +66,7 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
             further = " Every further horizon costs the same again." * one
             horizons = 1 if one else guarantee.horizons
             stream = f"the {replace(guarantee, unit='stream', horizons=horizons).subject}"
-        # The epsilon of a value that never changes is a bound; the loss of its stream is exact.
+        # The epsilon of a value that never changes is a bound; that of the whole stream is exact.
         basis = _BASES["bound" if guarantee.unit == "epoch" else "exact"]
         yield f"For {stream} it is {posterior_odds(whole, delta)}. {basis}{further}"
     if guarantee.rolling is not None:
@@ -141,7 +141,7 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
 
 
 def exposure_body(exposure: Exposure) -> dict[str, Any]:
-    """Return the API's description of an observer of some of a device's reports."""
+    """Return the API's description of what an observer of some of a device's reports learns."""
     last = f"{exposure.reports[-1]:,} reports"
     sends, further = f"A device sends {last} at each epoch", "of the same epoch"
     if exposure.lasting:
@@ -174,7 +174,7 @@ def budget_of(
 ) -> dict[str, Any]:
     """Return a population's guarantee, charges and remaining budget.
 
-    `charges` are of all deployments of the cluster, `declared` all its budgets declared, in order.
+    `charges` and `declared` are all charges and all budget declarations of the cluster, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee

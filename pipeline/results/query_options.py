@@ -109,7 +109,7 @@ def make_query(
     """Return the requested query; None without options.
 
     Norm-Sub without other options covers all items or buckets. Raises `QueryError` if the job does
-    not support the query, or options exclude each other.
+    not support the query, or if options are mutually exclusive.
     """
     counts_query = query_options.counts_query(domain)
     if counts_query is None and not norm_sub:

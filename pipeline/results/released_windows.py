@@ -22,16 +22,16 @@ from dpstream.topics.names import Role
 
 @dataclass(slots=True)
 class _Size:
-    """Bytes read of one attempt to write a window."""
+    """Bytes read so far from one attempt to write a window."""
 
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class _ReleasedPartition:
-    """Read state of a partition, with the starts of windows that were not dropped.
+    """State of reading a partition, with the starts of windows that were not dropped.
 
-    For each window that still lacks the part of a parallel shuffler, `partial_windows` has the
+    `partial_windows` has each window that still lacks the part of a parallel shuffler, with the
     first complete attempt of every other shuffler.
     """
 
@@ -71,9 +71,10 @@ class WindowPosition:
 class WindowIndex:
     """Complete windows of a shuffled topic, by epoch.
 
-    As in live aggregation, the first complete attempt counts. Only positions of windows are stored,
-    because topics may retain the windows of thousands of epochs. `first` is the first epoch to
-    index. `floors` are the first offsets to read by partition, by default the deployment's start.
+    As in live aggregation, the first complete attempt to write a window counts. Only positions of
+    windows are stored, because topics may retain the windows of thousands of epochs. `first` is the
+    first epoch to index. `floors` are the first offsets to read in each partition, by default those
+    at which the deployment starts.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class WindowIndex:
             ordered = words.sorted()
         finally:
             words.close()
-        # A ciphertext in the partial windows of several shufflers is a copy, and counts once.
+        # A ciphertext that is in the partial windows of several shufflers is a copy, and counts
+        # once.
         return ordered if self._job.sealed is None else distinct(ordered)
 
     def _collect(self, epoch: int, words: MessageMultiset) -> Steps[bool]:

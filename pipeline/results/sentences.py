@@ -28,7 +28,7 @@ def is_known(record: EstimateRecord) -> bool:
 
 
 def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
-    """Return whether an epoch is known, and was finalized after its end by the calendar, if any.
+    """Return whether an epoch is known and, if there is a calendar, was finalized after its end.
 
     If input ends in the middle of an epoch, that epoch is incomplete.
     """
@@ -44,7 +44,7 @@ def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
 
 
 def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
-    """Return the latest complete record, or else the latest known one, or else the latest.
+    """Return the latest complete record, else the latest known record, else the latest record.
 
     `records` are in the order of epochs, at least one.
     """

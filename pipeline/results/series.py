@@ -103,7 +103,7 @@ def ground_truth_of(
     estimate: Published | None,
     ground_truth: NDArray[np.integer],
 ) -> float | None:
-    """Return the ground truth of a series, from that of all estimates, shape (estimates,)."""
+    """Return a series' ground truth from that of all estimates, shape (estimates,)."""
     if series.buckets is not None:
         return float(ground_truth[slice(*series.buckets)].sum())
     items = np.arange(1, len(ground_truth) + 1)

@@ -1,4 +1,4 @@
-"""Retrospective smoothing: every epoch estimated from the reports of all epochs so far.
+"""Retrospective smoothing: estimates of every epoch from the reports of all epochs so far.
 
 Manifests and partials are kept forever, so a horizon can be smoothed at any time, during and after
 a job. Horizons are independent.
@@ -33,7 +33,7 @@ UNBIASED = ("online", "smoothed")
 BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
 """Estimates that are often closer to the ground truth, but biased: always label them as such."""
 NAMES = tuple(sorted(UNBIASED + BIASED))
-"""All estimates, each unbiased one before its biased ones."""
+"""Names of all estimates, each unbiased estimate before the biased ones derived from it."""
 
 
 class SmoothingError(DpstreamError):

@@ -1,7 +1,7 @@
 """Latest estimate and its change as numbers for Prometheus, from published data only.
 
 Exports the single count, all items of a list of at most `MOST_WATCHED`, or the median of numbers.
-Longer lists and detected items are not exported: each item would be a time series.
+Longer lists and detected items are not exported, because each item would become a time series.
 """
 
 from __future__ import annotations

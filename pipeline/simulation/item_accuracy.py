@@ -1,7 +1,7 @@
 """Errors of one epoch's counts in a simulation with known ground truth.
 
-Domains can be too large to compare every item. The comparison covers the 100 most frequent items,
-in which collisions and selection show, and 400 random other items.
+A domain can be too large to compare every item. The comparison covers the 100 most frequent items,
+which show the effects of collisions and selection, and 400 random other items.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 class ItemComparison:
-    """Compare the windows of a job with independent epochs to the ground truth, one by one.
+    """Comparison of a job's windows with the ground truth, one by one; epochs are independent.
 
     Args:
         log: Items of the users.

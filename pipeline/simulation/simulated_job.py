@@ -36,7 +36,7 @@ class Simulation:
         records: Published records, one per epoch, in order.
         ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
             shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
-            model, or if epochs are independent and not all items are published.
+            model, or if epochs are independent and only some items are published.
         exhausted: Maximum over horizons of the number of devices that dropped a change.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.

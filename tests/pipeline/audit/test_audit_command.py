@@ -37,7 +37,7 @@ def test_audit_rejects_unknown_subject(dpstream: Commands, monkeypatch: pytest.M
     use_memory_cluster(monkeypatch)
     result = dpstream("audit", "missing")
     assert result.code == 2
-    assert "missing is not a protocol, nor a usable job" in result.errors
+    assert "missing is neither a protocol nor a usable job" in result.errors
     assert "job missing is not deployed" in result.errors
 
 

@@ -125,7 +125,7 @@ def test_changes_are_labeled_in_every_format() -> None:
     records = [record(3)]
     header, _, footnote = printed_lines(JOB, None, "table", records, "change", 2)
     assert header.startswith(" epoch     change     ± sd ")
-    assert footnote == "\nchange: since 2 epochs ago; ± sd, low and high are its own"
+    assert footnote == "\nchange: since 2 epochs ago, with its own ± sd, low and high"
     assert [*printed_lines(JOB, None, "table", records, "change", 1)][-1].startswith(
         "\nchange: since the "
     )

@@ -96,7 +96,7 @@ def test_recommendation_is_empty_if_all_protocols_require_trust() -> None:
     found = recommend(FOUND[2:], "none")
     assert found.chosen is None
     assert (
-        "every protocol for this job requires a trusted party. Trust the shuffler, or change"
+        "every protocol for this job requires a trusted party. Allow trust in the shuffler, or"
     ) in found.why
 
 

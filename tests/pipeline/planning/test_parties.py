@@ -169,7 +169,7 @@ def test_crowd_is_visible_to_the_shuffler() -> None:
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
     )
     rows = rows_of(job)
-    assert "the crowd it is of" in rows["shuffler operator"].sees
+    assert "the crowd of each message" in rows["shuffler operator"].sees
     assert (
         "in the same crowd, which is visible; who is present is public"
         in rows["shuffler operator"].neighbors

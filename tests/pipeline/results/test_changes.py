@@ -125,7 +125,7 @@ def test_variances_are_summed_when_epochs_are_independent() -> None:
 
 def test_request_for_unsupported_changes_is_rejected_with_the_reason() -> None:
     dyadic = deployed("future_rand", max_changes=2)
-    with pytest.raises(ChangeError, match="future_rand: the published data do not determine"):
+    with pytest.raises(ChangeError, match="future_rand: the published data do not show"):
         check_changes(dyadic)
     numbers = deployed("range_values", max_changes=2, low=0, high=8, buckets=8)
     with pytest.raises(ChangeError, match="the same items at every epoch"):

@@ -194,6 +194,6 @@ def test_sum_stage_does_not_start_without_its_key() -> None:
 def test_noisy_sums_of_parallel_shufflers_are_rejected() -> None:
     with pytest.raises(
         JobError,
-        match="the shuffler adds the dummy messages of this job, but those of one parallel",
+        match="adds the dummy messages of this job, but the dummy messages of one parallel",
     ):
         deployed(instances=2)
