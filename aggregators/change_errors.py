@@ -26,6 +26,47 @@ ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
 """Function of the number of reports, of devices enrolled, and (roughly) of devices with value 1.
 It returns the received count's variance and its standard deviation due to absent devices."""
 
+Covariances: TypeAlias = NDArray[np.float64]
+
+
+class FollowedErrors:
+    """Propagate the errors of estimates that follow the previous one, from published data.
+
+    Attributes:
+        now: Errors of the latest epoch.
+    """
+
+    def __init__(self, kernel: Kernel, received: ReceivedErrors) -> None:
+        self._kernel, self._received = kernel, received
+        self._value = 0.0
+        self.now = Followed()
+
+    def next(self, published: Published | None, population: int) -> None:
+        estimate = None if published is None else published.headline
+        reports = 0 if estimate is None else estimate.reports
+        if estimate is not None and estimate.value is not None:
+            self._value = estimate.value
+        self.now = self._after(reports, population)
+
+    def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
+        """Return covariances of earlier errors with value and boosts, after the latest epoch.
+
+        Arguments and result refer to the errors before and after that epoch; shape (2, ...).
+        """
+        boost, decay = self._kernel.boost, self._kernel.decay
+        later = with_value
+        if self.now.released:
+            later = (boost * with_value - decay * with_boosts) / (1 + boost)
+        return np.array([later, decay * with_boosts + boost * (later - with_value)])
+
+    def _after(self, reports: int, population: int) -> Followed:
+        """Propagate variances by one epoch. The value itself comes from the published estimate."""
+        if not reports:
+            return self.now.without_reports(self._kernel.decay)
+        variance, unseen = self._received(reports, population, self._value)
+        boost, decay = self._kernel.boost, self._kernel.decay
+        return self.now.with_reports(boost, decay, 0.0, variance, unseen)
+
 
 class FollowedChanges:
     """Compute exact standard errors of changes over `lag` epochs; see `ChangeErrors`.
@@ -35,24 +76,20 @@ class FollowedChanges:
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
-        self._kernel, self._received, self._lag = kernel, received, lag
-        self._followed = Followed()
-        self._value = 0.0
+        self._errors, self._lag = FollowedErrors(kernel, received), lag
         # One column per recent epoch, the latest first. Rows: covariance of its error with the
         # current value and with the current boosts, its variance, its absence error.
         self._before = np.zeros((4, 0))
 
     def next(self, published: Published | None, population: int) -> float | None:
-        estimate = None if published is None else published.headline
-        reports = 0 if estimate is None else estimate.reports
-        if estimate is not None and estimate.value is not None:
-            self._value = estimate.value
-        self._followed, followed = self._after(reports, population), self._followed
-        kept = self._kept(bool(reports))
-        now = self._followed
+        followed = self._errors.now
+        self._errors.next(published, population)
+        now = self._errors.now
+        kept = np.vstack([self._errors.carried(*self._before[:2]), self._before[2:]])
         own = [[now.variance], [now.covariance], [now.variance], [now.absence_error]]
         self._before = np.hstack([own, kept[:, : self._lag]])
-        if estimate is None or estimate.value is None:
+        headline = None if published is None else published.headline
+        if headline is None or headline.value is None:
             return None
         if followed.epoch < self._lag:
             return None
@@ -60,22 +97,6 @@ class FollowedChanges:
         noise = max(now.variance + variance - 2 * common, 0.0)
         # There was no estimate before the first reports.
         return math.hypot(math.sqrt(noise), now.absence_error, absence_error) if variance else None
-
-    def _after(self, reports: int, population: int) -> Followed:
-        """Propagate variances by one epoch. The value itself comes from the published estimate."""
-        if not reports:
-            return self._followed.without_reports(self._kernel.decay)
-        variance, unseen = self._received(reports, population, self._value)
-        boost, decay = self._kernel.boost, self._kernel.decay
-        return self._followed.with_reports(boost, decay, 0.0, variance, unseen)
-
-    def _kept(self, released: bool) -> NDArray[np.float64]:
-        boost, decay = self._kernel.boost, self._kernel.decay
-        with_value, with_boosts, *own = self._before
-        later = with_value
-        if released:
-            later = (boost * with_value - decay * with_boosts) / (1 + boost)
-        return np.array([later, decay * with_boosts + boost * (later - with_value), *own])
 
 
 class ChangeErrors(Protocol):
@@ -122,15 +143,20 @@ class RetainedErrors:
 
 
 class SampledChanges:
-    """Upper bounds on the errors of changes, for two samples without common users.
+    """Upper bounds on the errors of changes, for samples of users without common users.
 
     The samples exclude each other, so their errors are negatively correlated where values persist;
     the bound is attained if all of them do. See `ChangeErrors`.
+
+    Args:
+        lag: Number of publications a change covers, at least 1.
+        window: Number of epochs whose mean each publication is.
     """
 
-    def __init__(self, lag: int) -> None:
+    def __init__(self, lag: int, window: int = 1) -> None:
         # Standard errors of recent epochs, and standard deviations of a value between users.
         self._before: deque[tuple[float, float] | None] = deque(maxlen=lag + 1)
+        self._window = window
 
     def next(self, published: Published | None, population: int) -> float | None:
         estimate = None if published is None else published.headline
@@ -142,7 +168,11 @@ class SampledChanges:
         before = self._before[0]
         if len(self._before) < (self._before.maxlen or 0) or before is None or now is None:
             return None
-        common = 2 * population**2 / max(1, population - 1) * before[1] * now[1]
+        both = 2 * before[1] * now[1]
+        if self._window > 1:
+            # The sum over epochs of s(1 - s) is at most that at the mean share.
+            both = (before[1] ** 2 + now[1] ** 2) / self._window
+        common = population**2 / max(1, population - 1) * both
         return math.sqrt(before[0] ** 2 + now[0] ** 2 + common)
 
 

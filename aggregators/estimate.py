@@ -35,6 +35,10 @@ OUTSIDE = "outside"
 """Flag: the estimate is below 0 or above the population; displays clip it."""
 
 
+INCOMPLETE = "incomplete"
+"""Flag: some epochs of a window have no estimate. The mean and its interval are of the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate(EstimatedCounts):
     """An estimate with its 95 % interval; None marks unknown fields.

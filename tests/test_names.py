@@ -23,7 +23,6 @@ SMALL: Final = {
     "pipeline/conformance/suite.py": "file that pytest collects",
     "pipeline/demo/thermostat.py": "complete program that a page shows",
     "pipeline/devices/sealed_records.py": "imported only by jobs with sealed reports",
-    "pipeline/devices/ground_truths.py": "shared by inputs, results and page",
     "pipeline/jobs/job_range.py": "imported by all readers of records, without other modules",
     "pipeline/jobs/jobs_topic.py": "shared by jobs and ledger, to read the topic",
     "pipeline/jobs/key_ring.py": "imported only by jobs with keys",

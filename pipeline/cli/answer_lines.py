@@ -20,6 +20,7 @@ from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import default_query
+from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
@@ -109,7 +110,8 @@ class AnswerTable:
         width = self.query.simultaneous_half_width(record)
         notes = ", ".join([*([] if width is None else [number(width)]), *record.notes])
         counts = [number(record.summary.reports), number(record.population)]
-        first, last = str(record.epoch), [*(counts if self._counts else []), notes]
+        window = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
+        first, last = str(window), [*(counts if self._counts else []), notes]
         for cells in [*map(self.cells, answers)] or [["-"] * len(self.columns)]:
             yield [first, *cells, *last]
             first, last = "", [""] * len(last)
@@ -152,19 +154,22 @@ def printed_lines(
     records: Iterable[EstimateRecord],
     value: str = "estimate",
     change: int | None = None,
+    window: int | None = None,
 ) -> Iterator[str]:
     """Yield lines of records as ``dpstream estimates`` prints them: table, csv or json.
 
     Without a `query`, prints the answers to the default query; in JSON, prints the records.
-    `change` is the lag of changes, in epochs. For `value`, see `PublishedRows`.
+    `change` is the lag of changes, in epochs or in windows of `window` epochs. For `value`, see
+    `PublishedRows`.
     """
     if format == "json":
-        more = {} if change is None else {"change_since": change}
+        more = {} if change is None else {"change_since": change * (window or 1)}
         for record in records:
             body = record_json(job, record) if query is None else query.to_json(record)
             yield json_text({**body, **more})
     elif format == "csv":
-        yield from PublishedRows.of(job, query, value).csv_lines(records)
+        rows = PublishedRows.of(job, query, value, windows=window is not None)
+        yield from rows.csv_lines(records)
     else:
         requested = query or default_query(job.domain)
         answered = ((record, requested.answers(record.estimate)) for record in records)
@@ -172,8 +177,12 @@ def printed_lines(
         if value == "smoothed":
             yield f"\n{_SMOOTHED}"
         if change is not None:
-            epochs = "the previous epoch" if change == 1 else f"{change:,} epochs ago"
-            yield f"\nchange: since {epochs}, with its own ± sd, low and high"
+            what = "epoch" if window is None else "window"
+            since = f"the previous {what}" if change == 1 else f"{change:,} {what}s ago"
+            yield f"\nchange: since {since}, with its own ± sd, low and high"
+        if window is not None:
+            mean = "mean over" if change is None else "windows of"
+            yield f"\n{mean} {window:,} epochs, starting with the one shown"
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:

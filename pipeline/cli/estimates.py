@@ -43,6 +43,7 @@ from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import QueryOptions, make_query
+from dpstream.pipeline.results.roll_ups import check_window, roll_ups
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
@@ -80,6 +81,16 @@ def estimates(
             min=1,
             metavar="N",
             help="Print changes since N epochs ago, with their own intervals.",
+        ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window",
+            min=2,
+            metavar="M",
+            help="Print means over windows of M epochs, with their own intervals. With --change N, "
+            "print their changes since N windows ago.",
         ),
     ] = None,
     horizon: Annotated[
@@ -133,12 +144,17 @@ def estimates(
         raise UsageProblem("--smoothed uses all available epochs: remove --follow")
     if smoothed and change is not None:
         raise UsageProblem("--change uses the published estimates: remove --smoothed")
+    if smoothed and window is not None:
+        raise UsageProblem("--window uses the published estimates: remove --smoothed")
     if norm_sub and change is not None:
         raise UsageProblem("--norm-sub applies to estimates, not to changes: remove it")
     if plot is not None and follow:
         raise UsageProblem("--plot draws all available epochs: remove --follow")
-    if last is not None and (smoothed or change is not None):
-        raise UsageProblem("--smoothed and --change use all available epochs: remove --last")
+    derived = smoothed or change is not None or window is not None
+    if last is not None and derived:
+        raise UsageProblem(
+            "--smoothed, --change and --window use all available epochs: remove --last"
+        )
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
     with cluster_of(servers, kafka_config) as cluster:
@@ -146,7 +162,7 @@ def estimates(
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
         form = "json" if as_json else format
-        whole = smoothed or change is not None or plot is not None or file is not None
+        whole = derived or plot is not None or file is not None
         if last is None and form == "table" and not whole:
             last = MOST_PRINTED
         reader = EstimateReader(cluster, deployed, last)
@@ -154,25 +170,32 @@ def estimates(
             _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, file)
             return
         value = "estimate"
+        if window is not None:
+            check_window(deployed, window)
+            value = "mean"
         if change is not None:
-            check_changes(deployed)
+            check_changes(deployed, change, window or 1)
             value = "change"
         records = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
+        if window is not None:
+            records = roll_ups(deployed, records, window)
         if change is not None:
-            records = changes(deployed, records, change)
+            records = changes(deployed, records, change, window or 1)
         if plot is not None:
             known = list(records)
-            label = "" if change is None else f"change since {change} ago"
+            label = "" if window is None else f"mean over {window:,} epochs"
+            label = label if change is None else f"change since {change} ago"
             plot_answers(plot, deployed, query, known, label=label)
             records = iter(known)
         if file is not None:
-            file.write(PublishedRows.of(deployed, query, value), records)
+            rows = PublishedRows.of(deployed, query, value, windows=window is not None)
+            file.write(rows, records)
             return
         limit = deployed.change_limit
         if limit is not None and form == "table":
             tell(f"95 % intervals: {limit}")
         records = _explained(records, deployed)
-        lines = printed_lines(deployed, query, form, records, value, change)
+        lines = printed_lines(deployed, query, form, records, value, change, window)
         if follow:
             for line in lines:
                 print_line(line, flush=True)

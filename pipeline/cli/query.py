@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from dpstream.pipeline.cli.answer_lines import AnswerTable
+from dpstream.pipeline.cli.answer_lines import AnswerTable, printed_lines
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import (
@@ -23,7 +23,14 @@ from dpstream.pipeline.cli.options import (
     Servers,
     Top,
 )
-from dpstream.pipeline.cli.output import print_line, print_pairs, print_table, print_text, tell
+from dpstream.pipeline.cli.output import (
+    print_line,
+    print_lines,
+    print_pairs,
+    print_table,
+    print_text,
+    tell,
+)
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -31,19 +38,25 @@ from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.results.counts_queries import Answers, Query
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
+    check_epochs,
     check_per_epoch,
     composed,
     follow_counts,
     read_counts,
     read_latest,
 )
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import csv_row
 from dpstream.pipeline.results.query_options import (
     QueryOptions,
     check_supported,
     default_counts_query,
+    default_query,
     evaluate,
+    make_query,
 )
+from dpstream.pipeline.results.roll_ups import check_window, window_mean
 from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
@@ -58,7 +71,11 @@ def query(
         int | None, typer.Option(metavar="E", help="Epoch of the job. Default: the latest.")
     ] = None,
     epochs: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Sum epochs A to B, inclusive.")
+        str | None,
+        typer.Option(
+            metavar="A..B",
+            help="Sum epochs A to B, inclusive; of other jobs, such as sampled_response, the mean.",
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
@@ -78,6 +95,7 @@ def query(
 ) -> None:
     """Query windows of a job with independent epochs: items, ranges, boxes, quantiles.
 
+    Of jobs whose users are tracked over epochs, query the mean over some epochs with --epochs.
     Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
@@ -87,8 +105,11 @@ def query(
     added = None if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
-        check_per_epoch(deployed)
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
+        if added is not None and not deployed.protocol_entry.per_epoch:
+            _print_mean(cluster, deployed, added, query_options, "json" if as_json else format)
+            return
+        check_per_epoch(deployed)
         counts_query = query_options.counts_query(deployed.domain) or default_counts_query(deployed)
         check_supported(deployed, counts_query)
         windows = _windows(cluster, deployed, epoch, added, follow)
@@ -105,6 +126,33 @@ def query(
         written = _csv_lines if format is Format.csv and not as_json else _json_lines
         for line in written(deployed, answered):
             print_line(line, flush=True)
+
+
+def _print_mean(
+    cluster: Cluster,
+    job: DeployedJob,
+    epochs: tuple[int, int],
+    query_options: QueryOptions,
+    format: str,
+) -> None:
+    requested = make_query(job.domain, query_options)
+    check_epochs(job, *epochs)
+    check_window(job, epochs[1] - epochs[0] + 1)
+    record = window_mean(job, EstimateReader(cluster, job).read(), *epochs)
+    window = record.epoch - record.first_epoch + 1
+    if format != Format.table:
+        print_lines(printed_lines(job, requested, format, [record], "mean", window=window))
+        return
+    query = requested or default_query(job.domain)
+    of = "" if record.averaged == window else f"{record.averaged:,} of the "
+    print_text(
+        f"{job.name}, mean of {of}{window:,} epochs {record.first_epoch:,} to {record.epoch:,}: "
+        f"{record.summary.reports:,} reports",
+        "bold",
+    )
+    table = AnswerTable(query, "mean")
+    print_table(table.columns, [table.cells(each) for each in query.answers(record.estimate)])
+    print_pairs((flag, flag_words(job, flag)) for flag in record.flags)
 
 
 def _windows(

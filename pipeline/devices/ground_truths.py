@@ -54,3 +54,20 @@ class ChangedGroundTruths(GroundTruths):
         now = self._ground_truths.of(epoch, estimate)
         before = self._ground_truths.of(epoch - self._lag, estimate)
         return None if now is None or before is None else now - before
+
+
+class AveragedGroundTruths(GroundTruths):
+    """Mean of the ground truth over a window that ends with the epoch, rounded to integers."""
+
+    def __init__(self, ground_truths: GroundTruths, window: int) -> None:
+        self._ground_truths, self._window = ground_truths, window
+        self.last_epoch = ground_truths.last_epoch
+
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        total = np.zeros((), np.int64)
+        for each in range(epoch - self._window + 1, epoch + 1):
+            now = self._ground_truths.of(each, estimate)
+            if now is None:
+                return None
+            total = total + now
+        return np.rint(total / self._window).astype(np.int64)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -76,6 +77,9 @@ def _job_name(name: str) -> str:
     return name
 
 
+MOST_ROLL_UPS: Final = 8
+
+
 class Job(Wording):
     """A job with all defaults resolved; `grace` and `retention` are in seconds."""
 
@@ -103,6 +107,23 @@ class Job(Wording):
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
     input: InputFormat | None = None
+    roll_up: tuple[Annotated[int, Field(ge=2)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_ROLL_UPS,
+        description=(
+            f"a list of up to {MOST_ROLL_UPS} numbers of epochs, each at least 2, such as [24, 168]"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _windows_can_be(self) -> Self:
+        windows = self.roll_up or ()
+        if any(later <= earlier for earlier, later in pairwise(windows)):
+            raise ValueError(
+                f"roll_up is {shown(list(windows))}; expected distinct numbers in ascending order"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sealed_reports_can_be(self) -> Self:
@@ -404,7 +425,37 @@ class Job(Wording):
             )
         if self.shared:
             self.share_format(law)
+        for window in self.roll_up or ():
+            if (problem := self.window_problem(law, window)) is not None:
+                raise JobError([Problem(("roll_up",), f"{window}: {problem}")])
         return law
+
+    def window_problem(self, law: Law, window: int) -> str | None:
+        """Return the reason why means over windows of epochs have no interval; None if they do."""
+        entry, domain = self.protocol_entry, self.domain
+        if self.last_epoch is not None and window > self.last_epoch:
+            return f"the job has {self.last_epoch:,} epochs; use at most that many"
+        longest = entry.longest_window(law)
+        if longest is not None and window > longest:
+            return (
+                f"in more than {longest:,} epochs a device answers twice, and its answers are "
+                f"correlated, so the mean has no known interval; use at most {longest:,} epochs"
+            )
+        if domain.kind not in ("value", "items") or domain.column or entry.learning is not None:
+            return (
+                "means over windows require a single count or a list of items, the same at every "
+                "epoch, and no crowds"
+            )
+        exposure = None if entry.planning is None else entry.planning.exposure(law)
+        lasting = exposure is not None and exposure.lasting
+        errors = entry.aggregation.window_errors(law, self.parameters)
+        if lasting or (errors is None and not entry.per_epoch):
+            return (
+                f"protocol {entry.name}: the published data do not show how the errors of its "
+                "epochs are correlated, so the mean has no interval; use sampled_response, "
+                "value_stream, shuffled_counts or a protocol with independent epochs"
+            )
+        return None
 
     @property
     def _calibrated(self) -> Any:
@@ -457,7 +508,7 @@ class Job(Wording):
     @property
     def _absent(self) -> set[str]:
         """Keys omitted from output because they are unset."""
-        names = (*WORDS, "crowds", "central", "sealed", "devices", "input")
+        names = (*WORDS, "crowds", "central", "sealed", "devices", "input", "roll_up")
         return {name for name in names if getattr(self, name) is None}
 
 

@@ -2,7 +2,7 @@
 
 * An unused job name starts a deployment.
 * Under the name of a running job, only operator settings can change: grace, retention, budget,
-  token keys, display texts, and the input format. The deployment continues.
+  token keys, display texts, windows of roll-ups, and the input format. The deployment continues.
 * Any other change would alter the meaning or location of reports. It is rejected unless the new
   deployment replaces the running one.
 * The budget declared in a job file is stored for its population. A budget above the smallest budget
@@ -45,7 +45,7 @@ from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, led
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 # The app's backend rotates these keys; another key does not change which devices can report.
 _TOKEN_KEYS = "devices.tokens.keys"
-_OPERATORS_SECTIONS = ("budget", "input", *WORDS)
+_OPERATORS_SECTIONS = ("budget", "input", "roll_up", *WORDS)
 
 
 class Step(StrEnum):

@@ -6,6 +6,7 @@ protocol's own modules interpret them.
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors
+    from dpstream.aggregators.window_errors import WindowErrors
     from dpstream.pipeline.protocols.forecasts import Forecast
     from dpstream.randomizers.crowds import CrowdsLaw
 
@@ -185,6 +187,11 @@ class Aggregation:
         read: Creates an aggregator from the result of `Aggregator.to_bytes`.
         changes: Returns the errors of changes between epochs at a given distance; None if published
             data do not determine them. Not called if epochs are independent.
+        window_errors: Returns the errors of means over windows of epochs; None if published data do
+            not determine them. Not called if epochs are independent.
+        window_changes: Returns the errors of changes between windows, given their length and their
+            distance in windows; None if published data do not determine them. Not called if epochs
+            are independent.
         change_limit: Returns the maximum changes per user that intervals assume, for a number of
             epochs in a horizon; None if intervals hold for any stream.
     """
@@ -192,6 +199,8 @@ class Aggregation:
     make: Callable[[Any, Any], Aggregator]
     read: Callable[[Any, Any, bytes], Aggregator]
     changes: Callable[[Any, Any, int], ChangeErrors | None] = lambda law, parameters, lag: None
+    window_errors: Callable[[Any, Any], WindowErrors | None] = lambda law, parameters: None
+    window_changes: Callable[[Any, int, int], ChangeErrors | None] = lambda law, window, lag: None
     change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
         None
     )
@@ -334,6 +343,13 @@ class Protocol:
         if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
+
+    def longest_window(self, law: Law) -> int | None:
+        """Return the maximum number of epochs in which no device is asked twice.
+
+        None if all devices are asked at every epoch.
+        """
+        return None if self.sampled is None else math.floor(1 / self.sampled(law))
 
     @property
     def one_message(self) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
+from dpstream.aggregators.window_errors import IndependentWindows
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
@@ -90,6 +91,15 @@ def _changes(law: SampledResponseLaw, requested: object, lag: int) -> ChangeErro
     return None if lag % law.last_epoch in twice else SampledChanges(lag)
 
 
+def _window_changes(law: SampledResponseLaw, window: int, lag: int) -> ChangeErrors | None:
+    longest = law.last_epoch // law.reports
+    if law.reports == 1 and window <= longest and lag * window % law.last_epoch == 0:
+        # The same devices answer in both windows, with independent flips.
+        return RetainedErrors(lag, kept=0.0)
+    # No device answers twice in both windows and the epochs between them.
+    return SampledChanges(lag, window) if (lag + 1) * window <= longest else None
+
+
 PROTOCOL = Protocol(
     name="sampled_response",
     parameters=SampledResponseParameters,
@@ -97,7 +107,12 @@ PROTOCOL = Protocol(
     calibrate=late_calibration("sampled_response"),
     message_format=fixed_format(SampledResponse),
     randomizer=SampledResponse,
-    aggregation=Aggregation.of(SampledResponseAggregator, changes=_changes),
+    aggregation=Aggregation.of(
+        SampledResponseAggregator,
+        changes=_changes,
+        window_errors=lambda law, requested: IndependentWindows(),
+        window_changes=_window_changes,
+    ),
     planning=Planning(SampledResponseForecast),
     recurring=_recurring,
     sampled=lambda law: Fraction(law.reports, law.last_epoch),

@@ -23,6 +23,7 @@ from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
     received_errors,
 )
+from dpstream.aggregators.window_errors import FollowedWindows, RetainedWindows, WindowErrors
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
@@ -166,12 +167,20 @@ def _values(domain: StreamDomain | None) -> ValueDomain:
             return CategoryDomain(domain)
 
 
+_BOOSTED = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
+
+
 def _changes(law: Any, requested: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
     """Return the errors of changes between estimates `lag` epochs apart, or None."""
     if isinstance(law, ShuffledValueStreamLaw):
         return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
-    boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
-    return RetainedErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
+    return RetainedErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, _BOOSTED) else None
+
+
+def _window_errors(law: Any, requested: ShuffledCountsParameters) -> WindowErrors | None:
+    if isinstance(law, ShuffledValueStreamLaw):
+        return FollowedWindows(Kernel(law.boost, law.decay), partial(received_errors, law))
+    return RetainedWindows(law.boost / (law.boost + 1)) if isinstance(law, _BOOSTED) else None
 
 
 PROTOCOL = Protocol(
@@ -184,6 +193,7 @@ PROTOCOL = Protocol(
         lambda law, requested: _kind_of(law).aggregator(law),
         lambda law, requested, data: _kind_of(law).aggregator.from_bytes(law, data),
         changes=_changes,
+        window_errors=_window_errors,
         # Without a boost, every epoch has its own reports, and any number of changes is counted.
         change_limit=lambda law, requested, epochs: change_limit(
             law.max_changes, epochs, "delayed", boost=law.boost

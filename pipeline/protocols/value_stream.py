@@ -6,6 +6,7 @@ from functools import partial
 
 from dpstream.aggregators.change_errors import FollowedChanges
 from dpstream.aggregators.value_stream import ValueStreamAggregator, received_errors
+from dpstream.aggregators.window_errors import FollowedWindows
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
 from dpstream.pipeline.protocols.protocol import (
@@ -23,6 +24,10 @@ def _changes(law: ValueStreamLaw, requested: ValueStreamParameters, lag: int) ->
     return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
 
 
+def _window_errors(law: ValueStreamLaw, requested: ValueStreamParameters) -> FollowedWindows:
+    return FollowedWindows(Kernel(law.boost, law.decay), partial(received_errors, law))
+
+
 PROTOCOL = Protocol(
     name="value_stream",
     parameters=ValueStreamParameters,
@@ -33,6 +38,7 @@ PROTOCOL = Protocol(
     aggregation=Aggregation.of(
         ValueStreamAggregator,
         changes=_changes,
+        window_errors=_window_errors,
         change_limit=lambda law, requested, epochs: change_limit(
             requested.max_changes, epochs, "delayed", boost=law.boost
         ),

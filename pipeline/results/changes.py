@@ -21,19 +21,37 @@ class ChangeError(DpstreamError):
     """A job's estimates do not support changes; the message states why."""
 
 
-def check_changes(job: DeployedJob) -> None:
-    """Raise `ChangeError` unless published data determine the intervals of changes."""
+def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
+    """Raise `ChangeError` unless published data determine the intervals of changes.
+
+    A change is that between means over windows of `window` epochs, `lag` windows apart.
+    """
     if not kind_of(job.domain).same_items or job.domain.column is not None:
         raise ChangeError(
             f"job {job.name} does not publish the same items at every epoch; changes require a "
             "single count or a list of items"
         )
-    if not job.protocol_entry.per_epoch and _errors(job, 1) is None:
+    if job.protocol_entry.per_epoch or _errors(job, lag, window) is not None:
+        return
+    longest = job.protocol_entry.longest_window(job.law)
+    if longest is not None:
+        means = f" between means over {window:,} epochs" if window > 1 else ""
         raise ChangeError(
-            f"protocol {job.protocol}: the published data do not show how the errors of two epochs "
-            "are correlated, so a change has no interval; expected value_stream, shuffled_counts "
-            "or a protocol with independent epochs"
+            f"job {job.name}: a device answers twice in more than {longest:,} epochs, and its "
+            f"answers are correlated, so a change{means} {lag:,} apart has no known interval. Use "
+            "a smaller distance"
         )
+    if window > 1:
+        raise ChangeError(
+            f"protocol {job.protocol}: the published data do not show how the errors of two "
+            "windows are correlated; expected sampled_response or a protocol with independent epochs. "
+            "Remove --change or --window"
+        )
+    raise ChangeError(
+        f"protocol {job.protocol}: the published data do not show how the errors of two epochs are "
+        "correlated, so a change has no interval; expected value_stream, shuffled_counts, "
+        "sampled_response or a protocol with independent epochs"
+    )
 
 
 def has_changes(job: DeployedJob) -> bool:
@@ -47,14 +65,16 @@ def has_changes(job: DeployedJob) -> bool:
 class Changes:
     """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
 
+    With a `window`, changes between means over that many epochs, `lag` windows apart.
+
     Errors of different horizons are independent, unless devices that start again keep some draws.
     The correlation of two epochs' errors is known only if all earlier epochs of the horizon are
     known.
     """
 
-    def __init__(self, job: DeployedJob, lag: int) -> None:
-        check_changes(job)
-        self._job, self._lag = job, lag
+    def __init__(self, job: DeployedJob, lag: int, window: int = 1) -> None:
+        check_changes(job, lag, window)
+        self._job, self._lag, self._window = job, lag, window
         self._before: deque[EstimateRecord] = deque(maxlen=lag + 1)
         self._errors: ChangeErrors | None = None
         self._lasting = bool(job.randomizer().lasting)
@@ -65,11 +85,12 @@ class Changes:
         Returns None until `lag` earlier epochs are known. The change is None unless both epochs
         have an estimate.
         """
-        if self._before and record.epoch != self._before[-1].epoch + 1:
+        if self._before and record.epoch != self._before[-1].epoch + self._window:
             self._before.clear()
             self._errors = None
-        if not self._before if self._lasting else self._job.epochs.local(record.epoch) == 1:
-            self._errors = _errors(self._job, self._lag)
+        goes_on = self._lasting or self._window > 1
+        if not self._before if goes_on else self._job.epochs.local(record.epoch) == 1:
+            self._errors = _errors(self._job, self._lag, self._window)
         self._before.append(record)
         deviation = None
         if self._errors is not None:
@@ -89,15 +110,20 @@ class Changes:
     def _independent(self, earlier: int, later: int) -> bool:
         if self._lasting or self._job.protocol_entry.per_epoch:
             return not self._lasting
-        return self._job.epochs.horizon_of(earlier) != self._job.epochs.horizon_of(later)
+        # A later window can start in the horizon of the earlier one.
+        horizons = self._job.epochs
+        return self._window == 1 and horizons.horizon_of(earlier) != horizons.horizon_of(later)
 
 
 def changes(
-    job: DeployedJob, records: Iterable[EstimateRecord], lag: int
+    job: DeployedJob, records: Iterable[EstimateRecord], lag: int, window: int = 1
 ) -> Iterator[EstimateRecord]:
-    changes_of_job = Changes(job, lag)
+    changes_of_job = Changes(job, lag, window)
     return (change for record in records if (change := changes_of_job.next(record)) is not None)
 
 
-def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:
-    return job.protocol_entry.aggregation.changes(job.law, job.parameters, lag)
+def _errors(job: DeployedJob, lag: int, window: int) -> ChangeErrors | None:
+    aggregation = job.protocol_entry.aggregation
+    if window > 1:
+        return aggregation.window_changes(job.law, window, lag)
+    return aggregation.changes(job.law, job.parameters, lag)

@@ -186,7 +186,7 @@ def check_per_epoch(job: DeployedJob) -> None:
         raise NoCountsError(
             f"job {job.name}: protocol {job.protocol} does not support dpstream query; expected "
             f"one of: {able}. Use 'dpstream estimates {job.name}' with --item, --top, --range or "
-            "--quantile"
+            "--quantile, or add --epochs for the mean over several epochs"
         )
 
 

@@ -91,7 +91,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     begin = pyarrow.timestamp("us", rows.spans.zone)
     types: dict[str, Any] = {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
-        "assumes_changes": whole,
+        **dict.fromkeys(("assumes_changes", "first_epoch", "averaged_epochs"), whole),
         **dict.fromkeys(("start", "end"), begin),
         **dict.fromkeys((rows.name_column or "", "label", "window_status", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit"), text),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dpstream.aggregators.estimate import CHANGES_USED, GAP, OUTSIDE
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, INCOMPLETE, OUTSIDE
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.results.known_digits import KnownCount
@@ -20,6 +20,7 @@ _WHY = {
 _GAP = "required reports are missing"
 _FLAGS = {
     GAP: f"{_GAP}, so no 95 % interval is claimed",
+    INCOMPLETE: "some epochs of the window have no estimate; mean and interval are of the others",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")

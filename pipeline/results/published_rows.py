@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.times import iso_moment, moment_of
 
@@ -33,14 +34,16 @@ class PublishedRows:
 
     Attributes:
         query: Query of every epoch.
-        value: Name of the numbers: "estimate", or "change" and "smoothed" for derived ones.
+        value: Name of the numbers: "estimate", or "change", "smoothed" and "mean" for derived ones.
         ground_truths: Ground truth of the last column; None without that column.
+        windows: True if records are `WindowRecord`s, which start at an earlier epoch.
     """
 
     job: DeployedJob
     query: Query
     value: str = "estimate"
     ground_truths: GroundTruths | None = None
+    windows: bool = False
 
     @classmethod
     def of(
@@ -49,10 +52,12 @@ class PublishedRows:
         query: Query | None = None,
         value: str = "estimate",
         ground_truths: GroundTruths | None = None,
+        *,
+        windows: bool = False,
     ) -> PublishedRows:
         """Return the rows for a query, by default for all published items or buckets."""
         everything = kind_of(job.domain).everything(job.domain)
-        return cls(job, query or Query(job.domain, everything), value, ground_truths)
+        return cls(job, query or Query(job.domain, everything), value, ground_truths, windows)
 
     @property
     def name_column(self) -> str | None:
@@ -65,7 +70,9 @@ class PublishedRows:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return (
-            *("epoch", "start", "end"),
+            "epoch",
+            *(("first_epoch", "averaged_epochs") if self.windows else ()),
+            *("start", "end"),
             *(() if self.name_column is None else (self.name_column,)),
             *(("label",) if self._labeled else ()),
             *(self.value, "standard_error", "ci95_low", "ci95_high"),
@@ -84,6 +91,10 @@ class PublishedRows:
         calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
+        window: tuple[Cell, ...] = ()
+        if isinstance(record, WindowRecord):
+            window = record.first_epoch, record.averaged
+            begins, _ = self.spans.span(record.first_epoch)
         estimate, guarantee = record.estimate, record.guarantee
         about = (
             0 if estimate is None else estimate.reports,
@@ -101,7 +112,7 @@ class PublishedRows:
         for answer in self.query.answers(estimate, ground_truth) or _NO_ANSWER:
             known = None if answer is None else answer.ground_truth
             true = () if self.ground_truths is None else (known,)
-            yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
+            yield (record.epoch, *window, begins, ends, *self._cells(answer), *about, *true)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
         """Yield a header and the rows of every epoch; absent numbers are empty.

@@ -18,6 +18,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.results.changes import ChangeError
+from dpstream.pipeline.results.roll_ups import RollUpError
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.serve import curve_view, views
 from dpstream.pipeline.serve.assets import Asset, load_assets
@@ -169,12 +170,14 @@ class Api:
     async def _shown(self, request: web.Request) -> JobState:
         state = await self._state(request)
         lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
-        if lag is None:
+        window = whole(request.query, "window", 2, _LONGEST_CHANGE)
+        if lag is None and window is None:
             return state
+        points = list(state.history.points)
         try:
             # A long history takes a moment: do not block the event loop.
-            return await asyncio.to_thread(views.changed, state, list(state.history.points), lag)
-        except ChangeError as error:
+            return await asyncio.to_thread(views.derived, state, points, lag, window)
+        except (ChangeError, RollUpError) as error:
             raise ProblemError(404, str(error)) from None
 
     async def _job(self, name: str) -> JobState:

@@ -74,7 +74,7 @@ def _curve(
         "own_ci95_high": json_numbers(triples[kept, 2]),
         "population": _populations(state, series, part, kept),
     }
-    simultaneous = None if state.change else Simultaneous.of(state.job)
+    simultaneous = None if state.change or state.window else Simultaneous.of(state.job)
     ends = None if simultaneous is None else simultaneous.ends(series, triples)
     for place, (name, pick) in enumerate((("low", np.fmin), ("high", np.fmax))):
         body[f"simultaneous_{name}"] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.devices.ground_truths import ChangedGroundTruths, GroundTruths
+from dpstream.pipeline.devices.ground_truths import (
+    AveragedGroundTruths,
+    ChangedGroundTruths,
+    GroundTruths,
+)
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -23,6 +27,7 @@ from dpstream.pipeline.results.privacy_sentences import (
     exposure_body,
     guarantee_description,
 )
+from dpstream.pipeline.results.roll_ups import roll_ups
 from dpstream.pipeline.results.sentences import (
     LATEST_ESTIMATES,
     change_words,
@@ -62,7 +67,9 @@ class JobState:
         counted_from: First epoch of the deployment.
         smooths: True if its protocol supports retrospective smoothing.
         changes: True if its estimates determine the intervals of changes.
-        change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
+        change: Lag in epochs if numbers are changes; None if they are the epochs' estimates. With a
+            window, the lag in windows.
+        window: Number of epochs if numbers are means over windows; None for single epochs.
         ground_truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
@@ -78,6 +85,7 @@ class JobState:
     smooths: bool = False
     changes: bool = False
     change: int | None = None
+    window: int | None = None
     phase: Phase = Phase.RUNNING
     budget: dict[str, Any] = field(default_factory=dict)
     ground_truths: GroundTruths | None = None
@@ -95,24 +103,33 @@ class JobState:
             self.latest_change = self.changing.next(point)
 
 
-def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
-    """Return the state with changes since `lag` (at least 1) epochs ago in place of estimates.
+def derived(
+    state: JobState, points: Sequence[Point], lag: int | None, window: int | None
+) -> JobState:
+    """Return the state with other numbers in place of estimates.
 
-    `points` come from the history of the state; epochs published meanwhile are ignored. Raises
-    `ChangeError` if the estimates do not determine changes.
+    They are means over windows of `window` (at least 2) epochs, if given, each at the window's last
+    epoch; and changes since `lag` (at least 1) epochs or windows ago, if given. `points` come from
+    the history of the state; epochs published meanwhile are ignored. Raises `RollUpError` or
+    `ChangeError` if the estimates do not determine them.
     """
+    records: Iterable[EstimateRecord] = points
+    truths = state.ground_truths
+    if window is not None:
+        records = roll_ups(state.job, records, window)
+        truths = None if truths is None else AveragedGroundTruths(truths, window)
+    if lag is not None:
+        records = changes(state.job, records, lag, window or 1)
+        truths = None if truths is None else ChangedGroundTruths(truths, lag * (window or 1))
     history = History(state.job.domain)
-    for record in changes(state.job, points, lag):
-        assert isinstance(record, Point)
-        history.append(record)
-    ground_truths = (
-        None if state.ground_truths is None else ChangedGroundTruths(state.ground_truths, lag)
-    )
+    for record in records:
+        history.append(record if isinstance(record, Point) else Point.of(record, state.job.domain))
     return replace(
         state,
         history=history,
         change=lag,
-        ground_truths=ground_truths,
+        window=window,
+        ground_truths=truths,
         smoothed={},
         headlined=None,
         changing=None,
@@ -291,6 +308,7 @@ def details(state: JobState) -> dict[str, Any]:
         "chosen": [each.id for each in history.chosen(CHOSEN)],
         "smoothed": state.smooths,
         "changes": state.changes,
+        "roll_up": list(job.roll_up or ()),
         "ground_truth": state.ground_truths is not None,
         "ground_truth_note": ground_truth_note(state),
         "simultaneous": Simultaneous.of(job),

@@ -34,11 +34,16 @@ export class CurvesCard {
     this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change: number of epochs back",
       onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
     const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change over", this.since, `${models[0].detail.period}s`);
+    const period = models[0].detail.period;
+    this.windows = models[0].detail.roll_up.filter((each) => models.every((model) => model.detail.roll_up.includes(each)));
+    this.means = h("select", { "aria-label": "Epochs or means over windows", onchange: ({ target }) => view.set({ window: target.value }) },
+      h("option", { value: "" }, `Each ${period}`),
+      this.windows.map((each) => h("option", { value: String(each) }, `Mean over ${count(each)} ${period}s`)));
     this.body = h("div", { class: "charts" });
-    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change }));
+    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change, window: this.window }));
     this.error = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h("section", { class: "card curves", "aria-labelledby": "curves-title" },
-      h("div", { class: "card-head" }, (this.heading = h("h2", { id: "curves-title" }, this.#title())), this.switches, since, this.steps),
+      h("div", { class: "card-head" }, (this.heading = h("h2", { id: "curves-title" }, this.#title())), this.switches, this.windows.length > 0 && this.means, since, this.steps),
       this.error, this.body, this.#key(),
       h("div", { class: "card-foot" }, this.numbers.element,
         h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
@@ -75,6 +80,11 @@ export class CurvesCard {
   // Lag of the changes in epochs; empty if the estimates themselves are shown.
   get change() {
     return this.models.every((model) => model.detail.changes) ? view.state.change : "";
+  }
+
+  // Number of epochs in the windows whose means are shown; empty if single epochs are shown.
+  get window() {
+    return this.windows.includes(Number(view.state.window)) ? view.state.window : "";
   }
 
   get #live() {
@@ -118,8 +128,8 @@ export class CurvesCard {
   append(model, message) {
     // The new epoch is outside the visible past range.
     if (!this.#live && message.epoch > this.range[1]) return;
-    // An estimate is not a change: only the server can compute the interval of a change.
-    if (this.change) return this.refresh();
+    // Only the server can compute the interval of a change or of a mean.
+    if (this.change || this.window) return this.refresh();
     for (const panel of this.#charts) {
       if (!panel.models.includes(model)) continue;
       let missing = false;
@@ -142,6 +152,7 @@ export class CurvesCard {
 
   zoomed() {
     this.since.value = this.change;
+    this.means.value = this.window;
     setText(this.heading, this.#title());
     for (const each of this.steps.children) {
       if (each.dataset.range) each.setAttribute("aria-pressed", each.dataset.range === view.state.range);
@@ -152,7 +163,10 @@ export class CurvesCard {
     const [model] = this.models;
     const { people, period } = model.detail;
     const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
-    return `${what[model.kind]}${this.change ? `, change over ${count(Number(this.change))} ${period}${this.change === "1" ? "" : "s"}` : `, ${period} by ${period}`}`;
+    const mean = this.window && `mean over ${count(Number(this.window))} ${period}s`;
+    const each = mean ? "window" : period;
+    const shown = this.change ? `change over ${count(Number(this.change))} ${each}${this.change === "1" ? "" : "s"}` : !mean && `${period} by ${period}`;
+    return [what[model.kind], mean, shown].filter(Boolean).join(", ");
   }
 
   #panel(models) {
@@ -195,7 +209,7 @@ export class CurvesCard {
     const [from, to] = this.range;
     const parts = await Promise.all(panel.models.map(async (model) => {
       const series = model.own(this.chosen()).join(",");
-      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns, change: this.change };
+      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns, change: this.change, window: this.window };
       const body = await ask(jobPath(model.name, "curve"), asked, signal);
       return { model, body };
     }));
@@ -223,7 +237,7 @@ export class CurvesCard {
     // later are appended to the curves of the chart.
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
-      if (late.length && this.change) this.refresh();
+      if (late.length && (this.change || this.window)) this.refresh();
       else for (const message of late) {
         for (const curve of curves) {
           if (curve.job !== model.name) continue;
@@ -365,8 +379,8 @@ export class CurvesCard {
   }
 
   #save() {
-    const { range, change } = this;
-    return saveSeen(this.models, this.chosen(), range, change).catch((failure) => {
+    const { range, change, window } = this;
+    return saveSeen(this.models, this.chosen(), range, change, window).catch((failure) => {
       setText(this.error, `Loading the numbers failed: ${failure.message}`);
       this.error.hidden = false;
     });

@@ -12,7 +12,7 @@ const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
 export class NumbersTable {
   #waits = 0;
 
-  // `shown` returns the drawn series, the range of epochs, and the lag of changes.
+  // `shown` returns the drawn series, the range of epochs, the lag of changes and the window of means.
   constructor(models, shown) {
     [this.models, this.shown] = [models, shown];
     this.body = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers behind the curve" });
@@ -34,10 +34,10 @@ export class NumbersTable {
 
   async show() {
     if (!this.element.open) return;
-    const { series, range: [from, to], change } = this.shown();
+    const { series, range: [from, to], change, window } = this.shown();
     try {
       const found = await Promise.all(this.models.map((model) =>
-        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, change, limit: ROWS })));
+        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, change, window, limit: ROWS })));
       this.body.replaceChildren(...found.map((body, index) => this.#table(this.models[index], body.rows)));
     } catch (failure) {
       this.body.replaceChildren(h("p", { class: "problem" }, failure.message));
@@ -64,13 +64,14 @@ export class NumbersTable {
 }
 
 // Save the visible epochs of all curves as CSV, with the published numbers.
-export async function saveSeen(models, series, [from, to], change) {
-  const lines = [["job", "epoch", "start", "series", change ? `change over ${change} epochs` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
+export async function saveSeen(models, series, [from, to], change, window) {
+  const mean = window ? `mean over ${window} epochs` : "estimate";
+  const lines = [["job", "epoch", "start", "series", change ? `change over ${change} ${window ? `windows of ${window} ` : ""}epochs` : mean, "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];
     for (let last = to; last >= from;) {
-      const { rows } = await ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to: last, change, limit: MOST_ROWS });
+      const { rows } = await ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to: last, change, window, limit: MOST_ROWS });
       found.push(...rows);
       last = rows.length < MOST_ROWS ? -1 : rows.at(-1).epoch - 1;
     }

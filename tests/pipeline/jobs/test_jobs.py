@@ -132,7 +132,7 @@ topics:
         "job.yaml:7: epochs.count: 0 is not allowed; expected an integer from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? allowed: title, description, unit, "
         "labels, name, protocol, parameters, epochs, shuffle, topics, population, budget, crowds, "
-        "central, sealed, devices, input",
+        "central, sealed, devices, input, roll_up",
         "job.yaml:10: topics.partitions: 4.5 is not allowed; expected an integer from 1 to 1024",
     ]
 

@@ -365,3 +365,43 @@ def test_serve_rejects_invalid_options(
     assert (result.code, "--address is empty" in result.errors) == (2, True)
     result = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
     assert (result.code, "cannot serve at 192.0.2.1" in result.errors) == (2, True)
+
+
+SAMPLED = (
+    "name: sampled\nprotocol: sampled_response\nparameters: {epsilon: 4, reports: 1}\n"
+    "epochs: {count: 12}\nshuffle: {minimum: 10}\nroll_up: [2, 6]\n"
+)
+
+
+async def test_curve_of_means_over_windows_has_their_own_intervals(
+    cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    job = deploy_text(cluster, SAMPLED, b"s" * 16)
+    for epoch, value in enumerate((10.0, 30.0, 20.0, None, 40.0, 60.0, 50.0), 1):
+        publish(cluster, job, epoch, None if value is None else count(value))
+    truth = tmp_path / "sampled.csv"
+    truth.write_text("user,epoch,value\na,1,0\na,2,1\nb,2,1\n")
+    async with live_page(cluster, ground_truths=[("sampled", truth)]) as page:
+        await page.ground_truths_loaded()
+        assert (await page.get("/api/jobs/sampled"))["roll_up"] == [2, 6]
+        body = await page.get("/api/jobs/sampled/curve?window=2")
+        (curve,) = body["series"]
+        assert curve["epochs"] == [2, 4, 6]
+        assert curve["value"] == [20.0, 20.0, 50.0]
+        # The standard error of a count here is 5, and its interval normal.
+        half = 1.959964 * 5 / 2**0.5
+        assert curve["ci95_high"] == pytest.approx(
+            [20 + half, 20 + 1.959964 * 5, 50 + half], abs=2e-3
+        )
+        assert curve["ground_truth"][0] == 1
+        body = await page.get("/api/jobs/sampled/table?window=2&change=1")
+        assert [(row["epoch"], row["series"]["value"][0]) for row in body["rows"]] == [
+            *((6, 30.0), (4, 0.0))
+        ]
+        assert body["rows"][1]["flags"] == ["incomplete"]
+        for path, why in (
+            ("sampled/curve?window=13", "the job has 12 epochs"),
+            ("count/curve?window=2", "do not show"),
+        ):
+            assert why in (await page.get(f"/api/jobs/{path}", 404))["error"]
+        await page.get("/api/jobs/sampled/curve?window=1", 400)
