@@ -44,8 +44,8 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
     if window > 1:
         raise ChangeError(
             f"protocol {job.protocol}: the published data do not show how the errors of two "
-            "windows are correlated; expected sampled_response or a protocol with independent epochs. "
-            "Remove --change or --window"
+            "windows are correlated; expected sampled_response or a protocol with independent "
+            "epochs. Remove --change or --window"
         )
     raise ChangeError(
         f"protocol {job.protocol}: the published data do not show how the errors of two epochs are "
