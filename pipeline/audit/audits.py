@@ -2,8 +2,8 @@
 
 * The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
 * Exact attacks and comparisons of neighbors never fail a correct program.
-* `FALSE_ALARM` is divided equally among the findings based on draws, whose number is known before
-  anything is drawn. Several comparisons within one finding divide its part.
+* `FALSE_ALARM` is divided equally among the findings based on draws. Their number is known before
+  anything is drawn. The comparisons within a finding divide its part equally.
 * By the union bound, the parts sum to at most `FALSE_ALARM`, even if attacks are dependent.
 """
 
@@ -34,7 +34,7 @@ class Finding:
         subject: Protocol with the number of its example, or a job.
         what: Description of what was examined.
         outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
-            if nothing contradicts it, `FAILED` if something does.
+            if nothing observed contradicts the claim, `FAILED` if something contradicts it.
         claimed: Claimed epsilon (with `delta`); None if the attack only tests equality.
         observed: Largest epsilon observed at this delta, exact or a lower confidence bound. It is
             infinite if only one neighbor can cause some view; None if nothing was measured.
@@ -64,7 +64,7 @@ Randomness: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack to run; `seconds` is its rough duration, relative to other attacks.
+    """An attack to run; `seconds` is its rough duration compared with other attacks.
 
     Attributes:
         draws: Number of findings that are based on draws and might fail a correct program.
@@ -80,7 +80,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Findings of all attacks, in order; `drawn` is the number of those based on draws."""
+    """Findings of all attacks, in order; `drawn` is the number of findings based on draws."""
 
     findings: tuple[Finding, ...]
     drawn: int

@@ -1,10 +1,10 @@
-"""Test whether devices draw from the distribution from which their guarantee was computed.
+"""Test whether devices draw from the distribution on which their guarantee is based.
 
 Observations are compared with their exact probabilities: first whole histories of devices, then
-single reports, because most histories are too rare to test. Many devices run at once if their
-reports identify them. A correct distribution fails with a probability of at most `false_alarm`, by
+single reports, because most histories are too rare to test. If reports identify their devices, many
+devices run at once. A correct distribution fails with a probability of at most `false_alarm`, by
 the binomial distribution. If many devices report together and their reports do not identify them,
-Bernstein's inequality is used instead.
+the bound is by Bernstein's inequality.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compare_draws(
     share = false_alarm / (2 * len(streams))
     reason, also = "", ""
     for stream in streams:
-        # Each device is enrolled alone, because devices might draw differently together.
+        # Each device is enrolled alone, because devices enrolled together might draw differently.
         drawn = Counter(window_seen(case, stream, rng) for _ in range(windows))
         reason = reason or _compared(case, stream, drawn, share)
         if not many:

@@ -1,7 +1,7 @@
 """Compute the largest privacy loss of an example from the probabilities of all views.
 
-The loss shown is computed in floating point. Whether it exceeds the claim is decided in exact
-fractions wherever floating point is not certain.
+The displayed loss is computed in floating point. The comparison with the claim uses exact fractions
+wherever floating point is not precise enough.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
             if divergence(laws[one], laws[other], factor) > delta:
                 exceeded = exceeded or (one, other)
             else:
-                # Floating point overestimated the ratio.
+                # Floating point had overestimated the ratio.
                 ratio = min(ratio, certain)
         largest = max(largest, ratio)
     observed = math.inf if math.isinf(largest) else math.log(max(largest, 1.0))

@@ -1,4 +1,4 @@
-"""Draw all reports of single devices, many devices at once."""
+"""Draw all reports of many devices at once, device by device."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def draw_histories(
 ) -> Observations | None:
     """Draw the reports of `trials` devices with the same values, by epoch.
 
-    `devices` has no enrolled users, and one epoch per value. With `one_each`, each device sends
-    one report in a single epoch, so its identity is irrelevant: there are no other reports to link.
-    Returns one trial per device, or None if reports do not identify their device.
+    `devices` has no enrolled users, and one epoch per value. With `one_each`, each device sends one
+    report in a single epoch. Its identity is then irrelevant, because there are no other reports to
+    link. Returns one trial per device, or None if reports do not identify their device.
     """
     devices.enroll(trials, randomness)
     tables: list[tuple[Reports, ...]] = []

@@ -1,19 +1,20 @@
 """Lower confidence bounds on how well samples distinguish two neighbors.
 
 A fair coin decides from which of two neighbors a trial is drawn. The observer of the trial guesses
-the first neighbor (outcomes S) if a score is high, the second one (outcomes T) if it is low, or
-abstains. A claim of (epsilon, delta) holds for neighbors in either order:
-P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. Summed and halved: the
-probability of a right guess is at most e^epsilon times that of a wrong one, plus delta.
+the first neighbor (outcomes S) if a score is high, guesses the second one (outcomes T) if the score
+is low, and abstains otherwise. A claim of (epsilon, delta) holds for neighbors in either order:
+P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. Half the sum of both inequalities
+says: the probability of a right guess is at most e^epsilon times the probability of a wrong guess,
+plus delta.
 
-Delta excuses some right guesses; their number is at most binomial with probability delta. Except
-for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon), so the number
-of right guesses among those made is at most binomial, too. If p is the lower bound of Clopper and
+Delta excuses some right guesses. Their number is bounded by a binomial with probability delta.
+Every other guess is right with a probability of at most e^epsilon / (1 + e^epsilon), so the number
+of right guesses among these is bounded by a binomial, too. If p is the lower bound of Clopper and
 Pearson for the probability of a right guess, the loss is at least ln(p / (1 - p)). This bound is
 wrong with a probability of at most `false_alarm`, and assumes only that trials are independent.
 
-For small losses, it needs about a quarter of the trials that bounds on the probability of one event
-under each neighbor would need. Scores and thresholds are chosen on separate training trials.
+For small losses, this bound needs only about a quarter of the trials that separate bounds for one
+event under each neighbor would need. Scores and thresholds are chosen on separate training trials.
 
 Reference: Clopper, Pearson, Biometrika 26, 1934.
 """
@@ -41,7 +42,7 @@ Observation: TypeAlias = tuple[Reports, ...]
 
 Seen = TypeVar("Seen")
 
-# Number of messages with separate weights in scores: the most frequent messages.
+# Number of messages, the most frequent ones, that have weights of their own in scores.
 _MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
@@ -60,7 +61,7 @@ class Observations:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Observations:
-        """Collect observations by trial; an epoch that broken code omits has no reports."""
+        """Collect observations by trial; an epoch that faulty code omits has no reports."""
         tables: list[dict[Reports, int]] = [
             {} for _ in range(max(map(len, observations), default=0))
         ]
@@ -87,7 +88,7 @@ class Observations:
         return len(self.codes)
 
     def times(self, epoch: int) -> list[tuple[Reports, int]]:
-        """Return each observation at an epoch (numbered from 0) with its number of trials."""
+        """Return observations at an epoch (from 0), and in how many trials each occurs."""
         table = self.tables[epoch]
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
@@ -120,7 +121,7 @@ class Guess:
     bound: float
 
     def count(self, one: Observations, other: Observations) -> tuple[int, int]:
-        """Return how many guesses on trials of either neighbor are right, and how many wrong."""
+        """Return the numbers of right and wrong guesses on trials of either neighbor."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
         wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
@@ -154,7 +155,7 @@ def _loss_bounds(
 
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
-    """Return a number of excused guesses exceeded with a probability of at most `false_alarm`."""
+    """Return a number that excused guesses exceed with a probability of at most `false_alarm`."""
     return least_integer(
         lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
         -1,
@@ -167,9 +168,10 @@ def share_of_guesses_for(
 ) -> float | None:
     """Return the fraction of trials with a guess that suffices to show a loss above the claim.
 
-    Guesses are right as often as a loss of `factor` times epsilon allows. `trials` counts trials of
-    both neighbors, `false_alarm` applies to the bound, and `power` is the minimum probability that
-    the bound exceeds the claim. Returns None if even guessing in all trials does not suffice.
+    Guesses are assumed to be right as often as a loss of `factor` times epsilon allows. `trials`
+    counts trials of both neighbors, `false_alarm` applies to the bound, and `power` is the minimum
+    probability that the bound exceeds the claim. Returns None if even guesses in all trials do not
+    suffice.
     """
     kept = 1 / (1 + math.exp(-factor * epsilon))
     miss = (1 - power) / 2
@@ -181,7 +183,7 @@ def share_of_guesses_for(
     if epsilon <= 0 or not shown(trials):
         return None
     fewest = least_integer(shown, 0, trials)
-    # This fraction yields at least `fewest` guesses, except with the probability of a miss.
+    # This fraction yields at least `fewest` guesses, except with probability `miss`.
     return float(min(1.0, stats.beta.isf(miss, fewest, trials - fewest + 1)))
 
 
@@ -319,7 +321,7 @@ class _MessageSums:
 
 
 def _by_sums(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum, by epoch, of each message component's total over all messages."""
+    """Score by a weighted sum of each message component's total over an epoch's messages."""
     width = max(
         (
             len(message)
@@ -360,7 +362,7 @@ def _by_sums(one: Observations, other: Observations) -> Score:
 
 
 def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-    """Return the weight of counts in a linear score, from their moments under either neighbor."""
+    """Return the weight of counts in a linear score, given their moments under both neighbors."""
     apart = one[0] - other[0]
     return apart / (one[1] + other[1] + 1e-9 + 1e-6 * apart**2)
 

@@ -1,11 +1,11 @@
 """Select the attacks on a protocol, a job, or all installed protocols.
 
 * The registry's examples have few items, so that estimates can be compared with predictions. These
-  items can be less distinguishable than the guarantee allows; `more_examples` adds examples in
+  items can be harder to distinguish than the guarantee allows. `more_examples` adds examples in
   which users lose all of the stated epsilon.
-* For a deployed job, the audit also checks that its mechanism is the one its parameters specify.
-  Devices, stages and readers all use the job record in the cluster. An attacker with write access,
-  or software with a wrong calibration, would change the constants for all of them.
+* For a deployed job, the audit also checks that the mechanism is the one that its parameters
+  specify. Devices, stages and readers all use the job record in the cluster. An attacker with write
+  access, or software that calibrates wrongly, would change the constants for all of them.
 """
 
 from __future__ import annotations
@@ -165,13 +165,13 @@ LONG_TO_ENUMERATE = frozenset(
         "value_stream-1",
     }
 )
-"""Large examples without additional coverage; a quick audit omits them."""
+"""Large examples that add no coverage; a quick audit omits them."""
 
 SHORT, LONG = 1, 8
 """Number of epochs to sample: if epochs are independent, and otherwise."""
 # Maximum numbers of values and of epochs to enumerate for a job.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
-# Number of devices whose reports take as long as the rest of the work on a window.
+# Number of devices whose reports take as long as all other work on a window.
 _DEVICES_FOR_A_WINDOW = 1_000
 WINDOWS = "released windows", "published history"
 """Names of the attacks on the two observations of the same draws."""
@@ -190,7 +190,8 @@ class AuditProfile:
     Attributes:
         windows: Number of windows per input to compare with the mechanism.
         together: Number of devices to run at once.
-        trials: Half the number of test trials if they are drawn one by one with a single epoch.
+        trials: Half the number of test trials, if these are drawn one by one and have a single
+            epoch.
         quick: True to skip slow attacks and shorten all others.
     """
 

@@ -1,4 +1,4 @@
-"""Accept connections, counting each before its first byte, so that silent ones can be closed."""
+"""Accept connections; each counts before its first byte, so that silent ones can be closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 class Listener:
-    """A server's bound, listening sockets and their accept loops; `tls` None is plain HTTP."""
+    """A server's listening sockets and their accept loops; without `tls`, plain HTTP."""
 
     def __init__(
         self, connections: HttpConnections, sockets: list[socket.socket], tls: ssl.SSLContext | None

@@ -1,11 +1,11 @@
 """Group commit: reports that arrive within a few milliseconds are written and answered together.
 
-* A report is confirmed only once Kafka has acknowledged it. It is not confirmed if it was appended
-  so late that its window might be finalized already.
+* A report is confirmed only after Kafka has acknowledged it. A report is not confirmed if it was
+  appended so late that its window might have been finalized.
 * The waiting time and size of a record depend only on the arrival times and lengths of bodies.
-* A watermark declares that a collector accepts no more reports of an epoch. It is not written when
-  the epoch closes, but later: once the reports that any collector accepted are in the log. Reports
-  appended until then precede every watermark.
+* A watermark declares that a collector accepts no more reports of an epoch. It is written some time
+  after the epoch closes, when the reports that any collector has accepted are in the log. These
+  reports therefore precede every watermark.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ RETRY_SECONDS: Final = 5
 WRITE_SECONDS: Final = 15.0
 """Seconds after which a write counts as failed for the requests that wait for it."""
 
-# Additional seconds to wait for a late write, so that the response states its outcome.
+# Additional seconds to wait for a late write, so that the response can state the outcome.
 _AFTERWARDS_SECONDS: Final = 1.0
 
 Reply = Callable[[HttpResponse], None]
 
 
 class WriteError(Exception):
-    """Kafka has not acknowledged a record; it might still be appended to the log."""
+    """Kafka has not acknowledged a record, which might still be appended to the log."""
 
 
 class Writer(Protocol):
@@ -137,7 +137,7 @@ class BatchWriter:
     def offer(
         self, body: bytes, subject: str | None, now: int, reply: Reply
     ) -> HttpResponse | None:
-        """Accept a body, or return its rejection. If accepted, `reply` is called later, once.
+        """Accept a body, or return its rejection; an accepted body gets one `reply`, later.
 
         `body` has at most `dpstream.topics.envelopes.BODY_MAX` bytes. `subject` is the token's
         subject, if the job uses tokens. `now` is in milliseconds since 1970 by the broker's clock.
@@ -155,7 +155,7 @@ class BatchWriter:
         return rules.envelopes(body) if isinstance(rules, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
-        """Accept no more reports of this epoch and earlier ones, whatever the time."""
+        """Accept no more reports of this epoch or earlier ones, whatever the time."""
         self._first_open = max(self._first_open, epoch + 1)
 
     def _offer(
@@ -222,7 +222,8 @@ class BatchWriter:
             answers = [answer or RequestProblem.INTERNAL.answer() for answer in answers]
         else:
             if written is not None and written >= rules.settles:
-                # The window might be finalized: the process was suspended, or Kafka unavailable.
+                # The window might have been finalized: the process was suspended, or Kafka was
+                # unavailable.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
                 self.counters.acknowledged += taken.reports
@@ -239,13 +240,13 @@ class BatchWriter:
                 self._failed(error)
 
     def _timeout_of(self, rules: IntakeRules) -> float:
-        """Return the seconds to wait for a write, at most until shortly after `settles`."""
+        """Return how many seconds to wait for a write: at most until shortly after `settles`."""
         now = self._now()
         left = float("inf") if now is None else (rules.settles - now) / 1000
         return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
 
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
-        """Write enrollments, then reports: a reader of a report finds its device enrolled.
+        """Write enrollments, then reports, so that readers of a report find its device enrolled.
 
         Returns the time of the last append of a report by the broker's clock; None without reports.
         """

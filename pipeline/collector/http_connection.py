@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpstream.pipeline.collector.http_connections import HttpConnections
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# A body in chunks of one byte each is six times as long.
+# A body sent in chunks of one byte is six times as long.
 _SPREAD: Final = 6
 # Slice size outside bodies: a slice holds few requests.
 _SLICE_BYTES: Final = 1 << 10
@@ -89,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self._fed_bytes = 0
         self._body: bytes | bytearray = b""
         self._body_left = 0
-        # Input not parsed yet, because answers wait.
+        # Input that is not parsed yet, because earlier answers wait.
         self._unread = b""
         self._buffered_bytes = 0
         self._at_once = 0
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
         if self._ended:
             return
         self._at_once = 0
-        # There is unread input if the transport had read it before it was paused.
+        # Input remains if the transport had read it before reading was paused.
         self._read(self._unread + data if self._unread else data)
 
     def on_message_begin(self) -> None:
@@ -324,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
             self._rest()
 
     def _rest(self) -> None:
-        """Wait for the next event: an answer, its receipt by the client, or a request."""
+        """Wait for the next event: an answer is ready or was received, or a request arrives."""
         if self._ended:
             return
         if self._unread or self._is_full():
@@ -360,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
         self._buffered_bytes = 0
 
     def _reject(self, answer: HttpResponse) -> None:
-        """Reject a request that cannot be read completely, after earlier answers, and close."""
+        """After earlier answers, reject a request that cannot be read completely, and close."""
         if self._ended:
             return
         # Read nothing more; earlier slots are still answered.
@@ -408,7 +408,7 @@ class HttpConnection(asyncio.Protocol):
         self._allow(seconds)
 
     def _allow(self, seconds: float) -> None:
-        """Set the deadline for the next event, unless one for receiving answers applies."""
+        """Set the deadline for the next event, unless the one for receiving answers applies."""
         if not self._stuck:
             self.deadline = self._soon(seconds)
 

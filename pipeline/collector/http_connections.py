@@ -1,9 +1,10 @@
-"""Open connections of a collector: limit their number, and close old ones to admit new ones.
+"""Limit the number of a collector's open connections, and close old ones to admit new ones.
 
 A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
-are too many connections, the one that has been inactive longest is closed: idle connections first,
-then those with an unfinished TLS handshake or request, or with an answer not yet received. A
-connection whose report is being written to Kafka is never closed for a new connection.
+are too many connections, the one that has been inactive longest is closed. Idle connections are
+closed first. Then come those with an unfinished TLS handshake or request, and those whose answer
+the client has not received. A connection whose report is being written to Kafka is never closed to
+admit another.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class HttpConnections:
         allowed: Returns additional headers for every answer to a request.
         limits: Limits for clients.
         failed: Callback for unexpected errors; the request is answered with status 500.
-        counted_apart: Returns whether an address represents many clients, as a proxy's does.
+        counted_apart: Returns whether an address represents many clients, as that of a proxy does.
     """
 
     def __init__(

@@ -18,9 +18,9 @@ REMEMBERED: Final = 100_000
 class Rates:
     """Limit requests and reports per second by address, for IPv6 by network.
 
-    A request costs 1 per report, at least 1. The number of its reports is known only once it has
-    arrived; the address is then in debt and waits longer. `burst` is the number of requests that an
-    inactive address can send without waiting.
+    A request costs 1 per report, and at least 1. The number of reports is known only after the
+    request has arrived. Further reports then put the address in debt, so that it waits longer.
+    `burst` is the number of requests that an inactive address can send without waiting.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")
@@ -37,7 +37,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str) -> int:
-        """Return the seconds until the next request is allowed; 0 allows and counts one now."""
+        """Return the seconds until the next request is allowed; if 0, count a request now."""
         level = self._level(address)
         if level >= 1:
             self._keep(address, level - 1)

@@ -1,7 +1,7 @@
 """Decide which report bodies to accept, without I/O and identically in every collector.
 
-A body is checked twice. Its header determines whether the job accepts it now. The contents
-of envelopes are checked for a group of bodies together.
+A body is checked twice. First, its header determines whether the job accepts it now. Later, the
+contents of envelopes are checked for several bodies together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpstream.topics.loose_batches import (
 from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 
 _GATES: Final = 256
-"""Maximum number of cached headers; each epoch that is currently accepted has one."""
+"""Maximum number of cached headers, one for each epoch that is currently accepted."""
 _DEVICE: Final = subject_of_device(b"")
 _TAG_TYPE: Final = np.dtype("<u8")
 _EVER: Final = 2**63
@@ -54,7 +54,7 @@ _SETTLING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """Common properties of reports of one epoch, and when they are accepted.
+    """Common properties of the reports of one epoch, and the times at which they are accepted.
 
     Attributes:
         key: ID of the key that contents are sealed to; None if not sealed.
@@ -62,8 +62,8 @@ class IntakeRules:
         opens: Start of acceptance; like the next three, in milliseconds since 1970.
         begins: Start of the epoch.
         closes: End of acceptance.
-        settles: Time by which accepted reports must be in the log. They then count even if this
-            collector fails, because no collector declares the epoch's end earlier.
+        settles: Time by which accepted reports must be in the log. Such reports count even if this
+            collector fails, because no collector declares the epoch's end before this time.
     """
 
     job: str
@@ -139,7 +139,7 @@ class Intake:
 
     @property
     def takes_tokens(self) -> bool:
-        """True if each report comes with a token that identifies its sender."""
+        """True if a token that identifies the sender comes with every report."""
         return self.job.devices is not None and self.job.devices.tokens is not None
 
     def closes(self, epoch: int) -> int:
@@ -150,8 +150,8 @@ class Intake:
     def settles(self, epoch: int) -> int:
         """Return the time after which reports added to the log are late, milliseconds since 1970.
 
-        It is a second after acceptance ends, or the middle of the stage's remaining grace period if
-        that is earlier. Watermarks are written from then on.
+        It is one second after acceptance ends, or the middle of the shuffler's remaining grace
+        period if that is earlier. Watermarks are written after this time.
         """
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
@@ -284,7 +284,8 @@ class Intake:
         job = self.job
         tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.epochs.horizon_of(epoch))
         numbers = _numbers(tagger.tags([who[index] for index in enrolls]))
-        # Sorted like reports: a position in one record reveals nothing about the other record.
+        # Sorted like reports, so that a position in one record reveals nothing about the other
+        # record.
         numbers = np.sort(numbers)
         most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
         for at in range(0, len(numbers), most):
@@ -331,8 +332,8 @@ class SelectedJob:
 class SelectedJobs:
     """A collector's jobs at one moment.
 
-    `rejected` states why reports of a job cannot be accepted, for jobs that the collector's options
-    list and for jobs written by another version of the software.
+    `rejected` has the jobs whose reports cannot be accepted, with the reasons: jobs that the
+    collector's options name, and jobs written by another version of the software.
     """
 
     jobs: Mapping[str, SelectedJob]
@@ -349,7 +350,7 @@ def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJob
             if names:
                 rejected[name] = "it was deployed without devices that report by themselves"
             continue
-        # Compute it before the first report arrives: for some mechanisms it takes seconds.
+        # Computed before the first report arrives, because it takes seconds for some mechanisms.
         _ = job.content_format
         jobs[name] = SelectedJob(job, topic.phase(name))
     for name in topic.unreadable:

@@ -18,7 +18,7 @@ from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.topics.names import BATCH_BYTES_MAX
 
-# The client's limit counts only the records of a batch, the topic's limit also the headers.
+# The client's limit counts only the records of a batch; the topic's limit counts the headers, too.
 _BATCH_BYTES = BATCH_BYTES_MAX - 4096
 _REQUEST_MILLISECONDS = 10_000
 _STOP_SECONDS = 1.0
@@ -29,8 +29,9 @@ _LOG_APPEND_TIME = 1
 class KafkaWriter:
     """One producer for the topics of all jobs; acknowledgements update `clock`.
 
-    The producer is not idempotent: an idempotent one would retry without end, while a device waits
-    for the answer. Duplicate records are harmless: only the first report with a tag counts.
+    The producer is not idempotent, because an idempotent producer would retry without end while a
+    device waits for the answer. Duplicate records are harmless: only the first report with a tag
+    counts.
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:

@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, str], ...]
 class HttpResponse:
     """The part of an HTTP answer that does not depend on the connection.
 
-    `headers` are in addition to the headers of every answer. Rejections are counted by `reason`.
+    `headers` are sent in addition to those of every answer. Rejections are counted by `reason`.
     """
 
     status: int
@@ -113,7 +113,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
     """Return the bytes of an answer after its status line.
 
-    `more` are headers of this connection, `close` announces its end, `body` is False for HEAD.
+    `more` has headers of this connection, `close` announces its end, and `body` is False for HEAD.
     """
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)

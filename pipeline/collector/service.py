@@ -41,7 +41,7 @@ _NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 @dataclass(eq=False)
 class Served:
-    """A job whose reports the collector accepts; without `tokens`, anyone can report."""
+    """A job whose reports the collector accepts; without `tokens`, from anyone."""
 
     job: DeployedJob
     batch_writer: BatchWriter
@@ -62,7 +62,7 @@ class Access:
     proxies: tuple[Network, ...] = ()
 
     def allows(self, origin: bytes) -> bool:
-        """Return whether pages of an origin can report; a non-ASCII origin never can."""
+        """Return whether pages of an origin can report; never for a non-ASCII origin."""
         return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
 
     def is_proxy(self, address: str) -> bool:
@@ -70,7 +70,7 @@ class Access:
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Return the client's address: the last one in a proxy's header that is not a proxy's."""
+        """Return the client's address: the last address in a proxy's header that no proxy has."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):

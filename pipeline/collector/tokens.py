@@ -124,7 +124,7 @@ class TokenCheck:
                 algorithms=[key.algorithm_name],
                 audience=self._audience,
                 issuer=self._issuer,
-                # Times are verified by the broker's clock instead of this machine's.
+                # Times are verified by the broker's clock, not by that of this machine.
                 options={
                     "require": list(_REQUIRED),
                     "verify_exp": False,
@@ -134,7 +134,7 @@ class TokenCheck:
             )
         except (jwt.PyJWTError, LookupError, ValueError, TypeError, RecursionError):
             raise TokenError(RequestProblem.TOKEN) from None
-        # A subject is hashed as UTF-8, which cannot encode a lone surrogate.
+        # Subjects are hashed as UTF-8, which cannot encode a lone surrogate.
         try:
             str(claims["sub"]).encode()
         except UnicodeEncodeError:

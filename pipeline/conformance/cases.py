@@ -22,7 +22,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.message_formats import MessageFormat
 
 FALSE_ALARM = 1e-12
-"""Maximum false-alarm probability of one comparison; that of hundreds stays below 1e-9."""
+"""Maximum false-alarm probability of a comparison; hundreds of them stay below 1e-9."""
 
 Stream: TypeAlias = tuple[Any, ...]
 """Values of a user from epoch 1 on: integers, or tuples of items padded with 0 for sets."""
@@ -45,8 +45,8 @@ class ExactLaw(typing.Protocol):
     def devices(self) -> int:
         """Number of devices whose reports the observer sees together.
 
-        1 if a device's guarantee holds without a shuffler, otherwise the size of the smallest
-        window. The first device has the stream; the values of all others are 0.
+        The number is 1 if a device's guarantee holds without a shuffler; otherwise, it is the size
+        of the smallest window. The first device has the stream; the values of all others are 0.
         """
 
     def followed(self, stream: Stream) -> bool:
@@ -135,7 +135,7 @@ class Case:
         ]
 
     def array_of(self, indices: NDArray[np.integer]) -> NDArray[np.int8]:
-        """Return the values at these indices, in the same shape plus one dimension for sets."""
+        """Return the values at these indices, in the same shape; sets add a dimension."""
         found: NDArray[np.int8] = np.array(self.values, np.int8)[indices]
         return found
 

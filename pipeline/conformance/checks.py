@@ -49,10 +49,10 @@ WINDOWS = 1_000
 SAMPLED = 4
 # Number of devices sampled together, epoch by epoch.
 TOGETHER = 100_000
-# Expected count of a report from which on it is treated as normally distributed.
+# Smallest expected count of a report that is treated as normally distributed.
 ENOUGH = 100
-# Allowed relative excess of an exact guarantee over the tight one: without delta, and with delta,
-# where calibration is a search.
+# Allowed relative excess of an exact guarantee over the tight one: without delta, and with delta
+# (then, calibration is a search).
 SLACK, SEARCHED = 1e-9, 0.02
 
 _UNITS = {
@@ -77,7 +77,7 @@ def examples_are_small(case: Case) -> None:
 
 
 def laws_survive_json(case: Case) -> None:
-    """Check that a mechanism round trips through JSON, in which deployed jobs store it."""
+    """Check that a mechanism survives a round trip through JSON, as in deployed jobs."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
         raise DoesNotConformError("has a mechanism that changes when written to JSON and read back")
@@ -96,7 +96,7 @@ def reports_have_the_declared_format(case: Case) -> None:
 
 
 def spends_at_most_the_requested_epsilon(case: Case) -> None:
-    """Check that the guarantee is within the job's parameters, which determine the charge."""
+    """Check that the guarantee is within the parameters of the job, which determine its charge."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
     requested = {
@@ -117,7 +117,7 @@ def spends_at_most_the_requested_epsilon(case: Case) -> None:
 
 
 def exact_law_sums_to_one(case: Case) -> None:
-    """Check that the exact law, the reference of other checks, is a probability distribution."""
+    """Check that the exact law, to which other checks refer, is a probability distribution."""
     for stream, views in case.views.items():
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
@@ -137,7 +137,7 @@ def neighbors_stay_within_the_guarantee(case: Case) -> None:
 
 
 def exact_guarantees_are_attained(case: Case) -> None:
-    """Check that a guarantee declared exact is tight, so that any larger loss would be seen."""
+    """Check that a guarantee declared exact is tight, so that any larger loss would be detected."""
     guarantee = _guarantee(case)
     if guarantee.basis != "exact":
         return
@@ -283,7 +283,7 @@ def spread(streams: list[Stream]) -> list[Stream]:
 
 
 def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
-    """Draw a view of as many devices as the exact law covers; only the first has the stream."""
+    """Draw a view of as many devices as the exact law covers; the first has the stream."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(case.exact.devices, rng)
     view = []

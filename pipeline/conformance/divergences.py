@@ -12,7 +12,7 @@ from dpstream.randomizers.guarantee import Guarantee
 
 
 def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:
-    """Return the least delta that, with epsilon = ln factor, holds for all neighbors."""
+    """Return the least delta that holds for all neighbors, with epsilon = ln factor."""
     return max(
         divergence(case.views[one], case.views[other], factor)
         for one, other in neighbors_of(case, guarantee)
@@ -49,7 +49,7 @@ def divergence(
 
 
 def neighbors(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Yield pairs of streams: all, those that differ in one epoch, or those of constant streams."""
+    """Yield pairs of streams: all, those that differ in one epoch, or the constant ones."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))
         if (

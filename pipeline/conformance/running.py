@@ -21,7 +21,7 @@ TOLERANCE = 0.1
 
 
 class DoesNotConformError(DpstreamError):
-    """Violation by a protocol. The message continues a sentence that starts with the name."""
+    """Violation; the message continues a sentence that starts with the protocol's name."""
 
 
 def restored_devices_continue(case: Case) -> None:
@@ -134,7 +134,7 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def _followed_values(case: Case) -> NDArray[np.int8]:
-    """Return values, shape (epochs, devices); a quarter of them from all unbiased streams."""
+    """Return values, shape (epochs, devices); a quarter are from all unbiased streams."""
     streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))

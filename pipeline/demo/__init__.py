@@ -1,8 +1,8 @@
 """Demonstration: how many of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
 `experiments.prepare_oulad` made the change log `oulad-weekly.csv.gz`. The jobs of `enrollment.yaml`
-and `enrollment-stream.yaml` need no trusted party; that of `enrollment-shuffled.yaml` relies on the
-shuffler. README.md states the source of the data and the changes to it.
+and `enrollment-stream.yaml` need no trusted party; the job of `enrollment-shuffled.yaml` relies on
+the shuffler. README.md states the source of the data, and how the data was changed.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from pathlib import Path
 from dpstream.pipeline.jobs.job_files import Job
 
 WEEKS = 168
-"""Number of weeks shown, of 170 in the log: in the last two, all courses end."""
+"""Number of weeks shown, of 170 in the log; all courses end in the last two."""
 
 
 def demo_change_log() -> Path:

@@ -14,7 +14,7 @@ from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.randomizers.guarantee import rounded_up
 
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "trusted party")
-"""Columns of `compared`; messages are predicted for one user over all epochs."""
+"""Columns of `compared`; `messages` is the number predicted for one user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -40,7 +40,7 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
 def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
     """Plot runs that count one value of the same users to a PNG file.
 
-    The upper plot shows estimates with 95 % confidence intervals and the ground truth, the lower
+    The upper plot shows estimates with 95 % confidence intervals, and the ground truth. The lower
     plot shows errors. Raises `PlotError` without matplotlib.
     """
     figure = new_figure(10, 7.2)

@@ -5,8 +5,8 @@ Deploy a job, then run this program any number of times; it continues where it s
     dpstream deploy pipeline/demo/enrollment.yaml
     python -m dpstream.pipeline.demo.thermostat oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
 
-The device reports one value for each of the next epochs it has not closed. A reader of its reports
-learns no more about its whole stream of values than the job's epsilon allows.
+The device reports one value for each of the next epochs that it has not closed. A reader of its
+reports learns no more about its whole stream of values than the job's epsilon allows.
 """
 
 from __future__ import annotations

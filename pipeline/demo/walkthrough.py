@@ -24,7 +24,7 @@ from dpstream.randomizers.guarantee import needs_no_trust, percent_right, rounde
 from dpstream.randomizers.randomness import cryptographic_generator
 
 STUDENT = "1006"
-"""Student whose device is shown, enrolled twice with a pause between."""
+"""Student whose device is shown: enrolled twice, with a pause in between."""
 
 PEOPLE = 28_785
 """Number of students in the change log."""
@@ -101,8 +101,8 @@ def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScree
         "  " + "".join("█" if value else "·" for value in values[part]),
         f"The device sends one byte per week, {len(sent)} in total. For the same weeks:",
         *(f"  {line}" for line in _wrapped(sent[part].hex(" "), 3 * 20)),
-        "The device randomizes each byte: had its student never been enrolled, it might have sent "
-        "the same bytes. The last screen says what that means for a guess.",
+        "The device randomizes each byte: if its student had never been enrolled, it might have "
+        "sent the same bytes. The last screen says what that means for a guess.",
     ]
     return WalkthroughScreen(2, "What one student's device sends", tuple(lines))
 

@@ -10,7 +10,7 @@ from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 
 SHOWN_BAD_ROWS = 10
 _MOST_REASONS = 20
-# Parts of a reason specific to one row: quoted text, the line it contradicts, and suggestions.
+# Parts of a reason that are specific to one row: quoted text, the contradicted line, suggestions.
 _OF_ONE_ROW = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _PLACE = re.compile(r"\b(line|row|event) [0-9@\[\]]+")
 _GUESS = re.compile(r" \(partition [0-9]+\)|; did you mean .*|, whose [0-9,]+ labels .*")
@@ -30,8 +30,8 @@ class InputError(DpstreamError, ValueError):
 class BadRow:
     """Row that cannot be used, with a reason that shows the row or its wrong part.
 
-    `line` is the first physical line, counted from 1; without lines, the number of a row or the
-    offset of an event. `anonymous` rows do not identify their user.
+    `line` is the row's first physical line, counted from 1; in inputs without lines, it is the
+    number of the row or the offset of the event. `anonymous` rows do not identify their user.
     """
 
     line: int
@@ -112,7 +112,7 @@ class BadRows:
 
 
 class BadRowsError(InputError):
-    """Bad rows where none are allowed; the message mentions skipping only if it is possible."""
+    """Bad rows where none are allowed; the message mentions skipping only if that is possible."""
 
     def __init__(self, bad_rows: BadRows, *, skippable: bool = True) -> None:
         otherwise = " or skip them with --skip-bad-rows" if skippable else ""

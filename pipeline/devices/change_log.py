@@ -1,7 +1,7 @@
 """Change logs: the values of each user over time.
 
 A file has one row per change, in any order: ``user,epoch,value`` or ``user,time,value``. A value
-holds until it changes, and the value of an epoch is the one that holds at its end.
+holds until it changes. The value of an epoch is the one that holds when the epoch ends.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class ChangeLog:
         values: New value of each change; shape (changes,), in the domain's dtype (int8 for 0/1).
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
-        on_user_list: True if `users` come from a user list; otherwise they are all users with a
+        on_user_list: True if `users` come from a user list. Otherwise, they are all users with a
             row, at any position and with any value.
-        unknown_users: Number of users with rows that are not on the user list; the rows are unused.
+        unknown_users: Number of users who have rows but are not on the user list; their rows are
+            not used.
     """
 
     users: tuple[str, ...]
@@ -117,15 +118,15 @@ def load_change_log(
     * Rows before epoch 1 determine the initial value. Without a value, they only list their user.
     * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
       the log ends with its last row if that is earlier.
-    * Rows that repeat each other are harmless. Unreadable rows are bad. So are rows that contradict
-      an earlier line for the same user and epoch (or time, in a log with times), unless
-      ``input_format.duplicates`` selects one of them.
+    * Rows that repeat each other are harmless. Unreadable rows are bad. A row that contradicts an
+      earlier line for the same user and epoch (or time, in a log with times) is bad, too, unless
+      ``input_format.duplicates`` selects one of the rows.
     * `users` is the user list, with or without rows. If None, it is all users with a row, including
       bad rows and rows outside the horizon.
 
     Raises:
-        BadRowsError: If there are bad rows and `skip_bad_rows` is false. All are counted; the first
-            ten are shown.
+        BadRowsError: If there are bad rows and `skip_bad_rows` is false. All bad rows are counted;
+            the first ten are shown.
         InputError: If the file cannot be read or lacks a header. Without a user list, also if no
             row is usable, or if skipped rows do not identify their users.
     """

@@ -23,7 +23,7 @@ _NAMES_SHOWN = 20
 
 
 class Placing(StrEnum):
-    """Source of a row's epoch: the column of that name, or the row's time of arrival."""
+    """Source of a row's epoch: the column `epoch` or `time`, or the row's time of arrival."""
 
     EPOCH = "epoch"
     TIME = "time"
@@ -129,7 +129,7 @@ class Columns:
 
 
 def is_text(text: str) -> bool:
-    """Return whether text read with errors="surrogateescape" was valid in its encoding."""
+    """Return whether text that was read with errors="surrogateescape" is valid in its encoding."""
     if text.isascii():
         return True
     try:

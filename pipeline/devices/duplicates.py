@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 def precedence(
     lines: NDArray[np.int64], values: NDArray[np.integer], rule: str
 ) -> NDArray[np.int64]:
-    """Return int64 sort keys of rows in the order of `rule`'s preference."""
+    """Return int64 sort keys that order rows by `rule`'s preference."""
     match rule:
         case "last":
             return -lines.astype(np.int64)
@@ -72,7 +72,7 @@ class RowAction(Enum):
 def row_action(
     rule: str | None, newest: tuple[int, int] | None, position: int, value: int
 ) -> RowAction:
-    """Return the effect of a row after others of its user.
+    """Return the effect of a row, given the user's earlier rows.
 
     >>> row_action("largest", (3, 20), 3, 25), row_action(None, (3, 20), 3, 25)
     (<RowAction.PREFERRED: 4>, <RowAction.CONTRADICTS: 6>)
@@ -80,7 +80,7 @@ def row_action(
     <RowAction.OLDER: 3>
 
     `position` is a time or epoch. With `rule` None or reject, rows for the same time must not
-    differ. `newest` is the position and value of the row that counts so far, or None.
+    differ. `newest` is the position and value of the user's row that counts so far, or None.
     """
     if newest is None or position > newest[0]:
         return RowAction.NEWER

@@ -25,7 +25,7 @@ class DrawnEpoch:
     Attributes:
         enrollment: Enrollment id of the producer, 16 bytes.
         drawing: Random id of this draw of reports, 8 bytes.
-        most: Maximum number of reports, if the actual number is secret; otherwise None.
+        most: Maximum number of reports, if the number of reports is secret; otherwise None.
     """
 
     job: DeployedJob
@@ -56,7 +56,7 @@ class DrawnEpoch:
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Messages, FixedSize | None]]:
-        """Return the messages of each batch and its fixed size, or None for a minimal size."""
+        """Return each batch's messages and fixed size; None means the smallest size."""
         words = self._words(reports, generator)
         if most is not None:
             from dpstream.topics.fixed_sizes import fixed_size, split_fixed

@@ -31,7 +31,7 @@ class CountedGroundTruths(GroundTruths):
     """Ground truth of inputs for which all counts are known.
 
     `counts` is int64: the number of users with value 1, shape (epochs,), or with each item, shape
-    (epochs, items). Without items, the ground truth is unknown.
+    (epochs, items). For shape (epochs, 0), the ground truth is unknown.
     """
 
     def __init__(self, counts: NDArray[np.int64]) -> None:

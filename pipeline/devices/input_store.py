@@ -1,8 +1,8 @@
-"""Persist a producer's topic input in the file that also stores its draws.
+"""Persist a producer's topic input in the file that also stores the producer's draws.
 
-Two kinds of transactions change it. One adds the events read and the new offset. The other
-randomizes an epoch and deletes its rows. At any moment, the file therefore shows for every event
-whether it is unread, waiting for its epoch, or drawn.
+Two kinds of transactions change this input. One adds the events read and the new offset. The other
+randomizes an epoch and deletes its rows. At any moment, the file therefore shows whether an event
+is unread, waiting for its epoch, or drawn.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class InputStore:
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """Return the position and value of the row that counts, by user."""
+        """Return, by user, the position and value of the row that counts."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
@@ -108,7 +108,7 @@ class InputStore:
         return sorted(user for (user,) in found)
 
     def forget_users(self) -> None:
-        """Delete the candidates for enrollment: after the first epoch no user is added."""
+        """Delete the candidates for enrollment: no user is added after the first epoch."""
         self._connection.execute("DELETE FROM input_users")
 
 

@@ -1,6 +1,6 @@
 """Read JSON records: one object each, as lines of a file or as events of a topic.
 
-Their fields become texts as in a CSV file: user, position in time, value, and any crowd.
+Fields become texts, as in a CSV file: user, position in time, value, and crowd if there are crowds.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Keys:
         return Columns.in_order(self.placing, crowd=self.crowd is not None)
 
     def fields(self, record: dict[str, Any]) -> list[str]:
-        """Return a record's user, position (empty for arrival), value and any crowd as texts.
+        """Return a record's user, position (empty for arrival), value and crowd, if any, as texts.
 
         Raises `ValueError` if a field is missing or is not a single value.
         """
@@ -168,7 +168,7 @@ def _batches(
 def records_of(
     keys: Keys, texts: Iterable[tuple[int, str | bytes]], bad: Sequence[BadRow] = ()
 ) -> Records:
-    """Return the records of numbered JSON texts, without blank ones; `bad` rows are prepended."""
+    """Return the records of numbered JSON texts, without blank texts; `bad` rows come first."""
     fields, numbers, found, named = [], [], list(bad), []
     for number, text in texts:
         if not text.strip():
@@ -242,7 +242,9 @@ def _lines(text: TextIO) -> Iterator[str]:
             yield piece
             continue
         length = len(piece)
-        yield piece[: RECORD_CAP // 1024]  # invalid JSON: a bad row with its start
+        yield piece[
+            : RECORD_CAP // 1024
+        ]  # Invalid JSON: a bad row that shows the start of the line.
         while len(piece) > RECORD_CAP and not piece.endswith("\n"):
             piece = text.readline(RECORD_CAP + 1)
             length += len(piece)

@@ -2,17 +2,17 @@
 
 Sans I/O: `LiveSource` receives bytes and the time, and returns events.
 
-* Rows of the running epoch become changes. When the clock passes its end the epoch is closed, and
+* Rows of the running epoch become changes. When the clock passes its end, the epoch is closed and
   the next one runs.
 * Rows of later epochs are buffered until their epoch runs.
-* A row of a closed epoch is late and cannot change that epoch. Unless its user has a newer row, its
-  value holds from the running epoch on. The values at a closing epoch are therefore those of a
-  `ChangeLog` of the rows read so far.
+* A row of a closed epoch is late and cannot change that epoch. The row's value holds from the
+  running epoch on, unless its user has a newer row. The values at a closing epoch are therefore
+  those of a `ChangeLog` of the rows read so far.
 * If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
 * A row without a value before epoch 1 lists its user.
-* Unusable rows of any kind are skipped and counted: a source that stopped at an unusable row would
-  reveal by its silence what the row contains.
+* Unusable rows of any kind are skipped and counted. A source that stopped at an unusable row would
+  reveal something about the row's contents.
 * At the end of the input, epochs that have ended are closed. The running epoch stays open, so that
   a later run can close it if its changes are saved.
 """
@@ -44,7 +44,7 @@ LINE_CAP = 1 << 20  # bytes of one line
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Value of a user from the running epoch on, possibly unchanged."""
+    """Value of a user from the running epoch on; it can be the same as before."""
 
     epoch: int
     user: str
@@ -78,14 +78,15 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 class LiveSource:
     r"""Turn bytes and clock readings into events.
 
-    The rows are those of `load_change_log`: CSV with a header, or JSON with one object per line, of
-    which the first determines the keys. Rows with neither epoch nor time belong to the running one.
+    The rows are those of `load_change_log`: CSV with a header, or JSON with one object per line.
+    The first object determines the keys. Rows with neither epoch nor time belong to the running
+    epoch.
 
     Args:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
-        lateness: Time that an epoch stays open for its rows after its end by the clock.
-        hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
+        lateness: Time for which an epoch stays open for its rows after it ends by the clock.
+        hold: Maximum number of buffered rows of later epochs; further rows are dropped and counted.
         input_format: Format of the rows; without one, JSON if the first line is an object.
 
     Attributes:
@@ -212,7 +213,7 @@ class LiveSource:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about rows and columns so far that were not used as written."""
+        """Return sentences about the rows and columns so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
@@ -233,7 +234,7 @@ class LiveSource:
         return tuple(f"{self._name}: {warning}" for warning in collected)
 
     def _drop_partial(self) -> None:
-        """Drop a line that has become too long, and the record it belongs to."""
+        """Drop a line that has become too long, and the record that contains it."""
         self._partial = b""
         if self._overlong:
             return

@@ -102,7 +102,7 @@ def _texts(name: str, column: str, array: pa.Array) -> list[str]:
         array = array.dictionary_decode()
         kind = array.type
     if pa.types.is_timestamp(kind):
-        # Finer digits are truncated, like those of texts.
+        # Digits beyond microseconds are truncated, as in texts.
         array = array.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False)
     elif pa.types.is_nested(kind):
         raise InputError(f"{name}: column {column} has type {kind}; expected single values")

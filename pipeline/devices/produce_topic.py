@@ -1,7 +1,7 @@
 """Feed a producer from a topic of events: up to an epoch, or by the clock.
 
-Events are durable before anything depends on them. A run can therefore be killed at any point, and
-repeated with the same arguments.
+Events are stored durably before anything depends on them. A run can therefore be killed at any
+point and repeated with the same arguments.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def produce_as_they_come(
 ) -> None:
     """Read events as they arrive, and close epochs by the clock, until the job ends.
 
-    An epoch is closed once it has ended and all events that were then in the topic are read.
+    An epoch is closed once it has ended and all events that were in the topic at its end are read.
     `clock` returns the current time with a zone; other arguments and errors are those of
     `produce_to`.
     """
@@ -107,7 +107,8 @@ def produce_as_they_come(
     while last_epoch is None or producer.closed_epoch < last_epoch:
         epoch = producer.closed_epoch + 1
         end = calendar.start_of(epoch + 1)
-        # Read the time before the end offsets, which then cover all events of an ended epoch.
+        # Read the time before the end offsets, so that these cover all events of an epoch that has
+        # ended.
         now = clock()
         read_on(source, log, log.ends(), notify)
         if now >= end:

@@ -1,4 +1,4 @@
-"""Producer, which reports for many devices as a gateway does; one device is a population of one.
+"""Producer, which reports for many devices, as a gateway does, or for a single one.
 
 >>> producer = Producer(job, None, name="kitchen", transport=transport)   # doctest: +SKIP
 >>> producer.enroll(["thermostat"])                                        # doctest: +SKIP
@@ -70,23 +70,23 @@ class ModelMissingError(ProducerError):
 class Producer:
     """Randomize the values of devices, epoch by epoch, and send the reports.
 
-    Enrolled devices save their draws in `state_directory`, which belongs to one producer of one
-    deployment and is locked while it is open.
+    The draws of enrolled devices are saved in `state_directory`. This folder belongs to one
+    producer of one deployment, and is locked while it is open.
 
-    Devices can be enrolled at any time; before that they count as 0. A device that leaves is
+    Devices can be enrolled at any time, and count as 0 before. A device that leaves must be
     withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
-    include it. A device that merely stops reporting stays in the estimates: with its last value,
-    changing from then on like the values of reporting devices. Reporting a single 0 before it stops
-    is not enough, because longer intervals miss it.
+    include it. A device that merely stops reporting stays in the estimates, as if its last value
+    then changed like the values of reporting devices. Reporting a single 0 before stopping is not
+    enough, because longer intervals miss it.
 
     The enrolled users, from their first to their last epoch, and the users present are public. The
-    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether the values
-    of `report` include a user must not depend on a value either. If no usable value arrived, report
-    the last one.
+    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether `report`
+    is called with a value for a user must not depend on a value either. If no usable value arrived,
+    report the last value.
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
-    which starts again at value 0. A device with value 1 then spends a change of its budget. What
-    the protocol keeps for ever, such as phases, stays with a user, who may leave and enroll again.
+    which starts again at value 0. A device with value 1 then spends a change of its budget. Draws
+    that the protocol keeps for ever, such as phases, stay with a user who leaves and enrolls again.
 
     Args:
         state_directory: Folder of the state (mode 0700); None discards it at the end.
@@ -94,11 +94,12 @@ class Producer:
         transport: Writes to the job's topics.
         first_epoch: First epoch to report; fixed when the producer is first opened.
         group: In a learning job, the group of all devices of this producer, numbered from 0. None
-            spreads them over all groups. Fixed when the producer is first opened.
+            spreads the devices over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
         clock: Returns milliseconds since 1970, by the broker's clock if known. An epoch that has
-            not started by this clock is rejected before any draw. None rejects no epoch.
+            not started by this clock is rejected before anything is drawn. Without a clock, no
+            epoch is rejected.
 
     Raises:
         ProducerError: If the directory belongs to another deployment or producer, or if its state
@@ -173,7 +174,7 @@ class Producer:
 
     @property
     def closed_epoch(self) -> int:
-        """Last epoch drawn; `first_epoch` - 1 before the first."""
+        """Last epoch drawn; `first_epoch` - 1 before any draw."""
         closed = self._store.fact("closed_epoch")
         return closed if isinstance(closed, int) else self.first_epoch - 1
 
@@ -191,15 +192,16 @@ class Producer:
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped a change in this horizon, with an exhausted budget."""
+        """Number of devices that exhausted their budget in this horizon and dropped a change."""
         return self._randomizer.exhausted
 
     def enroll(self, users: Sequence[str]) -> None:
-        """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
+        """Enroll devices: each draws, once per horizon, the randomness on which its privacy relies.
 
-        The next closed epoch counts them in its population, so the time of the call is public. It
-        must not depend on a value; the time of a user's first row with a value, for example, does.
-        Enrolled users are skipped, including users who leave with the horizon.
+        The next closed epoch counts these devices in its population, so the time of the call is
+        public and must not depend on a value. For example, the time of a user's first row with a
+        value does depend on a value. Users who are enrolled already are skipped, including users
+        who leave when the horizon ends.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
@@ -220,16 +222,16 @@ class Producer:
     def withdraw(self, users: Iterable[str]) -> None:
         """Withdraw enrolled devices: they have value 0 from the next closed epoch on.
 
-        The value 0 is reported for them until their horizon ends, whatever values the caller sets,
-        because absent devices would stay in the estimates. Then they are no longer enrolled. At
-        each epoch, a random fraction of them is present, as large as that of the devices that stay.
-        Absence therefore does not depend on the value; this is correct for absence that is
-        independent across epochs.
+        The value 0 is reported for these devices until their horizon ends, whatever values the
+        caller sets, because absent devices would stay in the estimates. After the horizon, they are
+        no longer enrolled. At each epoch, a random fraction of them is present. It is as large as
+        the fraction of the devices that stay, so absence does not depend on the value. This is
+        correct if absence is independent across epochs.
 
-        For a device whose value is not 0 this is a change. A guarantee for values that never
-        change, such as that of memoized_response, then no longer holds for it; the guarantee for
-        its whole stream does. The last horizon of a device is public, and must not depend on its
-        value. Raises `ProducerError` if a user is not enrolled.
+        For a device whose value is not 0, this is a change. A guarantee for values that never
+        change, such as that of memoized_response, then no longer holds for the device. The
+        guarantee for its whole stream still holds. The last horizon of a device is public, and must
+        not depend on its value. Raises `ProducerError` if a user is not enrolled.
         """
         positions = self._positions_of(users)
         with self._storing(), self._store.transaction():
@@ -237,12 +239,12 @@ class Producer:
         self._leaving[positions] = True
 
     def report(self, epoch: int, values: Mapping[str, Value | Sequence[Value]]) -> None:
-        """Set values for the next epoch to be closed; the users in `values` are present.
+        """Set values for the next epoch to be closed; only the users in `values` are present.
 
         Args:
-            epoch: Epoch that is not closed yet.
-            values: Value by user: text as in a change log ("1", a label, a number), or the integer
-                of the job's domain, which is faster. For sets of items: one value, or a list.
+            epoch: An epoch that is not closed yet.
+            values: Value by user: text as in a change log ("1", a label, a number), or integer in
+                the job's domain, which is faster. For sets of items: one value, or a list.
 
         Raises:
             ProducerError: If a user is not enrolled or has more items than the job allows. Also if
@@ -272,7 +274,7 @@ class Producer:
         self._present[:] = True
 
     def close(self, epoch: int) -> None:
-        """Draw the epoch's reports, only once, and send them.
+        """Draw the epoch's reports once, and send them.
 
         The epoch must be later than every closed epoch. Skipped epochs have no reports.
 
@@ -283,7 +285,7 @@ class Producer:
         self._transport.run(self.close_steps(epoch))
 
     def close_together(self, epoch: int, beside: Callable[[], None]) -> None:
-        """Close an epoch; the callback writes to the `store` in the transaction of the draw."""
+        """Close an epoch; the callback writes to `store` in the same transaction as the draw."""
         self._transport.run(self.close_steps(epoch, beside))
 
     def ready(self, epoch: int) -> bool:
@@ -311,7 +313,7 @@ class Producer:
             self._lock.release()
 
     def resume(self) -> Steps[None]:
-        """Register, and send the records that an earlier run drew but could not send."""
+        """Register the producer, and send records that an earlier run drew but did not send."""
         if self._store.fact("registered") is None:
             registration = Registration(
                 self.job.deployment, self.name, self.enrollment, self.first_epoch
@@ -357,7 +359,7 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Add an epoch's records to the outbox; those for the finalizing shuffler come last."""
+        """Add an epoch's records to the outbox; the finalizing shuffler's records come last."""
         present = self._present
         if self.job.protocol_entry.sampled is not None:
             present = present[self._randomizer.due(self.job.epochs.local(epoch))]
@@ -391,8 +393,8 @@ class Producer:
         """Return the devices that participate in an epoch of a learning job, shape (devices,).
 
         Group g participates if the epoch modulo the number of groups is g. Devices join groups in
-        the order of enrollment. The first group follows from the producer's random id, so groups
-        have similar sizes even if every device is its own producer.
+        the order of enrollment. The producer's random id determines the group of its first device,
+        so groups have similar sizes even if every device is its own producer.
         """
         learning = self.job.protocol_entry.learning
         assert learning is not None
@@ -414,10 +416,10 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
-        Their lasting draws stay. Those of leaving devices are stored, because redrawing them for
-        users who enroll again would cost more than the guarantee states. At skipped epochs of the
-        horizon, devices enrolled before its start count as absent, and newer devices as having
-        value 0.
+        Draws that last for ever stay. Such draws of leaving devices are stored, because drawing
+        them again for users who enroll again would cost more than the guarantee states. At skipped
+        epochs of the horizon, devices enrolled before its start count as absent, and newer devices
+        count as having value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -455,7 +457,7 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Set leaving devices to the initial value, absent at the rate of the other devices."""
+        """Set leaving devices to the initial value; the share absent is that of other devices."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)
@@ -545,7 +547,7 @@ class Producer:
         if owner == (None, None):
             enrollment = self._identifiers()
             try:
-                # A registration that cannot be sent must not be stored either.
+                # A registration that cannot be sent must not be stored.
                 Registration(self.job.deployment, self.name, enrollment, first_epoch)
             except CodecError as error:
                 raise ProducerError(str(error)) from None
@@ -652,7 +654,8 @@ class Producer:
         """Send the outbox, and delete acknowledged records.
 
         The shuffler that finalizes windows gets its records only after the other shufflers have
-        theirs. A producer that is complete there is therefore complete at all shufflers.
+        theirs. If a producer's records are complete at that shuffler, they are complete at all
+        shufflers.
         """
         last: int | None = None
         unflushed = False

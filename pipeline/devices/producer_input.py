@@ -1,13 +1,14 @@
 """Feed a producer from a change log, epoch by epoch, or from live rows.
 
-Both continue after the last epoch that the producer has closed, so an interrupted run can be
-repeated with the same arguments.
+Both start after the last epoch that the producer has closed, so an interrupted run can be repeated
+with the same arguments.
 
-The users enrolled and present are public: they never depend on values, nor on when a row arrives.
+The users enrolled and present are public. They never depend on values, or on when a row arrives.
 
 * With a user list, the enrolled users are those on the list.
-* Without one, they are all users with a row, including bad rows and rows outside the horizon, in
-  the file that the producer starts with. All are enrolled before its first epoch.
+* Without a user list, the enrolled users are all users with a row, including bad rows and rows
+  outside the horizon, in the file with which the producer starts. All are enrolled before its first
+  epoch.
 * Every enrolled user is present at every closed epoch, with its last value.
 * Rows of unknown users are not used; `unknown_users` is the number of these users.
 """
@@ -97,7 +98,7 @@ def enrollment(log: ValueLog) -> str:
 def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    They depend on values, so `produce` does not print them: its output must not depend on values.
+    The warnings depend on values, so `produce`, whose output must not depend on values, omits them.
     """
     if not isinstance(log, ChangeLog):
         return
@@ -134,9 +135,8 @@ def produce_change_log(
     """Close every open epoch of the log; all users are present at each.
 
     In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
-    producer's first closed epoch, users are enrolled only from a user list, because a first row
-    that comes later reveals information about its value. At most `rate` epochs are closed per
-    second.
+    producer's first closed epoch, users are enrolled only from a user list, because a later first
+    row reveals something about a value. At most `rate` epochs are closed per second.
 
     Returns:
         Number of users with rows who are not enrolled.
@@ -179,7 +179,7 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
 
 
 class LiveProducer:
-    """Close epochs by the clock, with the values received until then.
+    """Consumer of live events: closes epochs by the clock, with the values received until then.
 
     Users are enrolled before the first epoch is closed: by a user list, by rows without a value
     placed before epoch 1, or by calls of the producer. Every enrolled user is present at every
@@ -229,7 +229,7 @@ class LiveProducer:
 
     @property
     def unknown_users(self) -> int:
-        """Number of users with a row who are not enrolled, in this run."""
+        """Number of users in this run who have a row but are not enrolled."""
         return len(self._unknown_users | self._unlisted())
 
     @property
@@ -350,7 +350,7 @@ def produce_live(
     """Read rows until the input or the job ends.
 
     `source` starts after the last epoch that the producer of `live` has closed. `clock` returns the
-    current time with a zone. `notify` is called with a sentence on each of the first bad rows.
+    current time with a zone. `notify` receives a sentence about each of the first bad rows.
 
     Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
     """

@@ -1,9 +1,9 @@
 """Persistent state of a producer, in one SQLite file.
 
-One durable transaction per epoch holds the devices' new state, the finished records and the last
-closed epoch, from which the input continues. Only committed records are ever sent, and they are
-stored until acknowledged. No epoch is randomized again after its draw, because that would spend
-the privacy budget twice.
+One durable transaction per epoch stores the devices' new state, the finished records, and the
+number of the epoch, after which the input continues. Only committed records are ever sent, and they
+are stored until acknowledged. No epoch is randomized a second time, because that would spend the
+privacy budget twice.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ProducerStore:
         )
 
     def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
-        """Return an array's value by user, of those users that `add_departed` has stored."""
+        """Return an array's value by user, for the users that `add_departed` has stored."""
         select = "SELECT user, value FROM departed WHERE user = ? AND name = ?"
         rows = (self._connection.execute(select, (user, name)).fetchone() for user in users)
         return dict(row for row in rows if row is not None)
@@ -178,7 +178,7 @@ class ProducerStore:
     def delete_sent(self, position: int, ends: Ends) -> None:
         """Delete acknowledged records up to and including a position, and store their offsets.
 
-        This does not wait for the disk: after a power failure, records can be sent again.
+        This does not wait for the disk, so records can be sent again after a power failure.
         """
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:

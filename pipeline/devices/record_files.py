@@ -25,7 +25,7 @@ from dpstream.pipeline.whole_files import open_regular
 _HEADER_CAP = 1 << 16  # characters; bounds the memory of one endless line
 _LOOKED_AT = 64  # bytes: blank lines may come before the first object
 _GZIP_MAGIC = b"\x1f\x8b"
-# Other containers by their first bytes, with a fix for each.
+# Other containers: their first bytes, and a fix for each.
 _CONTAINERS = {
     b"PK\x03\x04": "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook: save the sheet as CSV",
@@ -48,7 +48,7 @@ _MARKS = {
 class RecordFile:
     """Open file of records, in batches of any length.
 
-    `place` is the text before the number of a record, if that number is not a line.
+    `place` is the text before the number of a record, if that number is not the number of a line.
     """
 
     columns: Columns
@@ -88,9 +88,9 @@ def open_text(
 ) -> Iterator[TextIO]:
     """Open a file as text, plain or gzip; errors until it is closed are raised as `InputError`.
 
-    With `regular`, only a regular file is accepted; reading a pipe would block too early and could
-    not be repeated. A byte order mark takes precedence over the encoding in `input_format`.
-    Warnings about the encoding are appended to `said`.
+    With `regular`, only a regular file is accepted, because reading a pipe would block too early
+    and could not be repeated. A byte order mark takes precedence over the encoding in
+    `input_format`. Warnings about the encoding are appended to `said`.
     """
     with _open_packed(name, regular=regular) as binary:
         text, warnings = _as_text(binary, input_format)

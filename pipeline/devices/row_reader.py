@@ -1,4 +1,4 @@
-"""Interpret the texts of rows by an input's format, a job's values and its calendar."""
+"""Interpret the texts of rows by the input's format and the job's values and calendar."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Records:
 
 
 def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") -> Iterator[Records]:
-    """Split lines, which include line ends, into batches of CSV records, after `before` lines."""
+    """Split lines (with line ends) into batches of CSV records; `before` lines came earlier."""
     held = BoundedLines(lines)
     reader = csv.reader(held, strict=True, delimiter=separator)
     line = before + 1
@@ -98,13 +98,14 @@ class Rows:
 
     Attributes:
         lines: First physical line of each row; int64.
-        epochs: Epoch of each row; int32, at most 0 before the first epoch, 0 if placed by arrival.
+        epochs: Epoch of each row; int32; 0 or less before the first epoch, and 0 if placed by
+            arrival.
         positions: Time in microseconds or epoch, which orders the rows of a user; int64.
         values: Value of each row, in the domain's dtype.
         listed: Line and user of rows without a value placed before epoch 1, which list their user.
-            They are also good rows if the domain has a meaning for an empty value.
+            These rows are also good rows if an empty value has a meaning in the domain.
         named: Users of bad rows.
-        counts: Numbers of good rows that were not used as written.
+        counts: Counts of good rows that were not used as written.
     """
 
     lines: NDArray[np.int64]
@@ -272,8 +273,9 @@ def stamped(
 ) -> tuple[Rows, list[BadRow]]:
     """Place rows by the timestamps of their records; rows without a valid timestamp are bad.
 
-    Writers of a topic choose timestamps: microseconds that are read as milliseconds, for example,
-    are after the year 9999. Records older than Kafka's timestamps have -1. Lines are offsets.
+    Writers of a topic choose timestamps, so these can be wrong: microseconds that are read as
+    milliseconds, for example, are after the year 9999. Records that are older than Kafka's
+    timestamps have -1. Line numbers are offsets.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

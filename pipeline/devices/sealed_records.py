@@ -22,7 +22,7 @@ from dpstream.topics.shares import share_table, table_of
 
 @dataclass(frozen=True, slots=True)
 class SealedEpoch(DrawnEpoch):
-    """Epoch with a ciphertext for every report; cover traffic hides their number if secret."""
+    """Epoch with a ciphertext for every report; cover traffic hides a secret number of reports."""
 
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator

@@ -1,4 +1,4 @@
-"""Read the rows of a file into columns, independent of their meaning."""
+"""Read the rows of a file into columns, whatever the columns mean."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bind a producer to the topic that it started with, in the producer's own file.
 
-A producer that mixed the values of two inputs would report changes that never happened. Any input
-other than the first is therefore rejected.
+A producer that mixed the values of two inputs would report changes that never happened. Every input
+except the first is therefore rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACING: Final = "input_placing"
 
 
 def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
-    """Bind a producer to a topic, or check that it is bound to this topic already.
+    """Bind a producer to a topic, or check that it is already bound to this topic.
 
     `topic` is the name of the topic, with the name of its cluster if that is not the job's. `made`
     distinguishes it from an earlier topic of the same name; None if unknown. Raises `InputError` if

@@ -1,13 +1,13 @@
 """JSON events of a topic as input: each counts once, even if the producer is killed.
 
 Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
-the producer's own file (`input_store`), together with the offsets. An epoch is randomized in the
-transaction that deletes its rows. Nothing is ever written to the cluster of the events: after a
-restart the offsets come from the file, not from a consumer group.
+the producer's own file (`input_store`), together with the offsets. The transaction that randomizes
+an epoch deletes its rows. Nothing is ever written to the cluster of the events: after a restart,
+the offsets come from the file instead of a consumer group.
 
-Events have the meaning of live rows (`live`). A value holds until it changes, rows of a closed
-epoch are late, and for sets of items epochs are independent. If the first events name neither
-epochs nor times, the timestamps of their records determine the epochs.
+Events have the same meaning as live rows (`live`). A value holds until it changes, rows of a closed
+epoch are late, and for sets of items, epochs are independent. If the first events contain neither
+epochs nor times, the timestamps of the records determine the epochs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EventLog(Protocol):
         """Return the offset that the next new event will have, by partition."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """Read events from `start` on, before `stop`; a slice at the log's end ends at `stop`."""
+        """Read events from `start` to before `stop`; at the log's end, the slice ends at `stop`."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class TopicInput:
         try:
             self._producer.close_together(epoch, keep)
         finally:
-            # The epoch can be drawn without having been sent; the file is authoritative.
+            # The file is authoritative, because an epoch can be drawn without being sent.
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
                 self._unknown_users |= fold.unknown_users

@@ -1,7 +1,7 @@
 """User lists: the users of a job, fixed before any value is read.
 
-The users a job counts are public, so they must not depend on values, nor on when a row arrives. A
-user list has one user per line, or the column ``user`` of a CSV file with a header.
+The users that a job counts are public, so they must not depend on values, or on when a row arrives.
+A user list has one user per line, or the column ``user`` of a CSV file with a header.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 * Several writers can append concurrently; the single partition orders their records. An entry is
   valid if and only if its `previous` is the hash of the last valid entry before it.
-* All other entries are void. Their writers have lost a race: they read to the end, and write again
+* All other entries are void. Their writers have lost a race. They read to the end, and write again
   with the new head as `previous`, or give up.
 * The `previous` of an honest writer is a valid entry, and the writer checks that its own entry is
-  valid before it writes another one. In a log of honest writers, every entry is therefore valid, or
-  void with a valid entry as its `previous`.
+  valid before it writes another one. If all writers are honest, every entry is therefore valid, or
+  is void with a valid entry as its `previous`.
 * Any other record was written by another party, and is an `Oddity`.
 """
 
@@ -31,7 +31,7 @@ class ChainProblem(Enum):
 
     @property
     def loses(self) -> bool:
-        """True if entries might be missing or void because of it."""
+        """True if entries might be missing or void because of this problem."""
         return self in (
             ChainProblem.CUT,
             ChainProblem.UNREADABLE,
@@ -133,7 +133,7 @@ class Chain:
         except CodecError as error:
             self._note(ChainProblem.UNREADABLE, offset, written, str(error))
         if entry is not None and key is None and not self.places and offset > 0:
-            # The remaining entries stay valid, so that a cut lowers no charge.
+            # The remaining entries stay valid, so that a cut reduces no charge.
             self.head = entry.previous
             self._counting = {self.head: -1}
         counts = entry is not None and key is None and entry.previous == self.head

@@ -3,7 +3,7 @@
 An entry is canonical JSON (sorted keys, no spaces): equal entries have identical bytes, and any
 changed byte changes the SHA-256. `previous` is the hash of the preceding entry, which chains the
 entries. An entry of any kind can hold charges and budgets. A charge replaces an earlier charge of
-the same deployment; budgets are declared in the order of the entries.
+the same deployment. Budgets are declared in the order of the entries.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Join the ledger of a cluster to the running deployments and the releases.
+"""Join a cluster's ledger with the running deployments and the releases.
 
 A longitudinal stream is charged once for all epochs of a horizon. The ledger charges the local
-loss, which holds for every user, with any participation. If a horizon is shuffled, a user in every
-released window of it is also hidden among the other users in all of these windows:
-`StreamTerms.charged` computes this user's smaller loss.
+loss, which holds for every user, whatever the user's participation. If a horizon is shuffled, users
+in all of its released windows also hide among each other. `StreamTerms.charged` computes the
+smaller loss of such a user.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return a horizon's charge if `devices` or more are in all its released windows."""
+        """Return a horizon's charge if `devices` devices or more are in all released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 

@@ -27,7 +27,7 @@ class SpendingReader:
         """Read to the current ends of both topics; return the state, always the same object."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
         if not topics <= self._existing:
-            # A hidden topic must not count as empty: users would be charged again.
+            # A hidden topic must not count as empty, because users would then be charged again.
             self._existing = set(filter(self._cluster.exists, topics))
         state = self._state
         if JOBS_TOPIC in self._existing:

@@ -2,12 +2,12 @@
 
 * ``dpstream.jobs`` contains a copy of charges and budgets. What a damaged ledger has lost is taken
   from the copy, and restored to the ledger by the next permitted writer.
-* If the two values of a charge differ, the larger one is used. An interruption between the two
-  writes thus charges too much rather than too little.
+* If the copy of a charge differs from the original, the larger one is used. An interruption between
+  the two writes thus charges too much rather than too little.
 * Manifests bound the participation in all released windows. A manifest contains the producers, the
   number of devices enrolled with each, and the total number of devices present, but does not
-  identify them. The number of devices that missed at least one window is at most the sum of those
-  missing from each window.
+  identify them. The number of devices that missed at least one window is at most the sum of the
+  numbers that missed each window.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Presence:
         if not self.windows:
             self._ever, self._always, self._enrolled = inside, inside, enrolled
         else:
-            # Later producers are listed after the others, and were not in earlier windows.
+            # Producers that registered later are listed after the others, and were not in earlier
+            # windows.
             size = max(len(inside), len(self._ever))
             inside, enrolled = _longer(inside, size), _longer(enrolled, size)
             self._ever = _longer(self._ever, size) | inside

@@ -1,4 +1,4 @@
-"""Find changes to the ledger that dpstream itself never makes, and locate them.
+"""Find and locate changes to the ledger that dpstream itself never makes.
 
 * A party with write access to the topic can append false entries, which remain visible to all.
 * Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are

@@ -1,8 +1,8 @@
 """Decide what to write to the ledger next, and check that it is valid.
 
-A writer reads to the end, decides on one entry, appends it, and reads again. The entry is a
-function of both topics, and is no longer needed once it is valid. A writer that has lost a race, or
-restarts after an interruption, therefore writes what is missing, and nothing twice.
+A writer reads to the end, decides on one entry, appends it, and reads again. The decision is a
+function of both topics: an entry that is already valid is not written again. A writer that has lost
+a race, or restarts after an interruption, therefore writes what is missing, and nothing twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
-# More races than a writer ever loses in a row.
+# Number of races that no writer ever loses in a row.
 _ATTEMPTS = 1000
 # Maximum number of charges, and of budgets, in one record.
 _CARRIED_AT_ONCE = 500

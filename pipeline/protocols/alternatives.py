@@ -1,4 +1,4 @@
-"""Alternatives that `plan` compares: same counts and epsilon, whatever the trusted party."""
+"""Alternatives that `plan` compares: same counts and epsilon, any trusted party."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 FEW_EPOCHS: Final = 16
-"""Maximum number of epochs for which protocols that split epsilon by epoch are compared."""
+"""Maximum number of epochs for comparisons with protocols that divide epsilon among epochs."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
@@ -99,7 +99,7 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
 
 @alternatives.register
 def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield a protocol that trusts the shuffler; for few epochs, also one that splits epsilon."""
+    """Yield a protocol that trusts the shuffler; for few epochs, also one that divides epsilon."""
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, requested.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
@@ -152,8 +152,9 @@ def _trusting_with_values(
 ) -> Iterator[Alternative]:
     """Yield the protocol for items or numbers in which the shuffler adds the noise.
 
-    Noise added by devices is no alternative, because each would have to send too much of it.
-    `max_changes` excludes a user's first value, which counts as a change in shuffled_counts.
+    Protocols whose devices add the noise are not offered, because each device would have to send
+    too many messages. `max_changes` does not count a user's first value, but shuffled_counts counts
+    it as a change.
     """
     yield (
         "shuffled_counts",

@@ -40,7 +40,7 @@ _CALIBRATE = late_calibration("baselines")
 class EpochResponsesForecast:
     """Forecast for one bit per device and epoch: all estimates are equally accurate.
 
-    `plan` shows `constants` in addition to the mechanism's own constants.
+    `constants` are shown by `plan` in addition to the mechanism's own constants.
     """
 
     notes: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """Assumption behind the intervals of protocols that track a limited number of changes.
 
 Such a protocol sizes its noise for users whose value changes at most k times in a horizon. Privacy
-does not depend on that: a user with more changes is protected as well as all others. Accuracy does:
-later changes appear with a delay or not at all, and intervals do not include the resulting error.
+does not depend on this limit: a user with more changes is protected as well as all others. Accuracy
+depends on it: changes beyond the limit appear with a delay or not at all, and intervals do not
+include the resulting error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ChangeLimit:
 
     @property
     def warning(self) -> str:
-        """Meaning of estimates flagged `dpstream.aggregators.estimate.CHANGES_USED`.
+        """Meaning of the flag `dpstream.aggregators.estimate.CHANGES_USED`.
 
         >>> print(ChangeLimit(4, "delayed").warning)
         the true number may be outside its 95 % interval: users' values have changed at least 2 \

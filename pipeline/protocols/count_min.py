@@ -32,7 +32,7 @@ _ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
-    """Forecast of the errors from noise and from other items in the same cells."""
+    """Forecast of the errors that noise and other items in the same cells cause."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Numbers of rows and buckets read for an item; None if items share no buckets."""
+        """Numbers of rows and buckets read for an item; None if no two items share a bucket."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets

@@ -29,7 +29,7 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for crowds of equal size, from the forecast for the messages of one crowd."""
+    """Forecast for crowds of equal size, derived from the forecast for one crowd's messages."""
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law
@@ -66,7 +66,7 @@ def in_crowds(
     """Return the registry entry of a one-message protocol with counts of listed items by crowd.
 
     The input's `column` determines the crowd. `epsilon` covers the noisy sizes of all crowds at an
-    epoch, and `delta` those at all epochs together.
+    epoch. `delta` covers the sizes at all epochs together.
     """
     shuffling, planning, aggregation = entry.shuffling, entry.planning, entry.aggregation
     assert shuffling is not None

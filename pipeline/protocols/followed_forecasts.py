@@ -1,4 +1,4 @@
-"""Forecasts of protocols whose devices report once per epoch and track their changes."""
+"""Forecasts of protocols whose devices report once per epoch and track changes of their values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FollowedForecast(ABC):
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return `standard_errors`: later reports add nothing to the estimate of an epoch."""
+        """Return `standard_errors`, because later reports do not improve an epoch's estimate."""
         return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ class ValueStreamForecast(FollowedForecast):
 
 
 class HadamardValuesForecast:
-    """Forecast per item: twice the error of a Boolean, and the error from devices' random rows."""
+    """Forecast per item: twice the error of a Boolean, plus the error from devices' random rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)

@@ -38,7 +38,7 @@ class Forecast(typing.Protocol):
 
 @typing.runtime_checkable
 class DividedForecast(Forecast, typing.Protocol):
-    """Forecast that also states what messages reveal to one of several shufflers."""
+    """Forecast that also states what the messages reveal to one of several shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
         """Return the forecast for at least 2 parallel shufflers.
@@ -90,7 +90,7 @@ class SearchedForecast(Forecast, typing.Protocol):
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
     """Describe the number of users that an item needs to be found by a prefix search."""
-    # Imported here because devices run this module, and must not import the accounting.
+    # Imported here because devices load this module and must not import `accounting`.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
     found = predict(levels, users, variance, items)
@@ -116,8 +116,8 @@ class CellForecast(Forecast, typing.Protocol):
     """Forecast of a protocol that counts the items of every epoch separately, in noisy cells.
 
     All epochs are equally accurate. Errors are mean absolute errors, in users, over the 100 most
-    frequent items and 400 others, with negative estimates clipped to 0. Counts follow Zipf's law
-    unless `like` sets other counts.
+    frequent items and 400 others, with negative estimates clipped to 0. Counts are assumed to
+    follow Zipf's law unless `like` sets other counts.
     """
 
     @property

@@ -25,7 +25,7 @@ from dpstream.randomizers.division import chances_of_one_instance
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.guarantee import rounded_up
 
-# Up to this number of reports, the table has a row for each number an instance can see.
+# Up to this number of reports, the table has a row for each number that an instance can see.
 _ALL_SHOWN = 8
 
 
@@ -77,7 +77,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield the privacy loss to one shuffler, and its probability, by number of reports seen."""
+    """Yield one shuffler's view by number of reports seen: the privacy loss and its probability."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -121,7 +121,7 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
 
 
 def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
-    """Describe epsilon by the changes of a value, and the variance left after averaging."""
+    """Describe how epsilon depends on a value's changes, and the variance left after averaging."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
         f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
@@ -139,7 +139,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, then for report counts in steps of a quarter."""
+    """Return the exposure for 1 to 16 reports, and beyond for numbers that grow by a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

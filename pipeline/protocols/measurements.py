@@ -30,7 +30,7 @@ from dpstream.randomizers.measurements import (
 
 
 class MeasurementsForecast(PerEpochForecast):
-    """Forecast of the errors from noise and from other items, as columns are not orthogonal."""
+    """Forecast of the errors from noise, and from other items, whose columns are not orthogonal."""
 
     def __init__(
         self,

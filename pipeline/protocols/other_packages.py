@@ -1,6 +1,6 @@
 """Protocols by name, loaded on first use; other packages declare theirs as entry points.
 
-A broken package, or one that claims a taken name, has no effect until a job uses that protocol. The
+A broken package, or one that claims a taken name, has no effect until a job uses that protocol. An
 error then names the package.
 """
 
@@ -42,7 +42,7 @@ class Registry(MutableMapping[str, Protocol]):
         self._own = tuple(own)
         self._load = load
         self._find = find
-        # Built-in protocols in order; None until they are loaded.
+        # Built-in protocols, in order; None for a protocol that is not loaded yet.
         self._known: dict[str, Protocol | None] = dict.fromkeys(self._own)
 
     @cached_property

@@ -24,7 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast of the errors from other users' messages in an item's set."""
+    """Forecast of the errors that other users' messages in an item's set cause."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Law(typing.Protocol):
-    """Calibrated mechanism of a protocol: constants that devices and aggregators must agree on."""
+    """Calibrated mechanism of a protocol: the constants on which devices and aggregators agree."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `Protocol.law` returns the class that reads them."""
@@ -43,7 +43,7 @@ class PerEpochLaw(Law, typing.Protocol):
     """Mechanism of a protocol with independent epochs."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism of a single epoch; equal for epochs with the same distribution."""
+        """Return the mechanism of a single epoch; equal if the distributions are equal."""
 
 
 class Aggregator(typing.Protocol):
@@ -58,7 +58,7 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Add messages, shape (n, width); `counts`, shape (n,), repeats them, or None for once."""
+        """Add messages, shape (n, width), each `counts` times, shape (n,), or once if None."""
 
     def merge(self, other: Self) -> None:
         """Merge `other`, as if by adding its messages; raise `ValueError` for another mechanism."""
@@ -75,7 +75,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that can drop most of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
-        """Return the JSON state that estimates after an epoch need."""
+        """Return the state, as JSON values, that later epochs' estimates need."""
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Restore a result of `state_after`; later estimates are the same bit for bit.
@@ -86,7 +86,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 
 
 DELTA: Final = 1e-6
-"""Delta of alternatives that trust the shuffler, if the compared job declares no delta."""
+"""Delta of alternatives that trust the shuffler, if the job itself declares no delta."""
 
 StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedMessages]
 """Function that draws a released window's dummies, given an epoch of the horizon and a generator.
@@ -99,13 +99,13 @@ It only uses integers and has no state, so that all workers draw the same dummie
 class StageSum:
     """Release of a window as one noisy sum by the shuffler.
 
-    Messages do not leave the stage; only one message with their noisy sum does.
+    The messages do not leave the stage; a single message with their noisy sum does.
 
     Attributes:
         form: Format of the release, which is the aggregators' input.
         check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an
             epoch of the horizon.
-        release: Computes the release from the messages of a window, their counts (None: one each)
+        release: Computes the release from the messages of a window, the count of each (None for 1),
             and a generator. It only uses integers, so that all workers compute the same release
             from the same generator.
     """
@@ -231,13 +231,13 @@ class Shuffling:
             stage adds no dummies.
         stage_sum: Returns the summation of released windows by the stage; None if the stage
             releases the messages.
-        one_message: True if devices send exactly one message at every epoch, whatever items they
-            have, in the order of enrollment. Messages of single devices can then be deleted, and
-            crowds distinguished. `calibrate` and `epsilon_with` have one more argument: the number
-            of windows of an epoch in which a user has a message. Epsilon and delta cover all of
-            them together.
-        crowds: Returns the mechanism by which the stage deletes messages of crowds; None if it
-            deletes none.
+        one_message: True if every device sends exactly one message at every epoch, whatever items
+            it has, in the order of enrollment. The shuffler can then delete the messages of single
+            devices and distinguish crowds. `calibrate` and `epsilon_with` have one more argument:
+            the number of an epoch's windows in which a user has a message. Epsilon and delta cover
+            all these windows together.
+        crowds: Returns the mechanism by which the stage deletes messages of crowds; None if no
+            message is deleted.
     """
 
     epsilon_with: Callable[..., float]
@@ -258,8 +258,8 @@ class Planning:
     """Functions of `plan`; running a job needs none of them.
 
     Attributes:
-        forecast: Returns the forecast, given a mechanism, parameters, and a last epoch that is not
-            after the mechanism's.
+        forecast: Returns the forecast, given a mechanism, parameters, and a last epoch, at most the
+            mechanism's.
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
             guarantee against an observer of shuffled messages only; None without one.
         exposure: Returns epsilon if only some reports of a device are seen together; None if
@@ -278,10 +278,10 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Job small enough to enumerate everything that its devices can draw, see and send.
+    """Job so small that everything its devices can draw, see and send can be enumerated.
 
     Attributes:
-        parameters: Parameters of the protocol, with enough epsilon for values to show in a few
+        parameters: Parameters of the protocol. Epsilon is large enough for values to show in a few
             thousand reports.
         last_epoch: Number of epochs; only a few.
         minimum: Minimum number of devices in a released window.
@@ -298,8 +298,8 @@ class Protocol:
 
     Attributes:
         parameters: Frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        law: Returns the class or other reader of the mechanisms that `calibrate` makes from the
-            given parameters. Mechanisms in a deployed job therefore need no tag.
+        law: Given parameters, returns the class or other reader of the mechanisms that `calibrate`
+            makes from them. Mechanisms in a deployed job therefore need no tag.
         calibrate: Makes the mechanism from parameters, the last epoch of a horizon and the minimum
             number of contributors in a released window. Runs at planning and deployment, never on a
             device.
@@ -308,14 +308,15 @@ class Protocol:
         planning: Functions of `plan`, which has no output without them.
         message_format: Returns the format of reports, given a mechanism.
         values: Returns the domain of a user's value, given parameters.
-        per_epoch: True if epochs are independent: an estimate depends on its own reports only. The
-            mechanism is a `PerEpochLaw`.
+        per_epoch: True if epochs are independent: an epoch's estimate depends only on that epoch's
+            reports. The mechanism is a `PerEpochLaw`.
         loss_of_streams: True if `parameters.epsilon` is the pure local loss of a user's whole
             stream, and every device runs the same randomizer. Whole streams can then be shuffled.
         recurring: Returns the parameters with which a recurring job is calibrated; raises
             `ValueError` for parameters with which it cannot recur.
-        sampled: Returns the fraction of devices that are asked at an epoch, given a mechanism; None
-            if all are. Those that answer are its contributors, to which `shuffle.minimum` applies.
+        sampled: Given a mechanism, returns the fraction of devices that are asked at an epoch; None
+            if all devices are asked. The devices that answer are the contributors, to which
+            `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
             aggregator is a `LearningAggregator`; None for others.
         examples: Jobs for the conformance suite.
@@ -373,11 +374,11 @@ class Protocol:
         return None if self.shuffling is None else self.shuffling.stage_sum(law)
 
     def stage_adds_noise(self, law: Law) -> bool:
-        """Return whether the shuffler adds noise to windows, and so sees them without noise."""
+        """Return whether the shuffler adds the noise, and therefore sees windows without noise."""
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
 def fixed_format(devices: type[Any]) -> Callable[[Any], MessageFormat]:
-    """Return a function from any mechanism to the message format of a class of devices."""
+    """Return a function that maps any mechanism to the message format of a class of devices."""
     form = MessageFormat(devices.word_dtype, devices.width)
     return lambda law: form

@@ -77,7 +77,7 @@ class RangeValuesForecast:
 
     @property
     def widest(self) -> float:
-        """Upper bound on the standard error of a range divided by a bucket's, at the last epoch.
+        """Upper bound on the ratio of a range's standard error to a bucket's, at the last epoch.
 
         The variance of a range is at most the sum of the variances of two ranges, from 0 to its
         start and to its end: their coefficients have the same sign in the wavelet of each node.

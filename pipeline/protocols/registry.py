@@ -1,7 +1,7 @@
 """Protocols that a job file can name: built-in ones and those of other packages.
 
 A built-in protocol has its devices in `randomizers`, its estimates in `aggregators`, its registry
-entry and forecast in a module here, and a line in `OWN`; tests/conformance lists further
+entry and forecast in a module here, and a line in `OWN`; tests/conformance lists the other
 requirements. Other packages declare protocols in their metadata, as described in README.md.
 """
 

@@ -159,8 +159,8 @@ def _boost_notes(
     if not law.boost:
         return ()
     kept = (
-        f"of an unboosted change, the fraction ({law.boost}/{law.boost + 1})^(m+1) is missing m "
-        "epochs later"
+        f"of an unboosted change, the fraction ({law.boost}/{law.boost + 1})^(m+1) is missing "
+        "after m epochs"
     )
     return (
         f"only the first {law.max_changes} changes of a user are boosted, and none at a suppressed "

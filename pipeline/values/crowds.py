@@ -66,7 +66,7 @@ class CrowdDomain(ValueDomain):
         return f"{crowd.strip()}{BETWEEN}{value.strip()}"
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the crowd of each value; 0 without a crowd."""
+        """Return the crowd of each value; 0 for no crowd."""
         return -(-values // self.contents.size)
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:

@@ -1,9 +1,9 @@
 """Exact durations, and calendar months and years.
 
-A day is 24 hours and a week is 7 days, as in UTC, so only months and years depend on their start;
-`times` has the days of a time zone. Epoch e of a job starts at `start + (e - 1) * length`, always
-counted from the start and never from the previous epoch: months from January 31st start on February
-28th and then on March 31st.
+A day is 24 hours and a week is 7 days, as in UTC, so only the lengths of months and years vary.
+(`times` has the days of a time zone.) Epoch e of a job starts at `start + (e - 1) * length`. The
+start is never counted from the previous epoch: months from January 31st start on February 28th and
+then on March 31st.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Duration:
     def epoch_by(
         self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
     ) -> int:
-        """Return the last epoch that has started; starts from `start_of` are about this far apart.
+        """Return the last epoch that has started, by the times that `start_of` returns.
 
         `start_of` raises `OverflowError` for epochs outside the years 1 to 9999.
         """
@@ -179,7 +179,7 @@ def roughly(seconds: float) -> str:
     ['75 s', '50 min', '2 h', '8.1 days']
     """
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        # A unit is used for values that round to at least two of it.
+        # A unit is used for values that round to at least two units.
         if seconds >= 1.96 * size:
             number = f"{seconds / size:,.0f}" if seconds >= 100 * size else f"{seconds / size:.2g}"
             return f"{number} {unit}"

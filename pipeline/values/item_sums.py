@@ -42,7 +42,7 @@ class ItemSums:
         return np.where(self.items[places] == items, self.counts[places], 0)
 
     def within(self, box: Box, grid: tuple[int, ...]) -> float:
-        """Return the sum over a box of a grid, or over a range of a single axis."""
+        """Return the sum over a box of a grid; with a single axis, over a range."""
         if len(grid) == 1:
             first, last = np.searchsorted(self.items, [box.starts[0] + 1, box.ends[0] + 1])
             return float(self.counts[first:last].sum())

@@ -1,6 +1,7 @@
 """Numbers as values: each is replaced by the bucket that contains it.
 
-Also states errors relative to counts: an error of 1 % of all users is 50 % of a count of 2 %.
+Errors are also expressed relative to counts: an error of 1 % of all users is half of a count of 2 %
+of them.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class NumericDomain(ValueDomain):
      {1: "value '80' is out of range; expected at least 0 and below 80",
       2: "value 'ten' is not a number"})
 
-    A user's value before its first row is `initial`, by default `low`. With `optional`, users can
-    have no value, 0: before the first row, and if a row has an empty value.
+    A user's value before its first row is `initial`, by default `low`. With `optional`, users
+    without a value have value 0: before their first row, and after a row with an empty value.
     """
 
     slots = None

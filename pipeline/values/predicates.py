@@ -1,7 +1,8 @@
-"""Named conditions met by the values of rows: families of sparse counting queries.
+"""Named conditions on the values of rows: families of sparse counting queries.
 
-A counting query is the number of users with some property. If at most k of many properties hold for
-a user, all queries are answered together, like item counts. A condition is a list or a range.
+A counting query asks for the number of users with some property. If at most k of many properties
+hold for a user, all queries are answered together, like item counts. A condition is a list of
+values or a range.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
 2019, Appendix B.
@@ -25,13 +26,14 @@ from dpstream.randomizers.item_domains import (
 
 
 class PredicateValues:
-    """Parser of values as the items of the conditions they meet.
+    """Parser that maps each value to the conditions that it meets, as items.
 
     >>> values = PredicateValues(Predicates({"odd": ("7", "61"), "old": {"from": 60}}), most=2)
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    `most` is the maximum number of items per value; `parse` returns one more to reveal an excess.
+    `most` is the maximum number of items per value. `parse` returns one item more, if there is one,
+    to show that the maximum is exceeded.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:
@@ -55,7 +57,7 @@ class PredicateValues:
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Return ascending items from 1, shape (len(texts), most + 1), padded with 0, and problems.
 
-        If all conditions are about numbers, a text that is not a number is a problem.
+        If all conditions are about numbers, other texts are problems.
         """
         known: dict[str, NDArray[np.int64] | str] = {}
         items, problems = np.zeros((len(texts), self._width), np.int64), {}

@@ -38,7 +38,8 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 class SetDomain(ValueDomain):
     """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
-    The class itself handles a list of labels; construction returns the domain's subclass.
+    The class itself handles a list of labels; for other domains, constructing it returns a
+    subclass.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -142,7 +143,7 @@ class _AttributeSets(SetDomain):
 
 
 class _NumberSets(SetDomain):
-    """Numbers whose quantiles have a resolution of one bucket and are shown as its start."""
+    """Numbers whose quantiles are shown as the start of a bucket."""
 
     domain: Numbers
     about = "numbers"

@@ -1,7 +1,7 @@
 """Mapping of times to epochs.
 
-A column of times is int64 microseconds since 1970-01-01T00:00Z. The mapping is integer arithmetic,
-so rounding moves no row across a boundary.
+A column of times is int64 microseconds since 1970-01-01T00:00Z. The mapping uses integer
+arithmetic, so no row is rounded across a boundary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
 _LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)?"
-# Times that clocks do not show: format, replacement, and offset from the replacement.
+# Times that clocks do not show, such as 24:00: format, replacement, and offset from the
+# replacement.
 _BEYOND_CLOCKS = (
     (re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})"), r"\g<1>00\g<2>", _DAY),
     (
@@ -156,9 +157,9 @@ class EpochCalendar:
     def start_of(self, epoch: int) -> datetime:
         """Return the start of an epoch in UTC, which is the end of the previous one.
 
-        If clocks skip the epoch's time of day, it starts later by the same amount. If they show it
-        twice, the epoch starts the first time, unless `start` itself is the second occurrence of a
-        repeated time. Raises `OverflowError` outside the years 1 to 9999.
+        If clocks skip the epoch's time of day, the epoch starts later by the length of the gap. If
+        clocks show that time twice, the epoch starts the first time, unless `start` itself is the
+        second occurrence of a repeated time. Raises `OverflowError` outside the years 1 to 9999.
         """
         days, rest = divmod(self.length.exact, _DAY)
         if self.zone is None or not (days or self.length.months):
@@ -210,7 +211,7 @@ class EpochCalendar:
             for moment in (moments.min(), moments.max())
         )
         if last - first > len(moments):
-            # A time in the year 9999 must not cost the starts of all epochs until then.
+            # A time in the year 9999 must not require the starts of all epochs until then.
             each = [self.epoch_of(_ORIGIN + moment * _MICROSECOND) for moment in moments.tolist()]
             return np.array(each, dtype=np.int64)
         boundaries = [microseconds(self.start_of(epoch)) for epoch in range(first + 1, last + 1)]

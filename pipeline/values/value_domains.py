@@ -1,7 +1,7 @@
 """Value domains: the possible values of a row.
 
-A domain converts a column's texts to integers from 0. Readers access values only through it, so a
-protocol over item labels or measurements reads the same files as a Boolean one.
+A domain converts a column's texts to integers from 0. Readers access values only through a domain,
+so protocols over labels or measurements read the same files as Boolean protocols.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ValueDomain(ABC):
     Attributes:
         initial: Value of a user before its first row.
         size: Exclusive upper bound of values, which start at 0.
-        slots: Maximum number of values per user and epoch, for sets that are new at each epoch;
-            None for exactly one value, which holds until it changes.
+        slots: Maximum number of values per user and epoch, if each epoch has new sets; None for
+            exactly one value, which holds until it changes.
         columns: Number of integers per value, all 0 before a user's first row; None for one.
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Form in which estimates are published.
@@ -73,7 +73,7 @@ class ValueDomain(ABC):
     @property
     @abstractmethod
     def items(self) -> tuple[str, ...] | None:
-        """Labels of the values 1, 2, ... if counted separately and not too many; otherwise None."""
+        """Labels of the values 1, 2, ... if they are few and counted separately; else None."""
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
@@ -104,7 +104,7 @@ class ValueDomain(ABC):
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
-        """Return the text for `parse` from a row's columns; the value alone without crowds."""
+        """Return the text for `parse` from a row's columns; only the value without crowds."""
         return value
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -280,6 +280,6 @@ class CategoryDomain(ValueDomain):
         )
 
 
-# Guessing is slow, and in a file of many wrong values the first few guesses suffice.
+# Guessing is slow, and for a file with many wrong values a few guesses suffice.
 _GUESSES = 10
 _LONGEST_GUESSED = 100
