@@ -62,6 +62,11 @@ class Devices(ABC, Generic[LawT]):
         """Contributors per window that the guarantee assumes; 0 if it assumes none."""
         return 0
 
+    @property
+    def answers(self) -> int | None:
+        """Number of epochs of a horizon at which a device answers; None if it does at all."""
+        return None
+
     def least_delta(self) -> float:
         """Return a lower bound on delta at the stated epsilon, from the stated noise.
 

@@ -20,14 +20,16 @@ offset  bytes  envelope
 ======  =====  ========================================================================
 0       16     device: random, drawn when it joins a deployment, then constant
 16      16     report: random, drawn with the report, constant in retries
-32      1      1 until the first envelope of the horizon is acknowledged, then 0
+32      1      1: a report that enrolls the device in the horizon; 0: another report;
+               2: an enrollment without a report
 33      ...    content
 ======  =====  ========================================================================
 
 The length of a content is independent of the device's values. A content (`ContentFormat`) has the
 number of its messages (2 bytes), then slots for as many messages as any report of the job needs.
 Unused slots are zero. A sealed content is the ciphertext of such a content
-(`dpstream.topics.sealing`), bound to deployment, job, epoch and report.
+(`dpstream.topics.sealing`), bound to deployment, job, epoch and report. An enrollment has the size
+of a report, a random report ID, and no messages.
 
 This module needs only NumPy, because devices use it too.
 """
@@ -56,7 +58,8 @@ HEADER_BYTES: Final = _HEADER.size
 _NO_KEY = bytes(KEY_ID_BYTES)
 _EPOCH_MAX = 2**63 - 1
 _COUNT_TYPE = np.dtype("<u2")
-_ENROLLS_OFFSET = 2 * IDENTITY_BYTES
+_PURPOSE_OFFSET = 2 * IDENTITY_BYTES
+_ENROLLMENT = 2
 
 
 class EnvelopeError(ValueError):
@@ -90,13 +93,19 @@ class Envelopes:
     @property
     def reports(self) -> NDArray[np.uint8]:
         """Report IDs, shape (envelopes, 16)."""
-        return self.rows[:, IDENTITY_BYTES:_ENROLLS_OFFSET]
+        return self.rows[:, IDENTITY_BYTES:_PURPOSE_OFFSET]
 
     @property
     def enrolls(self) -> NDArray[np.bool_]:
         """True for devices without an acknowledged envelope in the horizon."""
-        enrolls: NDArray[np.bool_] = self.rows[:, _ENROLLS_OFFSET] == 1
+        enrolls: NDArray[np.bool_] = self.rows[:, _PURPOSE_OFFSET] >= 1
         return enrolls
+
+    @property
+    def has_report(self) -> NDArray[np.bool_]:
+        """False for envelopes that only enroll their devices."""
+        has_report: NDArray[np.bool_] = self.rows[:, _PURPOSE_OFFSET] != _ENROLLMENT
+        return has_report
 
     @property
     def contents(self) -> NDArray[np.uint8]:
@@ -104,10 +113,14 @@ class Envelopes:
         return self.rows[:, ENVELOPE_OVERHEAD:]
 
 
-def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
+def encode_envelope(
+    device: bytes, report: bytes, enrolls: bool, content: bytes, *, has_report: bool = True
+) -> bytes:
+    """Encode an envelope; without a report, it only enrolls the device."""
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
         raise EnvelopeError(f"device or report ID is not {IDENTITY_BYTES} bytes long")
-    envelope = b"".join((device, report, b"\1" if enrolls else b"\0", content))
+    purpose = int(enrolls) if has_report else _ENROLLMENT
+    envelope = b"".join((device, report, bytes([purpose]), content))
     if len(envelope) > ENVELOPE_MAX:
         raise EnvelopeError(
             f"envelope of {len(envelope)} bytes exceeds the maximum, {ENVELOPE_MAX}"
@@ -159,8 +172,8 @@ def decode_body(data: bytes) -> Envelopes:
             f"of {size} bytes"
         )
     rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(count, size)
-    if rows[:, _ENROLLS_OFFSET].max() > 1:
-        raise EnvelopeError("an enrollment flag is out of range; expected 0 or 1")
+    if rows[:, _PURPOSE_OFFSET].max() > _ENROLLMENT:
+        raise EnvelopeError(f"a purpose is out of range; expected 0 to {_ENROLLMENT}")
     return Envelopes(deployment, fingerprint, epoch, key if sealed else None, rows)
 
 
@@ -186,6 +199,11 @@ class ContentFormat:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         return np.dtype(f"<u{self.word_bytes}")
+
+    @property
+    def empty(self) -> bytes:
+        """Content without messages."""
+        return bytes(self.size)
 
     def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
         """Pack messages, shape (n, width), into a content, in canonical order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Final, cast
 
 import numpy as np
@@ -47,6 +47,8 @@ from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 _GATES: Final = 256
 """Maximum number of cached headers, one for each epoch that is currently accepted."""
 _DEVICE: Final = subject_of_device(b"")
+_PURPOSE: Final = 2 * IDENTITY_BYTES
+_ENROLLMENT: Final = 2
 _TAG_TYPE: Final = np.dtype("<u8")
 _EVER: Final = 2**63
 _SETTLING_MS: Final = 1_000
@@ -136,6 +138,8 @@ class Intake:
         self._check = MessageCheck(self.job)
         self._form = self.job.content_format
         self._late = round(self.job.late * 1000)
+        # In other jobs, the first report of a horizon enrolls its device.
+        self._last_purpose = 1 if self.job.protocol_entry.sampled is None else 2
 
     @property
     def takes_tokens(self) -> bool:
@@ -221,6 +225,7 @@ class Intake:
         if not len(taken):
             return Taken(rejections)
         rows = rows[taken]
+        has_report = rows[:, _PURPOSE] != _ENROLLMENT
         if self.takes_tokens:
             of = np.repeat(np.arange(len(bodies)), counts)[taken]
             who = [subject_of_token(cast(str, subjects[index])) for index in of]
@@ -229,14 +234,14 @@ class Intake:
         return Taken(
             rejections,
             list(self._enrollments(rules.epoch, rows, who)),
-            list(self._batches(rules, rows, who)),
-            len(rows),
+            list(self._batches(rules, rows[has_report], list(compress(who, has_report)))),
+            int(np.count_nonzero(has_report)),
         )
 
     def _rejections(
         self, rules: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
     ) -> list[HttpResponse | None]:
-        formed = rows[:, 2 * IDENTITY_BYTES] <= 1
+        formed = rows[:, _PURPOSE] <= self._last_purpose
         if rules.key is not None:
             return [
                 None if good else RequestProblem.MALFORMED.answer() for good in _all(formed, ends)
@@ -278,7 +283,7 @@ class Intake:
     def _enrollments(
         self, epoch: int, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
-        enrolls = np.flatnonzero(rows[:, 2 * IDENTITY_BYTES]).tolist()
+        enrolls = np.flatnonzero(rows[:, _PURPOSE]).tolist()
         if not enrolls:
             return
         job = self.job
@@ -295,6 +300,8 @@ class Intake:
     def _batches(
         self, rules: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
+        if not len(rows):
+            return
         job = self.job
         tags = Tagger(self.key.secret, REPORT, job.deployment, rules.epoch).tags(who)
         parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]

@@ -36,6 +36,8 @@ def statement_of(job: DeployedJob) -> str:
     assert start is not None
     assert length is not None
     guarantee, form = job.guarantee, job.content_format
+    sampled = job.protocol_entry.sampled
+    asked = {} if sampled is None else {"answers": int(sampled(job.law) * job.epochs.count)}
     statement: dict[str, Any] = {
         "version": STATEMENT_VERSION,
         "job": job.name,
@@ -55,6 +57,7 @@ def statement_of(job: DeployedJob) -> str:
             "first": job.first_epoch,
             "last": job.last_epoch,
             "renew": job.epochs.renew,
+            **asked,
         },
         "late": job.late,
         "guarantee": {

@@ -33,6 +33,12 @@ app's `Limit`:
 * Two processes or tabs: they are one device. The slower one finds its step undone before any of it
   was sent, and continues from the other one's document.
 * Two values for an epoch: the first counts; nothing of the second is stored.
+* Asked at few epochs (`sampled_response`): on joining, the device draws when it answers, and
+  enrolls by an envelope without messages. At every epoch it sends an envelope of the same size,
+  with messages only where it is asked. No report is sent before an enrollment is acknowledged; in
+  each horizon, it enrolls again. An epoch at which it joins too late to answer is not made up for.
+* A value of an ended epoch: it is reported as of its epoch, never of another, as long as reports of
+  that epoch are accepted. Later it is lost; nothing is drawn.
 * Job drained: reports are rejected for a while. Waiting ones are sent later, or dropped if late.
 * Job replaced (410): waiting reports are dropped. `Device.join` requests the new statement: a new
   join and a new charge. The device never rejoins a deployment that it has left.

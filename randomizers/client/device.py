@@ -47,7 +47,7 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
-        drawn: False if the epoch's report was drawn before; the first value counts.
+        drawn: False if the report of this or a later epoch was drawn before; that value counts.
         sending: Progress of sending this and earlier reports.
     """
 
@@ -173,27 +173,41 @@ class Device:
         device = self._read(IDENTITY_BYTES)
         server = self._server_time()
         now = steps.corrected(self._now(), server, checked.deployed)
-        self._change(
-            lambda document: steps.joined(document, checked, device, self.limit, now, again=again)
+        seal = _sealing() if checked.sealed else None
+        changed = self._change(
+            lambda document: steps.joined(
+                document, checked, device, self.limit, now, self._read, seal, again=again
+            )
         )
+        if changed and checked.answers is not None:
+            self.send()
         return checked
 
-    def report(self, value: Value) -> Report:
-        """Report the value of the current epoch: randomize once, store, and send if possible.
+    def report(self, value: Value, *, ago: int = 0) -> Report:
+        """Report the value of an epoch: randomize once, store, and send if possible.
+
+        A value that is known only at the end of its epoch, such as whether something happened in a
+        week, is reported afterwards, with `ago` 1. Of several epochs, report the earliest first.
 
         Args:
             value: True or False, a label, a number, or a collection; see `DeviceValues.number`.
+            ago: Number of epochs before the current one; reports are accepted for `late` seconds
+                after the end of their epoch.
 
         Raises:
+            ValueError: If `ago` is not a number of epochs.
             ValueRejectedError: If the job does not have this value.
             NotJoinedError: If the device has not joined the running deployment.
-            ClosedError: If the job has not started or has ended.
+            ClosedError: If the job has not started or has ended, the device joined after the epoch,
+                or reports of the epoch are no longer accepted.
             LimitError: If the charge would exceed the limit; nothing is sent.
         """
+        if type(ago) is not int or ago < 0:
+            raise ValueError(f"ago is {ago!r}; expected a number of epochs, 0 or more")
         member = steps.present_member(self._document(), self.job)
         number = member.statement.values.number(value)
         now = steps.corrected(self._now(), self._server_time(), member.statement.deployed)
-        epoch = steps.epoch_at(member.statement, now)
+        epoch = steps.epoch_at(member.statement, now, ago)
         seal = _sealing() if member.statement.sealed else None
         changed = self._change(
             lambda document: steps.drawn(
@@ -207,6 +221,11 @@ class Device:
         failed = False
         for waiting in () if self._monotonic() < self._quiet_until else self._waiting():
             if self._monotonic() < self._early.get(waiting.report, -1.0):
+                if waiting.enrolls:
+                    break
+                continue
+            if waiting.enrolls and waiting not in self._waiting():
+                # An enrollment of the same horizon was acknowledged.
                 continue
             outcome, retry_after = self._send_one(waiting)
             if outcome.begins is not None:
@@ -220,7 +239,7 @@ class Device:
                 wait = steps.seconds_to_wait(self._failures, retry_after, self._jitter())
                 self._quiet_until = self._monotonic() + wait
             self._settle(waiting, outcome.kind)
-            if not outcome.others:
+            if not outcome.others or (waiting.enrolls and outcome.kind in ("again", "early")):
                 break
         if not failed and self._monotonic() >= self._quiet_until:
             self._failures = 0

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from dpstream.randomizers.client.account import Account, AccountEntry
 from dpstream.randomizers.client.device_errors import StoreError
 from dpstream.randomizers.client.statements import Statement, read_statement
+from dpstream.topics.envelopes import decode_body
 
 DOCUMENT_VERSION: Final = 1
 
@@ -33,6 +34,11 @@ class Waiting:
     report: bytes
     body: bytes = field(repr=False)
 
+    @property
+    def enrolls(self) -> bool:
+        """True if it enrolls the device, and is no report."""
+        return not decode_body(self.body).has_report[0]
+
 
 @dataclass(frozen=True)
 class Membership:
@@ -46,6 +52,8 @@ class Membership:
         state: State of the randomizer.
         waiting: Reports to send, in the order of epochs.
         gone: True if the server announced another deployment.
+        enrolled: Epoch of the latest acknowledged enrollment, in jobs where devices enroll before
+            their first report; None otherwise.
     """
 
     text: bytes = field(repr=False)
@@ -55,6 +63,7 @@ class Membership:
     state: Mapping[str, Any] | None = field(default=None, repr=False)
     waiting: tuple[Waiting, ...] = ()
     gone: bool = False
+    enrolled: int | None = None
 
     @cached_property
     def statement(self) -> Statement:
@@ -78,6 +87,7 @@ class Membership:
                 for waiting in self.waiting
             ],
             "gone": self.gone,
+            **({} if self.enrolled is None else {"enrolled": self.enrolled}),
         }
 
     @classmethod
@@ -98,6 +108,7 @@ class Membership:
                 for waiting in body["waiting"]
             ),
             gone=bool(body["gone"]),
+            enrolled=None if body.get("enrolled") is None else int(body["enrolled"]),
         )
 
 

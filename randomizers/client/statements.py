@@ -41,6 +41,7 @@ class Statement:
         revision: Revision of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
         recurring: True if each horizon is followed by another.
+        answers: Number of epochs of a horizon at which a device answers; None: at all of them.
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: Cost of one charge in units of 10^-9 and 10^-18, rounded up.
         unit: "stream" (charged once per horizon) or "epoch" (charged at every reported epoch).
@@ -61,6 +62,7 @@ class Statement:
     content_format: ContentFormat
     clock: EpochClock
     recurring: bool
+    answers: int | None
     late: float
     guarantee: Mapping[str, Any]
     epsilon: int
@@ -148,6 +150,9 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
     for number in (body["deployed"], body["revision"], body["minimum"]):
         if type(number) is not int or number < 0:
             raise ValueError("'deployed', 'revision' and 'minimum' must be non-negative integers")
+    answers = epochs.get("answers")
+    if answers is not None and (type(answers) is not int or not 1 <= answers <= epochs["count"]):
+        raise ValueError(f"'answers' is {answers!r}; expected a number of epochs of a horizon")
     if not isinstance(body["law"], dict):
         raise ValueError("'law' must be an object")
     seal = tuple(
@@ -174,6 +179,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
             epochs["last"],
         ),
         recurring=bool(epochs["renew"]),
+        answers=answers,
         late=float(body["late"]),
         guarantee=guarantee,
         epsilon=spent(guarantee["epsilon"], EPSILON_DIGITS),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dpstream.randomizers.byte_generator import ReadBytes
-from dpstream.randomizers.client.account import Limit
+from dpstream.randomizers.client.account import Account, Limit
 from dpstream.randomizers.client.device_errors import (
     ClosedError,
     DeviceError,
@@ -90,6 +90,11 @@ def check_randomizer(statement: Statement) -> None:
             f"contributors in each window, but the statement requires {statement.minimum:,}: the "
             "device does not join"
         )
+    if devices.answers != statement.answers:
+        raise StatementError(
+            f"the statement of job {statement.job} and its mechanism disagree on how often a "
+            "device answers: the device does not join"
+        )
     if devices.law.last_epoch < statement.clock.count:
         raise StatementError(
             f"the mechanism of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but "
@@ -131,13 +136,16 @@ def joined(
     device: bytes,
     limit: Limit,
     now: int,
+    read: ReadBytes,
+    seal: Seal | None,
     *,
     again: bool = False,
 ) -> Document:
     """Join a deployment; without effect if the device has already joined it.
 
-    `device` is the new id, 16 random bytes. `now` is in milliseconds since 1970. `again` is True if
-    a user who left the job wants to join again.
+    In jobs that ask at few epochs, the device enrolls at once. `device` is the new id, 16 random
+    bytes. `now` is in milliseconds since 1970. `again` is True if a user who left the job wants to
+    join again. `read` and `seal` are as in `drawn`.
 
     Raises:
         StatementError: As in `check_newer`, or if the device has left this deployment.
@@ -164,8 +172,13 @@ def joined(
     if not clock.has(epoch):
         raise ClosedError(f"job {statement.job} has ended")
     account = document.account.opened(statement, limit)
-    return Document(account, document.members).with_member(
+    joined = Document(account, document.members).with_member(
         statement.job, Membership(statement.text, device)
+    )
+    return (
+        joined
+        if statement.answers is None
+        else _enrolled(joined, statement.job, epoch, limit, read, seal)
     )
 
 
@@ -204,13 +217,23 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
     return server if own < deployed - MOST_AHEAD else min(server, own + MOST_AHEAD)
 
 
-def epoch_at(statement: Statement, now: int) -> int:
-    """Return the epoch to report; raise `ClosedError` if the deployment has none at that time."""
-    epoch = statement.clock.epoch_at(now)
-    if epoch < statement.clock.first:
+def epoch_at(statement: Statement, now: int, ago: int = 0) -> int:
+    """Return the epoch to report, `ago` epochs before the current one.
+
+    Raises `ClosedError` if the deployment does not have that epoch, or no longer accepts its
+    reports.
+    """
+    clock = statement.clock
+    epoch = clock.epoch_at(now) - ago
+    if epoch < clock.first:
         raise ClosedError(f"job {statement.job} has not started")
-    if not statement.clock.has(epoch):
+    if not clock.has(epoch):
         raise ClosedError(f"job {statement.job} has ended")
+    if ago and now >= clock.begins(epoch + 1) + 1000 * statement.late:
+        raise ClosedError(
+            f"job {statement.job} no longer accepts reports of epoch {epoch}: the device was "
+            "absent at that epoch"
+        )
     return epoch
 
 
@@ -231,6 +254,7 @@ def drawn(
     ignored for jobs without sealing.
 
     Raises:
+        ClosedError: If the device joined after that epoch.
         LimitError: If the charge would exceed the limit.
         DeviceError: If the randomizer fails; the message never contains the value.
     """
@@ -239,12 +263,12 @@ def drawn(
         return document
     statement = member.statement
     horizon = statement.clock.horizon(epoch)
-    account = document.account.charged(statement, statement.charge_index(epoch), limit)
-    fresh = horizon != member.horizon
-    if statement.unit == "stream" and fresh == (account is document.account):
-        raise DeviceError(
-            f"the account of job {job} does not match the saved draws: the device does not report"
-        )
+    if epoch < (member.enrolled or 0) or horizon < (member.horizon or 0):
+        raise ClosedError(f"the device had not joined job {job} at epoch {epoch}")
+    if statement.answers is not None:
+        document = _enrolled(document, job, epoch, limit, read, seal)
+        member = present_member(document, job)
+    account, fresh = _charged(document, member, epoch, limit)
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
@@ -255,24 +279,79 @@ def drawn(
             f"the randomizer of this app cannot report to job {job}: the app is outdated or the "
             "device state is damaged; nothing was sent"
         ) from None
-    report = read(IDENTITY_BYTES)
-    key = None
-    public_key = statement.key_at(epoch)
-    if statement.sealed:
-        if public_key is None or seal is None:
-            raise DeviceError(f"job {job} has no sealing key for epoch {epoch}")
-        content, key = seal(content, public_key, sealing_info(statement, epoch, report))
-    envelope = encode_envelope(member.device, report, fresh, content)
-    body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
-    waiting = (*member.waiting, Waiting(epoch, report, body))[-MOST_WAITING:]
+    waiting = _envelope(member, epoch, content, read, seal, enrolls=fresh)
     now = replace(
         member,
         epoch=epoch,
         horizon=horizon,
         state=device.state(),
-        waiting=waiting,
+        waiting=(*member.waiting, waiting)[-MOST_WAITING:],
     )
     return Document(account, document.members).with_member(job, now)
+
+
+def _enrolled(
+    document: Document, job: str, epoch: int, limit: Limit, read: ReadBytes, seal: Seal | None
+) -> Document:
+    """Draw the state of an epoch's horizon, and queue an enrollment as of that epoch.
+
+    Until an enrollment of the horizon is acknowledged, each report follows its own: an enrollment
+    has no messages, so repeating it reveals nothing.
+    """
+    member = present_member(document, job)
+    clock = member.statement.clock
+    horizon = clock.horizon(epoch)
+    if member.enrolled is not None and clock.horizon(member.enrolled) == horizon:
+        return document
+    if any(each.enrolls and each.epoch == epoch for each in member.waiting):
+        return document
+    account, fresh = _charged(document, member, epoch, limit)
+    content = member.statement.content_format.empty
+    waiting = _envelope(member, epoch, content, read, seal, enrolls=True, has_report=False)
+    now = replace(
+        member,
+        horizon=horizon,
+        state=_randomizer(member, fresh, read).state() if fresh else member.state,
+        waiting=(*member.waiting, waiting)[-MOST_WAITING:],
+    )
+    return Document(account, document.members).with_member(job, now)
+
+
+def _charged(
+    document: Document, member: Membership, epoch: int, limit: Limit
+) -> tuple[Account, bool]:
+    """Return the charged account, and whether the epoch's horizon has no state yet."""
+    statement = member.statement
+    account = document.account.charged(statement, statement.charge_index(epoch), limit)
+    fresh = statement.clock.horizon(epoch) != member.horizon
+    if statement.unit == "stream" and fresh == (account is document.account):
+        raise DeviceError(
+            f"the account of job {statement.job} does not match the saved draws: the device does "
+            "not report"
+        )
+    return account, fresh
+
+
+def _envelope(
+    member: Membership,
+    epoch: int,
+    content: bytes,
+    read: ReadBytes,
+    seal: Seal | None,
+    *,
+    enrolls: bool,
+    has_report: bool = True,
+) -> Waiting:
+    statement = member.statement
+    report, key = read(IDENTITY_BYTES), None
+    public_key = statement.key_at(epoch)
+    if statement.sealed:
+        if public_key is None or seal is None:
+            raise DeviceError(f"job {statement.job} has no sealing key for epoch {epoch}")
+        content, key = seal(content, public_key, sealing_info(statement, epoch, report))
+    envelope = encode_envelope(member.device, report, enrolls, content, has_report=has_report)
+    body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
+    return Waiting(epoch, report, body)
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
@@ -333,12 +412,22 @@ def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Docume
     if member is None or waiting not in member.waiting or kind in ("again", "early"):
         return document
     rest = tuple(each for each in member.waiting if each != waiting)
+    enrolled = member.enrolled
+    if kind == "acknowledged" and waiting.enrolls:
+        clock = member.statement.clock
+        enrolled = waiting.epoch
+        rest = tuple(
+            each
+            for each in rest
+            if not (each.enrolls and clock.horizon(each.epoch) == clock.horizon(enrolled))
+        )
     return document.with_member(
         job,
         replace(
             member,
             waiting=() if kind == "gone" else rest,
             gone=member.gone or kind == "gone",
+            enrolled=enrolled,
         ),
     )
 

@@ -132,6 +132,10 @@ class SampledResponse(Devices[SampledResponseLaw]):
         self._index()
 
     @property
+    def answers(self) -> int:
+        return self.law.reports
+
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's stream in a horizon, from the weights of the mechanism.
 

@@ -166,8 +166,8 @@ def always_acknowledged(patch: Patch) -> str:
 
 
 def enrolled_in_every_envelope(patch: Patch) -> str:
-    def always(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
-        return encode_envelope(device, report, True, content)
+    def always(device: bytes, report: bytes, enrolls: bool, content: bytes, **more: bool) -> bytes:
+        return encode_envelope(device, report, True, content, **more)
 
     patch.setattr(steps, "encode_envelope", always)
     return "enrolls twice in a horizon"

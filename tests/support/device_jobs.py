@@ -31,6 +31,7 @@ SETTLING = 1_000
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "future_rand": {"epsilon": 1, "max_changes": 2},
+    "sampled_response": {"epsilon": 1},
     "shuffled_counts": {"epsilon": 0.5, "delta": 1e-6},
 }
 

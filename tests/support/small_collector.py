@@ -43,6 +43,15 @@ SETS: dict[str, Any] = {
     "devices": {},
 }
 """Job that spends its epsilon at every epoch."""
+ASKED: dict[str, Any] = {
+    "name": "visits",
+    "protocol": "sampled_response",
+    "parameters": {"epsilon": 1},
+    "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+    "shuffle": {"grace": "4d"},
+    "devices": {"late": "2d"},
+}
+"""Job that asks each device once in four days, and accepts answers for two more days."""
 
 
 def deployed(
@@ -82,7 +91,9 @@ class SmallCollector:
     Attributes:
         time: Server clock in milliseconds since 1970.
         answer, tell: Functions that alter the correct response to a report or time request.
-        taken: Acknowledged bodies by epoch and device.
+        open_before: Number of epochs before the current one whose reports are accepted.
+        taken: Acknowledged reports by epoch and device; `enrolled` has the acknowledged enrollments
+            of jobs in which these precede reports.
         received, drawn: All bodies, by report id, and by deployment, epoch and device.
     """
 
@@ -91,8 +102,10 @@ class SmallCollector:
     answer: Callable[[ServerResponse], ServerResponse] = lambda answer: answer
     tell: Callable[[int], object] = lambda time: time
     dead: bool = False
+    open_before: int = 0
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     taken: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
+    enrolled: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
     received: dict[bytes, bytes] = field(default_factory=dict)
     drawn: dict[tuple[bytes, int, bytes], set[bytes]] = field(default_factory=dict)
 
@@ -123,11 +136,14 @@ class SmallCollector:
         envelopes = decode_body(body)
         device, report = envelopes.devices[0].tobytes(), envelopes.reports[0].tobytes()
         # The collector has seen the draw, regardless of its response.
-        self.drawn.setdefault((envelopes.deployment, envelopes.epoch, device), set()).add(body)
+        drawn, taken = self.drawn, self.taken
+        if not envelopes.has_report[0]:
+            drawn, taken = {}, self.enrolled
+        drawn.setdefault((envelopes.deployment, envelopes.epoch, device), set()).add(body)
         assert self.received.setdefault(report, body) == body
         if envelopes.deployment != self.job.deployment:
             return problem(410, "deployment")
-        if envelopes.epoch < self.epoch:
+        if envelopes.epoch < self.epoch - self.open_before:
             return problem(409, "late")
         if envelopes.epoch > self.epoch:
             start = self.job.epochs.start
@@ -136,7 +152,7 @@ class SmallCollector:
             assert length is not None
             begins = length.epoch_start(start, envelopes.epoch)
             return problem(409, "early", begins=int(begins.timestamp() * 1000))
-        self.taken.setdefault((envelopes.epoch, device), body)
+        taken.setdefault((envelopes.epoch, device), body)
         return ServerResponse(202, json.dumps({"accepted": 1, "epoch": envelopes.epoch}).encode())
 
 

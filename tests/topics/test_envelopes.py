@@ -92,7 +92,7 @@ def header(**changes: Any) -> bytes:
         (header() + ONE + b"x", "bytes; expected a 56-byte header"),
         (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
         (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
-        (header() + ONE[:32] + b"\2" + ONE[33:], "an enrollment flag is out of range"),
+        (header() + ONE[:32] + b"\3" + ONE[33:], "a purpose is out of range; expected 0 to 2"),
         (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )

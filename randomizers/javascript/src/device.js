@@ -63,8 +63,8 @@ export class Device {
     this.loss = perStream(Infinity, 1);
     /** Number of contributors to a window that the loss assumes; 0 if it assumes none. */
     this.assumedContributors = 0;
-    /** Fields of the state that a device keeps for all horizons of a recurring job. */
-    this.lasting = /** @type {string[]} */ ([]);
+    /** @type {number | null} number of epochs of a horizon at which the device answers; null: at all */
+    this.answers = null;
     /** Fields of the state that a device keeps for all horizons of a recurring job. */
     this.lasting = /** @type {string[]} */ ([]);
     /** Number of integers that encode a message. */

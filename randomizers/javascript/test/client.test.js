@@ -158,7 +158,7 @@ class Replay {
       join: () => device.join(),
       'join terms': async () => device.join(await device.terms()),
       'join again': () => device.join({ again: true }),
-      report: () => device.report(step.value),
+      report: () => device.report(step.value, { ago: step.ago }),
       send: () => device.send(),
       leave: () => device.leave(),
     };
@@ -196,7 +196,7 @@ for (const scenario of vectors.scenarios) {
       if (after || sending?.after) {
         replay.step = step;
         replay.requests = [...step.requests];
-        const result = step.do === 'report' ? await device.report(step.value) : await device.send();
+        const result = step.do === 'report' ? await device.report(step.value, { ago: step.ago }) : await device.send();
         assert.equal((result.sending ?? result).waiting, (sending ?? step.result).waiting);
         if ('document' in step) replay.document = step.document;
       } else {

@@ -251,6 +251,31 @@ def test_body_with_an_invalid_envelope_is_rejected_entirely(job: DeployedJob) ->
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
+def test_enrollment_without_a_report_is_counted_where_few_devices_are_asked() -> None:
+    few = device_job(protocol="sampled_response")
+    devices = [secrets.token_bytes(16) for _ in range(2)]
+    content = few.content_format.empty
+    enrolling = encode_envelope(devices[0], b"r" * 16, True, content, has_report=False)
+    found = taken(
+        Intake(few, KEY),
+        body(few, 1, [enrolling]),
+        body(few, 1, [envelope(few, 1, [], devices[0], enrolls=False)]),
+        body(few, 1, [envelope(few, 1, [1], devices[1])]),
+    )
+    assert list(found.rejections) == [None, None, None]
+    (batch,) = map(decode_loose_batch, found.batches)
+    assert len(batch.rows) == found.reports == 2
+    (enrollments,) = map(decode_enrollments, found.enrollments)
+    assert sorted(enrollments.tags.tolist()) == sorted(
+        int.from_bytes(
+            horizon_tag(KEY.secret, few.deployment, 0, subject_of_device(each)), "little"
+        )
+        for each in devices
+    )
+    alone = taken(Intake(few, KEY), body(few, 1, [enrolling]))
+    assert (alone.reports, alone.batches, len(alone.enrollments)) == (0, [], 1)
+
+
 def test_rejection_does_not_echo_the_report(job: DeployedJob) -> None:
     bodies = [
         body(

@@ -23,6 +23,7 @@ from dpstream.randomizers.client.document import Document
 from dpstream.topics.envelopes import decode_body
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
+    ASKED,
     DAY,
     SETS,
     START,
@@ -99,7 +100,7 @@ def seen_twice(collector: SmallCollector) -> list[object]:
     return [key for key, bodies in draws.items() if len(bodies) > 1]
 
 
-@pytest.mark.parametrize("job", [STREAM, SETS], ids=["stream", "epochs"])
+@pytest.mark.parametrize("job", [STREAM, SETS, ASKED], ids=["stream", "epochs", "asked"])
 def test_device_resumes_after_kill_at_any_step(make_phone: MakePhone, job: dict[str, Any]) -> None:
     told = {"values": job}
     undisturbed = make_phone(told)
@@ -146,6 +147,7 @@ class Watched(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.drawn: dict[tuple[str, int], set[bytes]] = {}
+        self.enrolled: dict[tuple[str, int], set[bytes]] = {}
         self.meanwhile: Callable[[], object] | None = None
 
     def replace(self, revision: int, text: str) -> bool:
@@ -159,7 +161,8 @@ class Watched(MemoryStore):
                 continue
             name = member.statement.deployment.hex()
             for waiting in member.waiting:
-                self.drawn.setdefault((name, waiting.epoch), set()).add(waiting.body)
+                drawn = self.enrolled if waiting.enrolls else self.drawn
+                drawn.setdefault((name, waiting.epoch), set()).add(waiting.body)
         return True
 
 
@@ -172,9 +175,9 @@ class Lying(RuleBasedStateMachine):
 
     jobs: ClassVar[dict[Any, Any]] = {}
 
-    @initialize(limit=st.integers(0, 6), job=st.sampled_from(["stream", "epochs"]))
-    def begin(self, limit: int, job: str) -> None:
-        self.values = STREAM if job == "stream" else SETS
+    @initialize(limit=st.integers(0, 6), job=st.sampled_from([STREAM, SETS, ASKED]))
+    def begin(self, limit: int, job: dict[str, Any]) -> None:
+        self.values = job
         self.collector, self.store = SmallCollector(self.deploy(1)), Watched()
         self.limit = Limit.of(limit, 1)
         self.tabs = [Phone(self.collector, self.store, self.limit) for _ in range(2)]
@@ -233,10 +236,10 @@ class Lying(RuleBasedStateMachine):
         with contextlib.suppress(DeviceError):
             self.devices[tab].join(again=again)
 
-    @rule(value=st.sampled_from([0, 1]), tab=tabs)
-    def report(self, value: int, tab: int) -> None:
+    @rule(value=st.sampled_from([0, 1]), ago=st.integers(0, 2), tab=tabs)
+    def report(self, value: int, ago: int, tab: int) -> None:
         with contextlib.suppress(DeviceError):
-            self.devices[tab].report(value)
+            self.devices[tab].report(value, ago=ago)
 
     @rule(tab=tabs)
     def send(self, tab: int) -> None:
@@ -282,11 +285,11 @@ class Lying(RuleBasedStateMachine):
         assert all(len(bodies) == 1 for bodies in self.store.drawn.values())
         account = self.devices[0].account()
         assert account.spent.epsilon <= self.limit.epsilon
-        stream = self.values is STREAM
+        stream = self.values is not SETS
         for entry in account.entries:
             drawn = {
                 (epoch - 1) // 4 if stream else epoch
-                for deployment, epoch in self.store.drawn
+                for deployment, epoch in [*self.store.drawn, *self.store.enrolled]
                 if deployment == entry.deployment
             }
             # Joining a job with unit "stream" is charged before any draw.

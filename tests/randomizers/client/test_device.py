@@ -41,6 +41,7 @@ from dpstream.topics.sealing import device_context, key_id, unseal
 from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
 from tests.support.small_collector import (
+    ASKED,
     DAY,
     OPERATOR,
     SETS,
@@ -93,6 +94,143 @@ def test_only_the_first_report_of_a_horizon_enrolls_the_device(phone: Phone) -> 
     assert enrolls == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
+
+
+def asked(phone: Phone) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return epochs and numbers of messages of acknowledged reports, and epochs of enrollments."""
+    form = phone.collector.job.content_format
+    reports = [
+        (epoch, int(form.unpack(decode_body(body).contents)[1][0]))
+        for (epoch, _), body in sorted(phone.collector.taken.items())
+    ]
+    return reports, sorted(epoch for epoch, _ in phone.collector.enrolled)
+
+
+def test_asked_device_enrolls_at_once_and_reports_at_every_epoch(make_phone: MakePhone) -> None:
+    phone = make_phone({"values": ASKED})
+    device = phone.joined()
+    assert asked(phone) == ([], [1])
+    for _ in range(8):
+        device.report(True)
+        device.report(False)
+        phone.wait(DAY)
+    reports, enrollments = asked(phone)
+    assert [epoch for epoch, _ in reports] == list(range(1, 9))
+    assert [sum(count for _, count in reports[at : at + 4]) for at in (0, 4)] == [1, 1]
+    first, second = (epoch for epoch, count in reports if count)
+    assert second == first + 4
+    assert enrollments == [1, 5]
+    assert len({len(body) for body in bodies(phone)}) == 1
+    assert len(bodies(phone)) == 10
+    assert str(device.account().entries[0]).endswith("2 x epsilon 1")
+
+
+def test_asked_device_enrolls_before_its_first_report(make_phone: MakePhone) -> None:
+    phone = make_phone({"values": ASKED})
+    device = phone.start()
+    terms = device.terms()
+    phone.collector.dead = True
+    device.join(terms)
+    device.report(True)
+    phone.wait(DAY)
+    device.report(True)
+    # Without an acknowledged enrollment, no report is sent.
+    assert len(set(bodies(phone))) == 1
+    phone.collector.dead = False
+    phone.wait(DAY // 2)
+    phone.start().send()
+    # The first epoch is over, with its enrollment; only a report behind its own is accepted.
+    assert [epoch for epoch, _ in asked(phone)[0]] == asked(phone)[1] == [2]
+    phone.wait(DAY)
+    phone.start().report(False)
+    assert asked(phone)[1] == [2]
+    assert [epoch for epoch, _ in asked(phone)[0]] == [2, 3]
+
+
+def test_enrollment_is_resent_unchanged_until_it_is_acknowledged(make_phone: MakePhone) -> None:
+    phone = make_phone({"values": ASKED})
+    phone.collector.answer = lambda _: problem(503, "busy")
+    phone.joined()
+    state = document(phone)["members"]["visits"]["state"]
+    for _ in range(3):
+        phone.seconds += 4000
+        phone.start().send()
+    assert (len(bodies(phone)), len(set(bodies(phone)))) == (4, 1)
+    phone.collector.answer = lambda answer: answer
+    phone.seconds += 4000
+    assert phone.start().send().waiting == 0
+    member = document(phone)["members"]["visits"]
+    assert (member["state"], member["enrolled"], member["epoch"]) == (state, 1, 0)
+
+
+def test_late_joiner_draws_among_all_epochs_and_answers_only_at_its_own(
+    make_phone: MakePhone,
+) -> None:
+    answered = {}
+    for phase in range(4):
+        phone = make_phone(
+            {"values": ASKED}, more={"read": lambda count, to=phase: bytes([to] * count)}
+        )
+        phone.wait(2 * DAY)
+        device = phone.joined()
+        phone.more = {}
+        device = phone.start()
+        for _ in range(2):
+            device.report(True)
+            phone.wait(DAY)
+        reports, enrollments = asked(phone)
+        assert enrollments == [3]
+        answered[phase] = [epoch for epoch, count in reports if count]
+        assert [epoch for epoch, _ in reports] == [3, 4]
+    assert answered == {0: [], 1: [], 2: [3], 3: [4]}
+
+
+def test_value_of_an_ended_epoch_is_reported_as_of_that_epoch_or_lost(
+    make_phone: MakePhone,
+) -> None:
+    phone = make_phone({"values": ASKED})
+    phone.collector.open_before = 2
+    device = phone.joined()
+    phone.wait(DAY)
+    with pytest.raises(ClosedError, match="has not started"):
+        device.report(True, ago=2)
+    assert device.report(True, ago=1).epoch == 1
+    assert not device.report(False, ago=1).drawn
+    phone.wait(2 * DAY)
+    assert [device.report(True, ago=ago).epoch for ago in (2, 1)] == [2, 3]
+    assert not device.report(True, ago=2).drawn
+    phone.wait(3 * DAY)
+    before = document(phone)
+    # Two days after epoch 4, its answer is lost: it is neither drawn nor sent for another epoch.
+    with pytest.raises(ClosedError, match="no longer accepts reports of epoch 4: the device was"):
+        phone.start().report(True, ago=2 + 1)
+    assert document(phone) == before
+    assert device.report(True, ago=2).epoch == 5
+    # The first horizon is over for a device that has reported to the second.
+    reports, enrollments = asked(phone)
+    assert [epoch for epoch, _ in reports] == [1, 2, 3, 5]
+    assert enrollments == [1, 5]
+    for wrong in (-1, 1.0, True, "1"):
+        with pytest.raises(ValueError, match="expected a number of epochs, 0 or more"):
+            device.report(True, ago=wrong)  # type: ignore[arg-type]
+
+
+def test_device_does_not_report_epochs_before_it_joined(make_phone: MakePhone) -> None:
+    for values, days in ((ASKED, 1), (ASKED, 4), (STREAM, 4)):
+        phone = make_phone({"values": {**values, "shuffle": {"grace": "4d"}}})
+        phone.collector.open_before = 2
+        phone.wait(days * DAY)
+        device = phone.joined()
+        if values is STREAM:
+            device.report(True)
+            assert not device.report(True, ago=1).drawn
+            continue
+        with pytest.raises(ClosedError, match=f"had not joined job visits at epoch {days}"):
+            device.report(True, ago=1)
+        assert not phone.collector.taken
+        phone.collector.dead = True
+        phone.wait(DAY)
+        assert device.report(True, ago=1).drawn
 
 
 def test_unacknowledged_report_is_resent_unchanged(phone: Phone) -> None:

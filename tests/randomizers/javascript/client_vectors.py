@@ -43,6 +43,7 @@ from dpstream.topics.envelopes import decode_body
 from dpstream.topics.sealing import device_context, unseal
 from tests.randomizers.javascript.vectors import FOLDER, CountedBytes
 from tests.support.small_collector import (
+    ASKED,
     DAY,
     OPERATOR,
     SETS,
@@ -136,8 +137,10 @@ class Recorder:
         entry["retryAfter"] = answer.headers.get("retry-after")
         return answer
 
-    def does(self, action: str, value: Any = None) -> None:
+    def does(self, action: str, value: Any = None, ago: int = 0) -> None:
         step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
+        if ago:
+            step["ago"] = ago
         if value is not None or action == "report":
             step["value"] = value
         self.requested = step["requests"] = []
@@ -146,7 +149,7 @@ class Recorder:
             "join": lambda: self.device.join() and None,
             "join terms": lambda: self.device.join(self.device.terms()) and None,
             "join again": lambda: self.device.join(again=True) and None,
-            "report": lambda: self.device.report(value),
+            "report": lambda: self.device.report(value, ago=ago),
             "send": self.device.send,
             "leave": self.device.leave,
         }
@@ -306,6 +309,37 @@ def of_revisions() -> dict[str, Any]:
     collector.job = deployed(number=3, at=START + 1)
     recorder.does("terms")
     recorder.does("join terms")
+    return recorder.to_json()
+
+
+def of_asked_devices() -> dict[str, Any]:
+    """Record enrollments, and values of ended epochs: late, lost, or from before joining."""
+    recorder = Recorder("client asked", deployed(ASKED))
+    collector = recorder.collector
+    collector.open_before = 2
+    collector.answer = lambda _: problem(503, "busy")
+    recorder.does("join")
+    recorder.seconds += 3600
+    recorder.does("report", True)
+    recorder.wait(DAY)
+    recorder.does("report", False, ago=1)
+    recorder.seconds += 3600
+    recorder.does("report", True)
+    collector.answer = lambda answer: answer
+    recorder.wait(DAY // 2)
+    recorder.does("send")
+    recorder.wait(2 * DAY)
+    for ago in (3, 2, 1, 1, 0):
+        recorder.does("report", bool(ago & 1), ago=ago)
+    recorder.wait(4 * DAY)
+    recorder.does("report", True, ago=3)
+    recorder.does("report", True, ago=2)
+    collector.job = deployed(ASKED, number=2, at=recorder.time)
+    recorder.does("send")
+    recorder.does("report", True)
+    recorder.does("join")
+    recorder.does("report", True, ago=1)
+    recorder.does("report", True)
     return recorder.to_json()
 
 
@@ -563,6 +597,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "sealed": sealed(None if earlier is None else earlier["sealed"]),
         "scenarios": [
             of_accidents(),
+            of_asked_devices(),
             of_strangers(),
             of_revisions(),
             *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),

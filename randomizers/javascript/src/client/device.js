@@ -88,19 +88,26 @@ export class Device {
     const told = await this.#checkedStatement(statement ?? (await this.#signed()));
     const device = this.#read(16);
     const now = await this.#time(told.deployed);
-    await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
+    const seal = told.seal.length ? await sealing() : null;
+    const changed = await this.#change((document) =>
+      steps.joined(document, told, device, this.#limit, now, again, this.#read, seal),
+    );
+    if (changed && told.answers !== null) await this.send();
     return told.guarantee;
   }
 
   /**
-   * Report the value of the current epoch: draw once, store, and send if there is a network.
+   * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
+   * network.
    *
    * @param {any} value
+   * @param {{ ago?: number }} [options]
    */
-  async report(value) {
+  async report(value, { ago = 0 } = {}) {
+    if (!Number.isSafeInteger(ago) || ago < 0) throw new ClientError('app', 'ago must be a number of epochs, 0 or more');
     const statement = readStatement(steps.presentMember(await this.#document(), this.job).statement);
     const number = numberOf(statement.values, value);
-    const epoch = steps.reportedEpoch(statement, await this.#time(statement.deployed));
+    const epoch = steps.reportedEpoch(statement, await this.#time(statement.deployed), ago);
     const seal = statement.seal.length ? await sealing() : null;
     const drawn = await this.#change((document) =>
       steps.drawn(document, this.job, epoch, number, this.#limit, this.#read, seal),
@@ -117,7 +124,12 @@ export class Device {
     let failed = false;
     const quiet = this.#monotonic() < this.#quietUntil;
     for (const waiting of quiet ? [] : ((await this.#document()).members[this.job]?.waiting ?? [])) {
-      if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) continue;
+      if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) {
+        if (steps.enrolls(waiting)) break;
+        continue;
+      }
+      // After an acknowledged enrollment, others of the same horizon are no longer waiting.
+      if (steps.enrolls(waiting) && !(await this.#isWaiting(waiting))) continue;
       const { outcome, retryAfter } = await this.#sendOne(waiting);
       if (outcome.begins !== null) {
         // The wait is at most a day, even if the server sends a false time.
@@ -131,7 +143,7 @@ export class Device {
         this.#quietUntil = this.#monotonic() + steps.secondsToWait(this.#failures, retryAfter, this.#jitter());
       }
       await this.#change((document) => steps.settled(document, this.job, waiting, outcome.kind));
-      if (!outcome.others) break;
+      if (!outcome.others || (steps.enrolls(waiting) && ['again', 'early'].includes(outcome.kind))) break;
     }
     if (!failed && this.#monotonic() >= this.#quietUntil) this.#failures = 0;
     const member = (await this.#document()).members[this.job];
@@ -175,6 +187,12 @@ export class Device {
     );
     const head = `population ${this.#population}: ${inWords(total)} spent, ${inWords(this.#limit)} allowed`;
     return { spent: total, limit: this.#limit, entries, text: [head, ...lines].join('\n  ') };
+  }
+
+  /** @param {import('./steps.js').Waiting} waiting */
+  async #isWaiting({ report }) {
+    const member = (await this.#document()).members[this.job];
+    return member?.waiting.some((each) => each.report === report) ?? false;
   }
 
   /** @param {import('./steps.js').Waiting} waiting */

@@ -165,7 +165,7 @@ export interface Sending {
 
 export interface Report {
   epoch: number;
-  /** False if the epoch's report was drawn before; the first value counts. */
+  /** False if the report of this or a later epoch was drawn before; that value counts. */
   drawn: boolean;
   sending: Sending;
 }
@@ -223,8 +223,14 @@ export class Device {
    * @param options.again true if a user who left the job wants to join again
    */
   join(options?: { statement?: string; again?: boolean }): Promise<Guarantee>;
-  /** Report the value of the current epoch: draw once, store, and send if there is a network. */
-  report(value: Value): Promise<Report>;
+  /**
+   * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
+   * network. A value that is known only at the end of its epoch, such as whether something happened in
+   * a week, is reported afterwards, with `ago` 1. Of several epochs, report the earliest first.
+   *
+   * @param options.ago number of epochs before the current one
+   */
+  report(value: Value, options?: { ago?: number }): Promise<Report>;
   /** Send waiting reports unchanged, except during pauses; the next call retries failures. */
   send(): Promise<Sending>;
   /** Send repeatedly until no reports are waiting, or for at most `seconds`. */

@@ -46,7 +46,7 @@ const OFF = 1 + 1e-9;
  * @param {import('./statements.js').Statement} statement
  */
 export async function checkRandomizer(statement) {
-  const { job, guarantee, minimum, epochs } = statement;
+  const { job, guarantee, minimum, epochs, answers } = statement;
   const device = await randomizer(statement);
   const { loss, assumedContributors } = device;
   const least = device.leastDelta();
@@ -74,6 +74,12 @@ export async function checkRandomizer(statement) {
       'statement',
       `the mechanism of job ${job} assumes ${assumedContributors} contributors in each window, but the statement ` +
         `requires ${minimum}: the device does not join`,
+    );
+  }
+  if (device.answers !== answers) {
+    throw new ClientError(
+      'statement',
+      `the statement of job ${job} and its mechanism disagree on how often a device answers: the device does not join`,
     );
   }
   if (device.lastEpoch < epochs.count) {

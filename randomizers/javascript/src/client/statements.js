@@ -1,6 +1,7 @@
 /** Statements that a job's operator signs for devices: verify, parse and compare them. */
 
 import { parseJson } from '../json.js';
+import { float } from '../laws.js';
 import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
 import { fromBase64, fromHex, joined, utf8 } from './bytes.js';
 import { horizonOf, readEpochs } from './epoch_clock.js';
@@ -110,7 +111,11 @@ function read(text, body) {
     width: sizes[1],
     wordBytes: sizes[2],
     epochs: readEpochs(body.epochs),
+    /** Number of epochs of a horizon at which a device answers; null: at all of them. */
+    answers: answersOf(body.epochs),
     recurring: Boolean(body.epochs.renew),
+    /** Seconds after the end of an epoch during which its reports are accepted. */
+    late: float('late', body.late),
     guarantee,
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),
@@ -119,6 +124,14 @@ function read(text, body) {
     seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
     tokens: Boolean(body.tokens),
   };
+}
+
+/** @param {any} epochs @returns {number | null} */
+function answersOf({ answers = null, count }) {
+  if (answers !== null && !(Number.isSafeInteger(answers) && answers >= 1 && answers <= count)) {
+    throw new Error(`'answers' is ${answers}; expected a number of epochs of a horizon`);
+  }
+  return answers;
 }
 
 /**

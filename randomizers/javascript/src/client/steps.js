@@ -4,8 +4,8 @@
  */
 
 import { charged, entryOf, isEntry, newest, opened } from './account.js';
-import { fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
-import { LAST_MOMENT, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
+import { fromBase64, fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
+import { LAST_MOMENT, begins, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { randomizer } from './randomizers.js';
 import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './statements.js';
@@ -14,7 +14,7 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 /** @typedef {import('./account.js').Losses} Losses */
 /** @typedef {import('./account.js').Entry} Entry */
 /** @typedef {{ epoch: number, report: string, body: string }} Waiting */
-/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, state: any, waiting: Waiting[], gone: boolean }} Member */
+/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, state: any, waiting: Waiting[], gone: boolean, enrolled?: number }} Member */
 /** @typedef {{ version: 1, account: Entry[], members: Record<string, Member | null> }} Document */
 /** @typedef {(content: Uint8Array, key: Uint8Array, info: Uint8Array) => Promise<{ box: Uint8Array, keyId: Uint8Array }>} Seal */
 
@@ -26,6 +26,9 @@ const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
+/** Offset of an envelope's purpose in a body of one envelope, and the purpose of enrollments. */
+const PURPOSE = 88;
+const ENROLLMENT = 2;
 const REJECTIONS = [400, 403, 413, 415];
 /** Prefix of the problem types of collectors; intermediaries also respond with 400 and 403. */
 const PROBLEMS = '/problems/';
@@ -67,7 +70,7 @@ const membersOf = (members) => Object.assign(Object.create(null), members);
 
 /** @param {any} member */
 function isMember(member) {
-  const { statement, device, epoch, horizon, state, waiting, gone } = member;
+  const { statement, device, epoch, horizon, state, waiting, gone, enrolled } = member;
   return (
     typeof statement === 'string' &&
     /^[0-9a-f]{32}$/.test(device) &&
@@ -76,7 +79,8 @@ function isMember(member) {
     (state === null || typeof state === 'object') &&
     Array.isArray(waiting) &&
     waiting.every((each) => isCount(each?.epoch) && typeof each.report === 'string' && typeof each.body === 'string') &&
-    typeof gone === 'boolean'
+    typeof gone === 'boolean' &&
+    (enrolled === undefined || isCount(enrolled))
   );
 }
 
@@ -125,7 +129,8 @@ export function checkNewer(document, statement) {
 }
 
 /**
- * Join a deployment; without effect if the device has already joined it.
+ * Join a deployment; without effect if the device has already joined it. In jobs that ask at few
+ * epochs, the device enrolls at once.
  *
  * @param {Document} document
  * @param {Statement} statement - verified
@@ -133,10 +138,12 @@ export function checkNewer(document, statement) {
  * @param {Losses} limit
  * @param {number} now
  * @param {boolean} again - true if a user who left the job wants to join again
- * @returns {Document}
+ * @param {(count: number) => Uint8Array} read - cryptographic randomness
+ * @param {Seal | null} seal
+ * @returns {Promise<Document>}
  */
-export function joined(document, statement, device, limit, now, again) {
-  const { job, epochs, text } = statement;
+export async function joined(document, statement, device, limit, now, again, read, seal) {
+  const { job, epochs, text, answers } = statement;
   checkNewer(document, statement);
   const member = document.members[job];
   if (member && readStatement(member.statement).deployment === statement.deployment) {
@@ -156,7 +163,7 @@ export function joined(document, statement, device, limit, now, again) {
   const epoch = Math.max(epochAt(epochs, now), epochs.first);
   if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} has ended`);
   const account = opened(document.account, statement, limit);
-  return withMember({ ...document, account }, job, {
+  const joined = withMember({ ...document, account }, job, {
     statement: text,
     device: toHex(device),
     epoch: 0,
@@ -165,6 +172,7 @@ export function joined(document, statement, device, limit, now, again) {
     waiting: [],
     gone: false,
   });
+  return answers === null ? joined : enrolled(joined, job, epoch, limit, read, seal);
 }
 
 /** Delete everything about a job except its account entries. @param {Document} document @param {string} job */
@@ -200,11 +208,24 @@ export function corrected(own, server, deployed) {
   return clock < deployed - MOST_AHEAD ? server : Math.min(server, clock + MOST_AHEAD);
 }
 
-/** Return the epoch to report; throw if the deployment has none at that time. @param {Statement} statement @param {number} now */
-export function reportedEpoch({ job, epochs }, now) {
-  const epoch = epochAt(epochs, now);
+/**
+ * Return the epoch to report, `ago` epochs before the current one; throw if the deployment does not
+ * have it, or no longer accepts its reports.
+ *
+ * @param {Statement} statement
+ * @param {number} now
+ * @param {number} ago
+ */
+export function reportedEpoch({ job, epochs, late }, now, ago) {
+  const epoch = epochAt(epochs, now) - ago;
   if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not started`);
   if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} has ended`);
+  if (ago && now >= begins(epochs, epoch + 1) + 1000 * late) {
+    throw new ClientError(
+      'closed',
+      `job ${job} no longer accepts reports of epoch ${epoch}: the device was absent at that epoch`,
+    );
+  }
   return epoch;
 }
 
@@ -222,16 +243,19 @@ export function reportedEpoch({ job, epochs }, now) {
  * @returns {Promise<Document>}
  */
 export async function drawn(document, job, epoch, value, limit, read, seal) {
-  const member = presentMember(document, job);
+  let member = presentMember(document, job);
   if (epoch <= member.epoch) return document;
   const statement = readStatement(member.statement);
-  const { epochs, identity } = statement;
-  const account = charged(document.account, statement, chargeIndex(statement, epoch), limit);
+  const { epochs } = statement;
   const horizon = horizonOf(epochs, epoch);
-  const fresh = horizon !== member.horizon;
-  if (statement.guarantee.unit === 'stream' && fresh === (account === document.account)) {
-    throw new ClientError('app', `the account of job ${job} does not match the saved draws: the device does not report`);
+  if (epoch < (member.enrolled ?? 0) || horizon < (member.horizon ?? 0)) {
+    throw new ClientError('closed', `the device had not joined job ${job} at epoch ${epoch}`);
   }
+  if (statement.answers !== null) {
+    document = await enrolled(document, job, epoch, limit, read, seal);
+    member = presentMember(document, job);
+  }
+  const { account, fresh } = chargedFor(document, member, statement, epoch, limit);
   let device, content;
   try {
     device = await randomizer(statement);
@@ -247,6 +271,90 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
         'state is damaged; nothing was sent',
     );
   }
+  const waiting = await envelopeOf(member, statement, epoch, content, read, seal, fresh ? 1 : 0);
+  return withMember({ ...document, account }, job, {
+    ...member,
+    epoch,
+    horizon,
+    state: device.state(),
+    waiting: [...member.waiting, waiting].slice(-MOST_WAITING),
+  });
+}
+
+/**
+ * Draw the state of an epoch's horizon, and queue an enrollment as of that epoch. Until an enrollment
+ * of the horizon is acknowledged, each report follows its own: an enrollment has no messages, so
+ * repeating it reveals nothing.
+ *
+ * @param {Document} document
+ * @param {string} job
+ * @param {number} epoch
+ * @param {Losses} limit
+ * @param {(count: number) => Uint8Array} read
+ * @param {Seal | null} seal
+ * @returns {Promise<Document>}
+ */
+async function enrolled(document, job, epoch, limit, read, seal) {
+  const member = presentMember(document, job);
+  const statement = readStatement(member.statement);
+  const { epochs, slots, width, wordBytes } = statement;
+  const horizon = horizonOf(epochs, epoch);
+  if (member.enrolled !== undefined && horizonOf(epochs, member.enrolled) === horizon) return document;
+  if (member.waiting.some((each) => each.epoch === epoch && enrolls(each))) return document;
+  const { account, fresh } = chargedFor(document, member, statement, epoch, limit);
+  const content = new Uint8Array(2 + slots * width * wordBytes);
+  const waiting = await envelopeOf(member, statement, epoch, content, read, seal, ENROLLMENT);
+  let { state } = member;
+  if (fresh) {
+    const device = await randomizer(statement);
+    if (state) device.renew(state, read);
+    else device.enroll(read);
+    state = device.state();
+  }
+  return withMember({ ...document, account }, job, {
+    ...member,
+    horizon,
+    state,
+    waiting: [...member.waiting, waiting].slice(-MOST_WAITING),
+  });
+}
+
+/** Return whether a waiting envelope only enrolls the device. @param {Waiting} waiting */
+export const enrolls = ({ body }) => fromBase64(body)[PURPOSE] === ENROLLMENT;
+
+/**
+ * Return the charged account, and whether the epoch's horizon has no state yet.
+ *
+ * @param {Document} document
+ * @param {Member} member
+ * @param {Statement} statement
+ * @param {number} epoch
+ * @param {Losses} limit
+ */
+function chargedFor({ account }, member, statement, epoch, limit) {
+  const now = charged(account, statement, chargeIndex(statement, epoch), limit);
+  const fresh = horizonOf(statement.epochs, epoch) !== member.horizon;
+  if (statement.guarantee.unit === 'stream' && fresh === (now === account)) {
+    throw new ClientError(
+      'app',
+      `the account of job ${statement.job} does not match the saved draws: the device does not report`,
+    );
+  }
+  return { account: now, fresh };
+}
+
+/**
+ * @param {Member} member
+ * @param {Statement} statement
+ * @param {number} epoch
+ * @param {Uint8Array} content
+ * @param {(count: number) => Uint8Array} read
+ * @param {Seal | null} seal
+ * @param {number} purpose
+ * @returns {Promise<Waiting>}
+ */
+async function envelopeOf(member, statement, epoch, content, read, seal, purpose) {
+  const { job, identity } = statement;
   const report = read(IDENTITY_BYTES);
   /** @type {Uint8Array} */
   let keyId = new Uint8Array(8);
@@ -261,7 +369,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     );
     ({ box: content, keyId } = await seal(content, key, info));
   }
-  const envelope = bytesOf(fromHex(member.device, IDENTITY_BYTES), report, [fresh ? 1 : 0], content);
+  const envelope = bytesOf(fromHex(member.device, IDENTITY_BYTES), report, [purpose], content);
   const body = bytesOf(
     utf8('dpsd'),
     [1, statement.seal.length ? 1 : 0],
@@ -271,13 +379,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     keyId,
     envelope,
   );
-  return withMember({ ...document, account }, job, {
-    ...member,
-    epoch,
-    horizon,
-    state: device.state(),
-    waiting: [...member.waiting, { epoch, report: toHex(report), body: toBase64(body) }].slice(-MOST_WAITING),
-  });
+  return { epoch, report: toHex(report), body: toBase64(body) };
 }
 
 /**
@@ -333,12 +435,19 @@ export function outcomeOf(status, problem) {
  */
 export function settled(document, job, waiting, kind) {
   const member = document.members[job];
-  const rest = member?.waiting.filter(({ report }) => report !== waiting.report);
+  let rest = member?.waiting.filter(({ report }) => report !== waiting.report);
   if (!member || !rest || rest.length === member.waiting.length || ['again', 'early'].includes(kind)) return document;
+  const more = kind === 'acknowledged' && enrolls(waiting) ? { enrolled: waiting.epoch } : {};
+  if (more.enrolled !== undefined) {
+    const { epochs } = readStatement(member.statement);
+    const horizon = horizonOf(epochs, waiting.epoch);
+    rest = rest.filter((each) => !(enrolls(each) && horizonOf(epochs, each.epoch) === horizon));
+  }
   return withMember(document, job, {
     ...member,
     waiting: kind === 'gone' ? [] : rest,
     gone: member.gone || kind === 'gone',
+    ...more,
   });
 }
 

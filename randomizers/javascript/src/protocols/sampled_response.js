@@ -21,7 +21,6 @@ export class SampledResponse extends Device {
     );
     checkLoss(this.flips.loss, float('epsilon', body.epsilon));
     this.lasting = ['phase'];
-    this.lasting = ['phase'];
     this.loss = perStream(this.flips.loss);
   }
 
