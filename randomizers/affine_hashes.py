@@ -13,7 +13,7 @@ directions. All pairs of items on one line share such directions, so their colli
 fewer items on a line, their errors are closer to independent.
 
 Each message draws a new direction: a stored direction would link a device's epochs. Dummies are
-Poisson: clusters of dummies in one message would reveal which directions belong to dummies.
+Poisson: clusters of equal dummies would reveal which directions belong to dummies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 MOST_WORDS: Final = 1 << 62
 MOST_BUCKETS: Final = 1 << 29
-"""Maximum number of buckets: sums of products of digits must fit 64 bits."""
+"""Maximum number of buckets: sums of products of digits must fit in 64 bits."""
 
 ROWS: Final = 32
 """Number of lines that items are spread over, if enough exist; more lines slow down decoding."""
@@ -34,7 +34,7 @@ ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All affine hashes from items of m `digits`, the lowest below `width`, to s `buckets`.
+    """All affine hashes to s `buckets` from items of m `digits`, the lowest below `width`.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap
@@ -92,7 +92,7 @@ class AffineHashes:
 
     @property
     def shorter(self) -> AffineHashes:
-        """Hashes of items with one digit less, whose directions are numbered first."""
+        """Hashes of items with one digit fewer, whose directions are numbered first."""
         return AffineHashes(self.buckets, self.digits - 1)
 
     def buckets_of(

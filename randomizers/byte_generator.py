@@ -4,7 +4,8 @@ A browser device and a Python device must draw the same messages from the same b
 generators do not define how many bytes a draw consumes. These rules do:
 
 * An integer from a range of n values consumes no bytes if n is 1. Otherwise it consumes k bytes,
-  the least of 1, 2, 4 and 8 with n <= 2^8k. They form an unsigned little-endian integer v.
+  where k is the least of 1, 2, 4 and 8 with n <= 2^8k. They form a little-endian unsigned integer
+  v.
 * If v is below the largest multiple of n that is at most 2^8k, the integer is the range's minimum
   plus v mod n. Otherwise v is discarded, and another k bytes are read. So all n values are exactly
   equally likely.
@@ -27,7 +28,7 @@ ReadBytes: TypeAlias = Callable[[int], bytes]
 
 
 class ByteGenerator:
-    """Implementation of numpy's `Generator`, as far as devices use it, by this module's rules.
+    """The part of numpy's `Generator` that devices use, with draws by this module's rules.
 
     `read` returns cryptographic randomness; anything else is for tests only.
 
@@ -40,7 +41,7 @@ class ByteGenerator:
         self._read = read
 
     def bytes(self, length: int) -> bytes:
-        """Return `length` random bytes; `ValueError` if the source returns more or fewer."""
+        """Return `length` random bytes; raise `ValueError` if the source returns more or fewer."""
         if length == 0:
             return b""
         read = self._read(length)
@@ -58,8 +59,8 @@ class ByteGenerator:
     ) -> Any:
         """Draw independent integers, each value of a range equally likely.
 
-        Arguments and result are those of numpy's `Generator.integers`, with scalar bounds.
-        `ValueError` if the range is empty, or exceeds the dtype.
+        Arguments and result are those of numpy's `Generator.integers`, with scalar bounds. Raises
+        `ValueError` if the range is empty or exceeds the dtype.
         """
         least, end = (0, int(low)) if high is None else (int(low), int(high))
         values = end - least + endpoint
@@ -85,7 +86,7 @@ class ByteGenerator:
         width = next(width for width in (1, 2, 4, 8) if values <= 1 << 8 * width)
         largest = (1 << 8 * width) // values * values - 1
         taken = [np.zeros(0, np.uint64)]
-        # Each element is the next number not rejected, so all can be read together.
+        # Each element is the next number that is not rejected, so all can be read together.
         while count:
             numbers = np.frombuffer(self.bytes(count * width), f"<u{width}").astype(np.uint64)
             taken.append(numbers[numbers <= np.uint64(largest)])

@@ -1,9 +1,9 @@
 """Noise that a job declares for its cells: the distribution, and each contributor's share.
 
 The noise is sized for the minimum number of contributors of a released window. More contributors
-add more noise, which estimators take into account. The continual protocols of the shuffle model
-draw the dummies of one cell at a time. Either each contributor adds its share of the dummies, or
-the shuffler adds all of them. In both cases the shuffler sees the reports without protection.
+add more noise, which estimators take into account. Protocols that track values over time in the
+shuffle model draw the dummies of one cell at a time. Either each contributor adds its share of the
+dummies, or the shuffler adds all of them. In both cases the shuffler sees unprotected reports.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Poisson number ("shuffle")."""
 class CellNoiseLaw(Constants):
     """Distribution of the dummies in each cell.
 
-    `mean`, lambda, is the mean number of dummies in a cell, for a window with the minimum number of
-    contributors, `minimum`. `shape` is the shape of negative-binomial noise, otherwise None.
+    `mean` (lambda) is the mean number of dummies in a cell, for a window with `minimum`
+    contributors. `shape` is the shape of negative-binomial noise, otherwise None.
 
     >>> noise = CellNoiseLaw("poisson", mean=43.0, minimum=1000)
     >>> noise.moments(2000)
@@ -79,7 +79,7 @@ class CellNoiseLaw(Constants):
         return PoissonDummies(_rounded_up(self.mean * cells)) if self.dummies == "shuffle" else None
 
     def moments(self, contributors: int) -> tuple[float, float]:
-        """Return mean and variance of a cell's dummies, given the number of contributors."""
+        """Return the mean and variance of a cell's dummies, given the number of contributors."""
         if self.dummies == "shuffle":
             return self.mean, self.mean
         mean = self.mean * contributors / self.minimum
@@ -133,7 +133,7 @@ DummyKind: TypeAlias = Literal["poisson", "negative_binomial", "shuffle"]
 ("negative_binomial"), or the shuffler ("shuffle")."""
 
 ItemCells: TypeAlias = Literal["balls_into_bins", "count_min"]
-"""Cell of an item: chosen by a hash drawn for every message ("balls_into_bins"), or always the same
+"""Cell of an item: chosen by a new hash for every message ("balls_into_bins"), or always the same
 ("count_min")."""
 
 

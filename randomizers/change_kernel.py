@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: `boost` a, added to a report's mean u; times `decay` b per epoch."""
+    """Emphasis of a change: `boost` a added to a report's mean u, times `decay` b every epoch."""
 
     boost: float
     decay: float
@@ -25,9 +25,9 @@ class Kernel:
     ) -> float:
         """Return the maximum sum of (|u| + rounding)^2 over epochs, with `max_changes` boosts.
 
-        It is attained by changes that alternate in sign. The boost of each decays, so |u| is at
-        most 1/2 + a b^l, l epochs after the last change. The sum over a segment between two changes
-        is concave in the segment's length, so segments of equal length maximize the total.
+        Changes that alternate in sign attain it. The boost of each decays, so l epochs after the
+        last change |u| is at most 1/2 + a b^l. The sum over a segment between two changes is
+        concave in the segment's length, so segments of equal length maximize the total.
         """
         segments, least = min(max_changes, last_epoch), 0.5 + rounding
         short, longer = divmod(last_epoch, segments)
@@ -39,9 +39,9 @@ class Kernel:
     def variances(self, last_epoch: int) -> NDArray[np.float64]:
         """Return the variances of estimates for symbols of variance 1; shape (last_epoch,).
 
-        All devices are present. An estimate is a weighted sum of the inputs up to its epoch. The
-        input of l epochs ago has the weight h_l: h_0 = 1 / (1 + a), and for l > 0
-        (q - b) q^(l-1) / (1 + a), with q = (a + b) / (1 + a).
+        All devices are assumed present. An estimate is a weighted sum of the inputs up to its
+        epoch. The input of l epochs ago has the weight h_l. Here h_0 = 1 / (1 + a), and h_l =
+        (q - b) q^(l-1) / (1 + a) for l > 0, with q = (a + b) / (1 + a).
         """
         own, left = 1 / (1 + self.boost), self.left
         earlier = np.arange(last_epoch)

@@ -1,10 +1,10 @@
 """Discrete Laplace noise, clamped to a bounded range.
 
 Measurements of a device are -1, 0 or 1. The noise is an integer too, so no fixed-point resolution
-has to be chosen. The noise is z with probability proportional to q^|z|; each outermost value takes
-the probability of all values beyond it. The report is the measurement plus noise, clamped to -M..M.
-So every measurement has the same set of possible reports, and no truncation costs delta. The loss
-is exact: it is computed from the table that devices draw from, entry by entry.
+has to be chosen. The noise is z with probability proportional to q^|z|; each outermost value also
+has the probability of all values beyond it. The report is the measurement plus noise, clamped to
+-M..M. So every measurement has the same set of possible reports, and no truncation costs delta. The
+loss is exact: it is computed, entry by entry, from the table that devices draw from.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.noise_tables import TABLE_BITS, NoiseTable
 
 MOST_BOUND: Final = 1 << 19
-"""Maximum of M, for which creating the table takes a second."""
+"""Maximum of M; creating a table of this size takes a second."""
 
 _FIRST_BITS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ClampedNoise(Constants):
-    """Noise of one measurement, with `decay` q; reports are clamped to -M..M, for `most` M.
+    """Noise of one measurement, with `decay` q; reports are clamped to -M..M, where M is `most`.
 
     >>> noise = ClampedNoise(decay=0.5, most=20)
     >>> round(noise.gap, 6), round(noise.variance, 3), round(float(noise.odds(1)), 9)
@@ -56,7 +56,7 @@ class ClampedNoise(Constants):
         return _masses(self.decay, self.most, measurement)
 
     def odds(self, step: int) -> Fraction:
-        """Return the maximum ratio of a report's probabilities for measurements `step` apart."""
+        """Return the maximum ratio of a report's probabilities, for measurements `step` apart."""
         pairs = [(0, 1), (-1, 0)] if step == 1 else [(-1, 1)]
         return max(
             max(Fraction(a, b), Fraction(b, a))
@@ -66,7 +66,7 @@ class ClampedNoise(Constants):
 
     @property
     def gap(self) -> float:
-        """Mean report of the measurement 1; the mean for 0 is 0, and for -1 the negative of it."""
+        """Mean report of the measurement 1; for 0 the mean is 0, and for -1 it is minus this."""
         return _moments(self.decay, self.most)[0]
 
     @property
@@ -94,14 +94,14 @@ def _table(decay: float, most: int) -> NoiseTable:
     weights = [*reversed(side[1:]), *side]
     total = sum(weights)
     bounds = tuple((each << TABLE_BITS) // total for each in accumulate(weights))
-    # Distance 0: devices draw from the table itself, and the stated loss is the table's own.
+    # Distance 0: devices draw from the table itself, and the declared loss is the table's own.
     return NoiseTable(-most - 1, bounds, distance=0.0)
 
 
 @lru_cache(maxsize=48)
 def _masses(decay: float, most: int, measurement: int) -> tuple[int, ...]:
     noise = [high - low for low, high in pairwise((0, *_table(decay, most).bounds))]
-    # Clamping combines all noise that leads to -M or less, and all that leads to M or more.
+    # Clamping merges all results of -M or less into one report, and all results of M or more.
     low, high = 1 - measurement, 2 * most + 1 - measurement
     return (sum(noise[: low + 1]), *noise[low + 1 : high], sum(noise[high:]))
 

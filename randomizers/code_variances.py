@@ -2,12 +2,12 @@
 
 Levels of a tree are combined by weighted least squares. The covariance is diagonal in the
 generalized Haar basis. Level l and all deeper levels observe the difference between the children of
-a node of level l - 1. Each of these levels, with nodes of width w and variance V, contributes the
-precision w / V.
+a node of level l - 1. A level whose nodes have width w and variance V contributes a precision of
+w / V to this difference.
 
-Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of (values in the
-range)^2 / width. The variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l
-of w_m / V_m). With `cell_codes.kept_nodes` instead, only one signed sum of nodes equals a range.
+For a range, let e_l be the sum over the nodes of level l of (values in the range)^2 / width. The
+variance is the sum over l of (e_l - e_(l-1)) / (sum over m >= l of w_m / V_m). With
+`cell_codes.kept_nodes`, in contrast, only one signed sum of nodes equals a range.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dpstream.randomizers.cell_codes.levels import Levels
 Ends = NDArray[np.int64] | int
 
 _RANGES = 1024
-# The additive recurrence that fills the unit square most evenly (plastic number).
+# Steps of an additive recurrence that fills the unit square evenly (from the plastic number).
 _STEPS = np.array([0.7548776662466927, 0.5698402909980532])
 
 
 def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.float64]:
     """Return the variance of the number of values in [start, end), for cell variance 1.
 
-    `starts` are numbered from 0; `ends` are exclusive and at least the starts.
+    `starts` are numbered from 0. `ends` are exclusive, and not below the starts.
 
     >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # [0, 1) and [0, 4)
     [0.8, 0.8]
@@ -52,8 +52,8 @@ def level_range_variances(
 ) -> NDArray[np.float64]:
     """Return range variances when each level has a cell variance of its own.
 
-    `variances` are the cell variances of the levels, from the root down: above 0, and infinite for
-    an unused level. The lowest level must be used.
+    `variances` are the cell variances of the levels, from the root down. All are positive; that of
+    an unused level is infinite. The lowest level must be used.
     """
     starts, ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     precisions = np.cumsum(np.divide(levels.widths, variances)[::-1])[::-1]

@@ -1,7 +1,7 @@
 """Composed randomizers of k signs, as an exact distribution over the Hamming distance.
 
 All inputs and all positions are treated alike. So the probability of an output depends only on d,
-the number of signs in which it differs from the input. The distribution is k + 1 integer weights.
+the number of signs in which it differs from the input. k + 1 integer weights determine it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dpstream.randomizers.draws import draw_categories
 class ComposedLaw:
     """Output distribution of a composed randomizer of k signs.
 
-    Every sign vector at Hamming distance d from the input has the weight ``weights[d]``,
-    one of k + 1 positive integers. The ratio of any two output probabilities, over all pairs of
-    inputs, is at most the ratio of the largest to the smallest weight. This also holds if only some
-    of the signs are used, and if the inputs are chosen in view of earlier outputs.
+    Every sign vector at Hamming distance d from the input has the weight ``weights[d]``, one of k +
+    1 positive integers. For any two inputs, the ratio of an output's probabilities is at most that
+    of the largest to the smallest weight. This also holds if only some of the signs are used, and
+    if the inputs are chosen in view of earlier outputs.
 
     >>> ComposedLaw((3, 1)).c_gap, ComposedLaw((3, 1)).probability(0)
     (0.5, Fraction(3, 4))
@@ -74,7 +74,7 @@ class ComposedLaw:
         return log_rounded_up(Fraction(max(self.weights), min(self.weights)))
 
     def probability(self, distance: int) -> Fraction:
-        """Return the probability of each single sign vector at a distance from the input."""
+        """Return the probability of any single sign vector at a distance from the input."""
         return Fraction(self.weights[distance], sum(self.masses))
 
     def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int8]:
@@ -85,7 +85,7 @@ class ComposedLaw:
         left = draw_categories(self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
-            # All subsets of the remaining positions, of the size still needed, are equally likely.
+            # All subsets of the remaining positions with the size still needed are equally likely.
             choices = self.k - position
             differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
             left -= differs

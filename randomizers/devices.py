@@ -68,7 +68,7 @@ class Devices(ABC, Generic[LawT]):
         return None
 
     def least_delta(self) -> float:
-        """Return a lower bound on delta at the stated epsilon, from the stated noise.
+        """Return a lower bound on delta at the declared epsilon, from the declared noise.
 
         The bound is 0 if the mechanism computes epsilon and delta from its own distribution.
         """
@@ -113,7 +113,7 @@ class Devices(ABC, Generic[LawT]):
 
         No earlier epoch may have been skipped. The result has shape (reports,), in the order of the
         reports: device numbers in enrollment order, from 0. It is None unless each device sends at
-        most one report at an epoch and it is public which devices do.
+        most one report at an epoch, and it is public which devices report.
         """
         return None
 
@@ -147,8 +147,8 @@ class Devices(ABC, Generic[LawT]):
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
         """Restore devices from stored state; enrolling them again would spend privacy again.
 
-        `arrays` is a result of `state_arrays`, and is copied; `epoch` is the last reported epoch, 0
-        if none. `ValueError` if the arrays are of another class, or do not fit the mechanism.
+        `arrays` is a result of `state_arrays`, and is copied. `epoch` is the last reported epoch, 0
+        if none. Raises `ValueError` if the arrays are of another class or do not fit the mechanism.
         """
         devices = cls(law)
         devices.population = devices._population_of(arrays)
@@ -190,7 +190,7 @@ class Devices(ABC, Generic[LawT]):
         return {}
 
     def _index(self) -> None:
-        """Update attributes derived from the arrays and not stored, if there are any."""
+        """Update attributes that are derived from the arrays and not stored."""
 
     def _kept(self, name: str) -> NDArray[Any]:
         array: NDArray[Any] = getattr(self, f"_{name}")
@@ -200,7 +200,7 @@ class Devices(ABC, Generic[LawT]):
         setattr(self, f"_{name}", array)
 
     def _population_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> int:
-        """Return the number of devices in the arrays; `ValueError` if the arrays do not fit."""
+        """Return the number of devices in the arrays; raise `ValueError` if they do not fit."""
         empty = self.state_arrays()
         if arrays.keys() != empty.keys():
             raise ValueError(

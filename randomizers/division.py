@@ -51,7 +51,7 @@ def room_of_part(most: int, instances: int) -> int:
 def divide(
     reports: Reports, instances: int, room: int | None, rng: np.random.Generator
 ) -> list[Reports]:
-    """Divide reports among shufflers, keeping the order of the reports of each.
+    """Divide reports among shufflers, keeping each shuffler's reports in order.
 
     `room` is the message capacity of a shuffler, see `room_of_part`; None if it is unlimited. `rng`
     is cryptographic randomness; seeded in tests only.
@@ -84,7 +84,7 @@ def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list
 def _divided_counts(
     reports: CountedMessages, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
-    """Draw a label for every single message, block by block, and count them per message value."""
+    """Draw a label for every single message, block by block; count labels per message value."""
     rows = len(reports.counts)
     tables = np.zeros((rows, instances), np.int64)
     ends = np.cumsum(reports.counts, dtype=np.int64)

@@ -86,7 +86,7 @@ class PoissonDummies(Dummies):
     """A Poisson number of dummies per contributor, each in a random cell.
 
     The counts of the cells are independent Poisson numbers. The total of n contributors is Poisson
-    with mean n times `rate`: the binary digits of n select the tables to draw from.
+    with mean n times `rate`. The binary digits of n select the tables from which it is drawn.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
@@ -103,7 +103,7 @@ class PoissonDummies(Dummies):
         return rng.integers(0, cells, self.total(contributors, rng), dtype=np.uint32)
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw cell by cell where that takes fewer draws; the distribution is the same."""
+        """Draw cell by cell if that takes fewer draws; the distribution is the same."""
         of_cell = PoissonDummies(math.nextafter(self.rate / cells, math.inf))
         tables = of_cell.tables(contributors)
         if sum(times for _, times in tables) * cells > self.rate * contributors:

@@ -13,13 +13,13 @@ from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def flip_law(items: int, values: int) -> NDArray[np.float64]:
-    """Return the distribution of the number of flips of b, for `values` items one after another.
+    """Return the distribution of the number of flips, for users with `values` items in succession.
 
-    The first item is uniform in the domain, each later one is uniform among the other items, and
-    the row is uniform (`_mean_flip_law`). For a large domain the distribution is close to
-    Binomial(values, 1/2). In a domain of two items, users alternate: for a quarter of the rows
-    each, there are 0, 1, `values` - 1 or `values` flips. The result is float64, shape
-    (values + 1,): one probability for each number of flips.
+    The first item is uniform in the domain, each later item is uniform among the others, and the
+    row is uniform (`_mean_flip_law`). For a large domain the distribution is close to
+    Binomial(values, 1/2). In a domain of two items, users alternate: 0, 1, `values` - 1 and
+    `values` flips each occur for a quarter of the rows. The result is float64, shape (values + 1,):
+    one probability for each number of flips.
 
     >>> flip_law(2, 5).tolist(), flip_law(3, 2).tolist()
     ([0.25, 0.25, 0.0, 0.0, 0.25, 0.25], [0.25, 0.5, 0.25])
@@ -36,9 +36,9 @@ def flip_law(items: int, values: int) -> NDArray[np.float64]:
 def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
     """Return the distribution of the number of flips of the Boolean tracked on one level.
 
-    A user's first value is uniform over all buckets, each later one over the other buckets. Unlike
-    in `flip_law`, a changed value can stay in the same node, without a flip. In the columns of a
-    level's nodes, a row has one of four possible numbers of +1. `level` is from 1 to `levels`.
+    A user's first value is uniform over all buckets, and each later value over the other buckets.
+    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. In the columns
+    of a level's nodes, a row has one of four possible numbers of +1. `level` is from 1 to `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True

@@ -1,8 +1,8 @@
 """Base class of devices that track changes of a Boolean, for any report format.
 
-A device stores f, the emphasis of its past changes. A change to 1 adds the boost a to f, and a
-change to 0 subtracts it; of f, the fraction b (the decay) remains an epoch later. Only the first
-`max_changes` changes are boosted, and of these only changes that happen while the value is known.
+A device stores f, the emphasis of its past changes. A change to 1 adds the boost a to f; a change
+to 0 subtracts a. One epoch later, a fraction b of f (the decay) remains. Only the first
+`max_changes` changes are boosted, and only if they happen while the value is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOGETHER: typing.Final = 1 << 14
 # Flags added to a stored value of 0 or 1: unknown at the last epoch, or newly enrolled.
 _UNKNOWN, _NEW = 2, 4
 
-# Remainders below this become 0, before they are subnormal numbers, which are slow.
+# Remainders below this are set to 0 before they become subnormal numbers, which are slow.
 _NOTHING = 2.0**-64
 
 
@@ -83,7 +83,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
-        """Update f of some devices, and the state that it derives from, with their values."""
+        """Update f of some devices, and the state it derives from, with their values."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

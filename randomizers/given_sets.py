@@ -17,8 +17,8 @@ def checked_sets(
 
     Users are positions in enrollment order, ascending. `values` are items from 1, shape
     (population, slots), in any order and slot, 0 for none. `present` is True for present devices,
-    shape (population,); None if all are. `ValueError` if an array has the wrong shape or dtype, an
-    item is negative, or a present device has more than `most` items.
+    shape (population,); None if all are. Raises `ValueError` if an array has the wrong shape or
+    dtype, an item is negative, or a present device has more than `most` items.
 
     >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
     >>> users.tolist(), items.tolist()

@@ -23,7 +23,7 @@ def checked_booleans(
     """Return the values as int8; those of absent devices are unchecked.
 
     `values` are integers or bool, and `present` is bool; both have shape (population,).
-    `ValueError` if an array has the wrong shape or dtype, or a value is neither 0 nor 1.
+    Raises `ValueError` if an array has the wrong shape or dtype, or a value is neither 0 nor 1.
     """
     if values.shape != (population,):
         raise ValueError(

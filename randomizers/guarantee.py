@@ -37,9 +37,9 @@ rounded_down = partial(rounded_up, rounding=ROUND_FLOOR)
 def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
     """Bound the success rate of guessing between two neighbors (baseline: one half), rounded up.
 
-    An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
-    With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
-    (e^epsilon + delta) / (1 + e^epsilon).
+    An attacker who guesses the first neighbor for views in a set S is right with probability
+    (P(S) + 1 - Q(S)) / 2. Since P(S) <= e^epsilon Q(S) + delta, and the same with P and Q
+    exchanged, this is at most (e^epsilon + delta) / (1 + e^epsilon).
 
     >>> attack_success_rate(0.0), round(attack_success_rate(1.0), 3), attack_success_rate(math.inf)
     (0.5, 0.731, 1.0)
@@ -114,7 +114,7 @@ class Guarantee:
     Attributes:
         epsilon: Privacy loss, rounded up.
         delta: Additive term, rounded up; 0 for a pure guarantee.
-        unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
+        unit: Part of a user's data on which the epsilon is spent: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
         neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Parties that have to be trusted, and parties that need not be; see `needs_no_trust`.
@@ -172,7 +172,7 @@ class Guarantee:
 
     @property
     def only_removal(self) -> bool:
-        """True if the neighbors are having items and having none, but not two sets of items."""
+        """True if neighbors are a set of items and no items, but not two sets of items."""
         return _NONE in self.neighbors
 
     @property
@@ -185,7 +185,7 @@ class Guarantee:
 
     @property
     def spent_on(self) -> str:
-        """Part of a user's data that the epsilon is spent on, as text."""
+        """Part of a user's data on which the epsilon is spent, as text."""
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
             most = "at most " if self.unit == "epoch" else ""

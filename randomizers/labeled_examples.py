@@ -21,7 +21,7 @@ and Kafka accepts records of at most 1 MB."""
 
 
 def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> None:
-    """Raise `ValueError` unless each row is an example of `classes` classes, or empty.
+    """Raise `ValueError` unless each row is an example of one of `classes` classes, or empty.
 
     `examples` has shape (n, 1 + features): the class plus 1, or 0 for no example; and features in
     units of 1 / `FEATURE_UNIT`. `where` locates the examples in the error message.
@@ -44,7 +44,7 @@ def packed_examples(examples: NDArray[np.integer]) -> str:
 
 
 def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int64]:
-    """Decode `packed_examples`; shape (n, 1 + features). `ValueError` if invalid or too large."""
+    """Decode `packed_examples`, (n, 1 + features); raise `ValueError` if invalid or too large."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,10 +1,10 @@
-"""Lower bound on delta that a device computes itself, from the noise that its job states.
+"""Lower bound on delta that a device computes itself, from the noise that its job declares.
 
 Sizing the noise for an epsilon and a delta requires the accounting modules, which devices do not
-import. The leakage of a single count is fast to compute: an attacker who knows all other users
-counts the messages of some cells, and compares a user who sends `shift` more of them with one who
-does not. All reports together leak at least as much. A stated delta below the bound is wrong,
-regardless of who signed it.
+import. The leakage of a single count is fast to compute. An attacker who knows all other users'
+values counts the messages in some cells, to learn whether a user sent `shift` more messages or not.
+All reports together leak at least as much. A declared delta below the bound is wrong, regardless of
+who signed it.
 
 `randomizers/javascript/src/least_delta.js` computes the same.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 
 SLACK: Final = 1 + 1e-3
-"""Maximum ratio of a lower bound and the stated delta: tables, logarithms and rounding differ."""
+"""Maximum ratio of a lower bound to the declared delta: tables and rounding differ slightly."""
 
 _MOST = 1 << 33
 """Maximum mean number of dummies in the counted cells; a single cell with more is rejected."""
@@ -31,7 +31,7 @@ _LEAST_DISTANCE = 1e-4
 def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> float:
     """Return delta between sending `shift` more messages to `cells` cells and not sending them.
 
-    `noise` is the noise of one cell, and `epsilon` is the stated epsilon.
+    `noise` is the noise of one cell, and `epsilon` is the declared epsilon.
 
     >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> of_cells(CellNoiseLaw("poisson", mean=1e-9, minimum=100), 1, 1, epsilon=1.0) > 0.99

@@ -1,10 +1,10 @@
 """Integer tables of cumulative probabilities, for exact draws of dummy counts.
 
 A table is computed in integers and only from the parameters, so it is bit-identical on every
-device. A draw is one uniform integer of 128 bits compared with the table, exactly. The table omits
-a tail and is rounded. Its total variation distance from the intended distribution is known, and
-delta must include it. The first 16 bits of a draw index a guide, which settles nearly all draws; 48
-more bits settle nearly all others.
+device. A draw compares one uniform integer of 128 bits with the table, exactly. The table omits a
+tail and is rounded. Its total variation distance from the intended distribution is known, and delta
+must include it. For speed, the first 16 bits of a draw are looked up in a guide, which settles
+nearly all draws. The next 48 bits settle nearly all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLE_BITS: Final = 128
 """Precision of a table, in bits: its probabilities are multiples of 2^-128."""
 
 MAX_ENTRIES: Final = 1 << 20
-"""Maximum number of entries of a table, for which creating it takes a second and 16 MB."""
+"""Maximum number of entries of a table; creating a table of this size takes a second and 16 MB."""
 
 _GUIDE_BITS = 16
 _LEADING_BITS = 64
@@ -98,8 +98,8 @@ class NoiseTable:
 def poisson_table(mean: float) -> NoiseTable:
     """Return the table of Poisson(mean): the dummies of a contributor, over all cells.
 
-    For a larger mean, sum several independent draws: the sum is Poisson too. `ValueError` if the
-    mean is not positive, or so large that the table is too long.
+    Raises `ValueError` if the mean is not positive, or so large that the table is too long. For
+    such a mean, sum several independent draws: the sum is Poisson too.
 
     >>> table = poisson_table(1e-6)
     >>> table.first, len(table.bounds), table.distance < 1e-30
@@ -111,7 +111,7 @@ def poisson_table(mean: float) -> NoiseTable:
 
 
 def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
-    """Return the table of Binomial(trials, probability): how many of the cells have a dummy.
+    """Return the table of Binomial(trials, probability): the number of cells with a dummy.
 
     >>> [bound / 2**128 for bound in binomial_table(2, 0.5).bounds]
     [0.25, 0.75, 1.0]
@@ -192,11 +192,12 @@ class ClusterTables:
 
 
 def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
-    """Return the tables of negative-binomial numbers of shape r and mean, p = r / (r + mean).
+    """Return the tables of negative-binomial numbers with this shape (r) and mean.
 
-    Clusters are Poisson with mean -r ln p, rounded up: a little more noise is never less private.
-    `shape` and `mean` are those of one draw. For a contributor's dummies in all cells, they are the
-    values of a cell, times the number of cells, divided by the number of contributors.
+    The number of clusters is Poisson with mean -r ln p, where p = r / (r + mean), rounded up: a
+    little more noise is never less private. `shape` and `mean` are those of one draw. For a
+    contributor's dummies in all cells, they are the values of a cell, times the number of cells,
+    divided by the number of contributors.
     """
     _check_positive("shape", shape)
     _check_positive("mean", mean)
@@ -205,7 +206,7 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
 
 
 def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
-    """Return the mean number of clusters of negative-binomial draws, shape ln(1 + mean/shape).
+    """Return the mean number of clusters of negative-binomial draws: shape * ln(1 + mean / shape).
 
     It is computed in integers and rounded up to the same float on every machine, since logarithms
     of different libraries differ in their last digit. `times` is the number of draws.
@@ -241,7 +242,7 @@ def _logarithm(above: int, below: int) -> int:
 def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:
     """Return the table of a distribution given by ratios of probabilities, starting at its mode.
 
-    Ratios must not increase. `least` and `last` are the outermost counts; None if unbounded.
+    Ratios must not increase. `least` and `last` are the outermost counts; None if unbounded. Raises
     `ValueError` if the table is too long.
     """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)
@@ -249,7 +250,7 @@ def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = N
     weights = [*reversed(below), 1 << _MODE_BITS, *above]
     total = sum(weights)
     bounds = [(cumulated << TABLE_BITS) // total for cumulated in accumulate(weights)]
-    # Each weight is rounded down by at most its distance from the mode, each bound by 1.
+    # Each weight is rounded down by at most its distance from the mode, and each bound by 1.
     left_out = Fraction(below_tail + above_tail + len(weights) ** 2, total)
     distance = left_out + Fraction(len(weights), 1 << TABLE_BITS)
     return NoiseTable(mode - len(below), tuple(bounds), math.nextafter(float(distance), math.inf))

@@ -30,7 +30,7 @@ _PLACES = 384
 
 @dataclass(frozen=True, slots=True)
 class NormalNoise:
-    """Gaussian noise N(0, deviation^2), then rounded to integers.
+    """Gaussian noise N(0, deviation^2), rounded to integers.
 
     >>> noise = NormalNoise(10)
     >>> [round(noise.bound(number) / 2**128, 6) for number in (-1, 0, 9)]
@@ -64,7 +64,7 @@ class NormalNoise:
         return self.deviation**2 + 1 / 12
 
     def bound(self, number: int) -> int:
-        """Return 2^128 times the probability of at most `number`, an entry of the table."""
+        """Return an entry of the table: 2^128 times the probability of at most `number`."""
         if number >= self.most:
             return 1 << TABLE_BITS
         if number < -self.most:
@@ -88,7 +88,7 @@ def _beyond_the_middle(doubled: int, deviation: int) -> int:
     The series is Phi(x) - 1/2 = sum over n of (-1)^n x^(2n+1) / (2^n n! (2n+1)) / sqrt(2 pi).
     """
     squared, eight = doubled * doubled, 8 * deviation * deviation
-    # x^(2n+1) / (2^n n!), by its ratio x^2 / (2n).
+    # x^(2n+1) / (2^n n!), computed from its ratio x^2 / (2n).
     term, total, order = (doubled << _PLACES) // (2 * deviation), 0, 0
     while term:
         total += -(term // (2 * order + 1)) if order % 2 else term // (2 * order + 1)

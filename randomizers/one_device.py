@@ -103,8 +103,8 @@ _MOST = 1 << 62
 class OneDevice:
     """A population of one, with plain values as input and output.
 
-    `law` contains the constants of the job, as JSON values. `ValueError` if the protocol does not
-    support single devices, or `law` is not a mechanism of the protocol.
+    `law` contains the constants of the job, as JSON values. Raises `ValueError` if the protocol
+    does not support single devices, or `law` is not a mechanism of the protocol.
     """
 
     def __init__(self, protocol: str, law: Mapping[str, Any]) -> None:
@@ -123,7 +123,7 @@ class OneDevice:
         return self._devices
 
     def enroll(self, read: ReadBytes) -> None:
-        """Draw the permanent randomness of the device, once; `ValueError` if already enrolled.
+        """Draw the device's permanent randomness, once; raise `ValueError` if already enrolled.
 
         `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
         """
@@ -138,9 +138,9 @@ class OneDevice:
     ) -> NDArray[np.unsignedinteger]:
         """Randomize a value and return the messages due; the device is absent at skipped epochs.
 
-        A value is 0 or 1; an item from 1, 0 for none; or a set of items as a sequence, for
-        `count_min` and `single_message`. Messages are unsigned, shape (messages, width), in
-        ascending order. `ValueError` if the device is not enrolled, or the epoch or value is
+        A value is 0 or 1; an item numbered from 1, or 0 for none; or a set of items as a sequence,
+        for `count_min` and `single_message`. Messages are unsigned, shape (messages, width), in
+        ascending order. Raises `ValueError` if the device is not enrolled, or the epoch or value is
         invalid; the state is then unchanged.
         """
         if not self._devices.population:
@@ -152,7 +152,7 @@ class OneDevice:
         return words[np.lexsort(words.T[::-1])]
 
     def state(self) -> dict[str, Any]:
-        """Return all state to store and keep secret; array bytes are base64, in C order."""
+        """Return all state; store it and keep it secret. Array bytes are base64, in C order."""
         arrays = {
             name: {
                 "dtype": array.dtype.str,

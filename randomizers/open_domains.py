@@ -25,7 +25,7 @@ class OpenDomain(ABC):
     @property
     @abstractmethod
     def bits(self) -> int:
-        """Number of bits; item numbers are from 1 to 2^bits."""
+        """Number of bits; item numbers run from 1 to 2^bits."""
 
     @abstractmethod
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:

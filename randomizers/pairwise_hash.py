@@ -1,7 +1,7 @@
 """Public pairwise independent hash functions.
 
-Each applies an affine map over the field of p = 2^31 - 1 elements to a number's two digits in base
-p: h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers collide with
+A hash applies an affine map over the field of p = 2^31 - 1 elements to a number's two digits in
+base p: h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers collide with
 probability at most 1 / buckets (1 + buckets / 2^31)^2. Privacy does not rely on the hashes.
 
 The coefficients come from SHA-512 of a text that describes the purpose of the hash. So no party has

@@ -1,9 +1,9 @@
 """Permanent randomized bits of a device, derived from its key instead of stored.
 
 For every cell, and for each possible value of its bit, a device has one answer: the bit itself or,
-with a small probability, its opposite. It is determined by 32 bits of output of AES-256 under the
-device's key, with an input that identifies the cell and the value. AES is a pseudorandom function,
-so answers are as good as independent draws. The same key always yields the same answers.
+with a small probability, its opposite. The answer is determined by 32 bits of AES-256 output under
+the device's key, for an input that identifies the cell and the value. AES is a pseudorandom
+function, so answers are as good as independent draws. The same key always yields the same answers.
 
 Each of n users has a bit for every cell, reversed with the same probability p. An observer of all
 bits together sees only how many bits of each cell are 1. So this number is drawn directly: of c
@@ -131,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count answers of 1; `words` answer bit 0 of all cells, then bit 1 of those in `sets`."""
+        """Count answers of 1; `words` are for bit 0 of all cells, then for bit 1 in `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1

@@ -2,7 +2,7 @@
 
 A device draws an answer to each value of a bit, once. Each report is the answer to the current
 value, randomly reversed again. Reports of an unchanged value reveal no more than its answer, for
-any number of reports. A change replaces one answer by the other, and the reports before and after
+any number of reports. A change replaces one answer with the other, and the reports before and after
 it distinguish the two. So the loss of a whole stream grows with its length, without limit.
 """
 
@@ -23,10 +23,10 @@ def unchanged_loss(
 ) -> float:
     """Return the privacy loss of bits that never change, each reported t times, rounded up.
 
-    For one bit, it is ln((A R^t + 1) / (A + R^t)), with the odds A and R of keeping an answer and a
-    report, and t = `reports`. This is the loss of t identical reports, which reveal the most. It is
-    less than ln A. Each of the `bits` bits has answers of its own. `permanent` and `instantaneous`
-    are distributions of one sign: the answer to a value, and the report of an answer.
+    Let A be the odds of keeping an answer, R the odds of keeping a report, and t = `reports`. The
+    loss of one bit is ln((A R^t + 1) / (A + R^t)): that of t identical reports, which reveal the
+    most. It is less than ln A. Each of the `bits` bits has answers of its own. `permanent` and
+    `instantaneous` are distributions of one sign: the answer to a value, and the report of it.
     """
     if reports == 0:
         return 0.0
@@ -51,10 +51,10 @@ def stream_loss(
 
     with one term for each of the four pairs of answers. For any reports, u lies between -T and T
     and has the parity of T. So the ratio of the largest to the smallest such sum is at most that
-    where D is 0 or +-1 and u takes all these values. With one report per epoch, it does: u = T if
-    the stream equals the reports; and with one change, a stream can equal the reports 0...01...1,
-    or have any other u for these reports. Then the loss is exact, otherwise an upper bound.
-    Arguments as in `unchanged_loss`.
+    for D = 0 or +-1 if u takes all these values. With one report per epoch, u does. It is T if the
+    stream equals the reports. A stream with one change can equal the reports 0...01...1, or have
+    any other u for these reports. In this case the loss is exact; otherwise it is an upper bound.
+    Arguments are as in `unchanged_loss`.
     """
 
     def ratio(odds: Decimal, step: Decimal) -> Decimal:

@@ -55,7 +55,7 @@ class PublicMatrix(ABC):
     def moved(self, *, removal: bool) -> tuple[tuple[int, int], ...]:
         """Return bounds on how neighbors differ: pairs (number of measurements, change of each).
 
-        With `removal`, neighbors are an item and none, otherwise any two items.
+        With `removal`, neighbors are an item and no item; otherwise any two items.
         """
         if removal:
             return ((self.filled, 1),)
@@ -115,7 +115,7 @@ class ParityRows(PublicMatrix):
 
 @dataclass(frozen=True, slots=True)
 class SignedBuckets(PublicMatrix):
-    """A count sketch with bit tests: per bucket, one row, and one more (a test) per bit of an item.
+    """A count sketch with bit tests: a bucket has one row, and a test row for each bit of an item.
 
     Item x with the sign g(x) adds g(x) to its bucket h(x). To each test of that bucket it adds
     g(x), or -g(x) if the bit is set. If one item dominates a bucket, the signs of the tests reveal

@@ -1,8 +1,8 @@
 """Find the threshold parameter of a monotone condition.
 
 A calibration defines its loss as a function of one parameter, and searches for the parameter here.
-A result was tested to meet the condition, unless it is an untested end of the interval. It is on
-the safe side: noise and losses are rounded up, allowances down.
+A result has been tested to meet the condition, unless it is an untested end of the interval. It is
+on the safe side: noise and losses are rounded up, and allowances are rounded down.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MOST: Final = 10**12
 def least_parameter(loss: Callable[[float], float], target: float, guess: float) -> float:
     """Return the least positive parameter with at most the target loss, rounded up.
 
-    The loss must decrease in the parameter, and can be 0 or infinite. The search starts at `guess`.
-    `ValueError` if there is no such parameter up to 10^12.
+    The loss must decrease as the parameter grows, and can be 0 or infinite. The search starts at
+    `guess`. Raises `ValueError` if there is no such parameter up to 10^12.
 
     >>> round(least_parameter(lambda deviation: 3 / deviation, 0.5, guess=1.0), 3)
     6.0
@@ -99,7 +99,7 @@ def least_integer(
     """Return the least integer above `low` that is enough.
 
     If no integer below `high` is enough, `high` is returned untested. Without `high`, distances
-    from `low` double, starting at `step`; `ValueError` if no distance up to 10^12 is enough.
+    from `low` double, starting at `step`. Raises `ValueError` if none up to 10^12 is enough.
 
     >>> least_integer(lambda number: number * number > 50, 0)
     8

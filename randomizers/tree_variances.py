@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 def combined_variances(variances: Sequence[float]) -> list[float]:
     """Return the variance of a dyadic interval, by order, from its own reports and its halves.
 
-    Combining by inverse variance sums the inverses; two halves have twice the variance of one.
+    Combining by inverse variance adds the inverses. Two halves have twice the variance of one.
     `variances` are those of an interval's own estimate, by order from 0; infinite without reports.
 
     >>> combined_variances([1.0, 1.0, 1.0])  # V / (2 - 2^-h)
@@ -26,7 +26,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
 
 
 def order_shares(last_epoch: int) -> list[float]:
-    """Return, for every order, the fraction of epochs whose prefix uses an interval of it.
+    """Return, for every order, the fraction of epochs whose prefix has an interval of that order.
 
     >>> order_shares(4)  # 1 = 1, 2 = 2, 3 = 2 + 1, 4 = 4
     [0.5, 0.5, 0.25]
@@ -54,7 +54,7 @@ def smoothed_variances(
     for order in range(1, len(variances)):
         half = combined[order - 1]
         inside = (epochs & (1 << order) - 1 != 0) & (epochs - 1 >> order < last_epoch >> order)
-        # The end lies between the two halves, or inside of one of them.
+        # The end lies between the two halves, or inside one of them.
         between = epochs & (1 << order - 1) - 1 == 0
         in_left = epochs - 1 >> order - 1 & 1 == 0
         left = np.where(between, half, before + np.where(in_left, 0.0, half))

@@ -6,10 +6,10 @@ every node from level 1 on, with one variance for each level. Weighted least squ
 them optimally. Its covariance is known in closed form: it is diagonal in the Haar wavelets.
 
 The wavelet of a node of level l is constant and positive on one half and negative on the other. So
-level m > l measures it with precision 2^(L-m) / V_m, and the other levels not at all. Its variance
-is 1 / sum over m > l of 2^(L-m) / V_m. A range of buckets partly overlaps at most two nodes of a
-level, the nodes that contain its ends. On every other node its indicator is constant, and so
-orthogonal to the wavelet.
+its coefficient is measured by every level m > l with precision 2^(L-m) / V_m, and by no other
+level. Its variance is 1 / sum over m > l of 2^(L-m) / V_m. A range of buckets partly overlaps at
+most two nodes of a level, those that contain its ends. On every other node the range's indicator is
+constant, and so orthogonal to the wavelet.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def range_variances(
 
 
 def half_difference(ends: NDArray[np.integer], support: int) -> NDArray[np.float64]:
-    """Return the left-half minus right-half count of a node's buckets before each end.
+    """Return, for each end, the left-half minus the right-half buckets of a node before it.
 
     A node has `support` buckets, a power of two. `ends` counts buckets from 0.
 

@@ -35,8 +35,8 @@ def batch_id(drawing: bytes, index: int) -> bytes:
 
     Each draw of an epoch's reports gets new random bytes. If a producer's directory is copied, the
     producers of both copies draw the reports of an epoch. A window must not combine batches of two
-    draws, or batches of one and the punctuation of the other: some devices would be counted twice,
-    others not at all, and the device counts would belong to the other draw.
+    draws, or batches of one draw with the punctuation of the other. Otherwise some devices would be
+    counted twice, others not at all, and the device counts would belong to the other draw.
 
     >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
     True
@@ -54,7 +54,7 @@ class Batch:
 
     Attributes:
         fingerprint: 16 bytes; covers the job settings that change the meaning of a report.
-        deployment: 16 bytes; the deployment the reports were made for.
+        deployment: 16 bytes; the deployment for which the reports were made.
         batch: 16 bytes, see `batch_id`; a batch that is sent again has the same ID and is dropped.
         enrollment: 16 bytes; the producer's enrollment ID.
         epoch: Epoch of the reports, at least 1.

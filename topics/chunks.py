@@ -32,8 +32,8 @@ class Chunk:
         index: Index of the chunk, from 0.
         total: Number of chunks in the attempt, 1 to 2^32 - 1; an empty window has one empty chunk.
         words: The reports.
-        instance: Parallel shuffler that wrote the chunk, from 1; a window consists of an attempt of
-            each parallel shuffler.
+        instance: Parallel shuffler that wrote the chunk, from 1; a window consists of one attempt
+            by each parallel shuffler.
     """
 
     fingerprint: bytes

@@ -1,6 +1,6 @@
 """Envelopes: device reports of one epoch, sent to a collector over HTTP.
 
-A body is a header and at least one envelope, all of one size. Integers are little-endian:
+A body consists of a header and one or more envelopes of the same size. Integers are little-endian:
 
 ======  =====  ========================================================================
 offset  bytes  header

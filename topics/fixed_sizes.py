@@ -1,8 +1,8 @@
 """Encode reports in batches whose number and sizes are independent of the reports.
 
 If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
-producer always sends enough bytes for the maximum number, in one of two encodings in addition to
-those of `dpstream.topics.messages`:
+producer always sends enough bytes for the maximum number. Two encodings serve this purpose, in
+addition to those of `dpstream.topics.messages`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
 * table: the first message of the table (uint64), then the counts of this and all later messages,
@@ -93,7 +93,7 @@ def table_cells(form: MessageFormat) -> int | None:
 def split_fixed(
     words: Messages, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
 ) -> Iterator[tuple[Messages, FixedSize]]:
-    """Split messages into chunks that fit a record, at least one; yield each with its size.
+    """Split messages into one or more chunks that each fit in a record; yield each with its size.
 
     The number and sizes of the chunks depend only on `size` and the width of a row.
     """

@@ -1,7 +1,7 @@
 """Manifests: the contents of a window, finalized once; all later steps are deterministic.
 
-* The payload is a bitmap of the included producers, one bit each in the order of registration
-  (lowest bit first). A uint32 population for each included producer follows.
+* The payload starts with a bitmap of the included producers: one bit per producer in the order of
+  registration, lowest bit first. A uint32 population for each included producer follows.
 * Version 2 is for parallel shufflers. It adds the shuffler and, after the populations, the draw ID
   of each included producer. Shuffler 1 finalizes a window by its first manifest. Every other
   shuffler writes its own manifest, with its topic's offsets, before it writes its chunks.
@@ -44,7 +44,7 @@ _FIELDS = 11
 """Common first fields of all versions: fingerprint, deployment, and those of the first version."""
 
 PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
-"""Maximum producers of a job, about 63,000: a manifest that includes all of them fits a record."""
+"""Maximum producers of a job, about 63,000: a manifest with all of them fits in a record."""
 PRODUCERS_OF_INSTANCES_MAX = (
     (RECORD_CAP - _OF_AN_INSTANCE.size) * 8 // (8 * (_POPULATION_TYPE.itemsize + DRAWING_BYTES) + 1)
 )
@@ -310,7 +310,7 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def _frame_of(data: bytes) -> Frame:
-    # For another type, the first version's frame rejects it.
+    # The frame of the first version rejects a record of another type.
     version = version_of(data) if kind_of(data) is RecordType.MANIFEST else _MANIFEST.version
     return _FRAMES[version]
 

@@ -1,13 +1,14 @@
 """Compact encoding of the producers included in a window.
 
-The included producers are written as a format byte, followed by
+A byte with the format comes first. The shorter of two formats is used, or format 0 if both have the
+same length:
 
-* format 0: a bitmap, one bit each in the order of registration, lowest bit first;
+* format 0: a bitmap, one bit per producer in the order of registration, lowest bit first;
 * format 1: the number of missing producers, and for each of them the number of included producers
-  after the previous missing one;
+  after the previous missing one.
 
-whichever is shorter, and format 0 if both have the same length. Numbers have variable length: seven
-bits per byte, the lowest first. The highest bit of a byte is set if more bytes follow.
+Numbers have variable length: seven bits per byte, the lowest first. The highest bit of a byte is
+set if more bytes follow.
 
 `NumberRow` reads like a tuple and is stored as an array. For ten thousand producers, a tuple of
 populations takes forty times as long to create, and ten times as much memory.

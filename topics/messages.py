@@ -55,8 +55,8 @@ class Messages:
 
     Attributes:
         values: Unsigned little-endian integers, (rows, width); read-only views if decoded.
-        counts: Multiplicity of each row, (rows,); None if every row is one report. uint32; uint64
-            if a count needs it, until `split_messages`.
+        counts: Multiplicity of each row, (rows,); None if every row is one report. uint32, or
+            uint64 for larger counts before `split_messages`.
 
     Raises:
         CodecError: If shapes or dtypes are invalid, a count is 0, or counted rows do not strictly
@@ -151,12 +151,13 @@ class Messages:
 
 
 def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list[Messages]:
-    """Split messages into chunks that fit a record; only the last can have fewer rows.
+    """Split messages into chunks that fit in a record; only the last can have fewer rows.
 
-    Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
-    chunk of its own. If a count exceeds the limits of a record (uint32, and 2^40 messages in all),
-    messages are first split into layers: one with as much of every count as fits, one with the
-    remainder, and so on. The rows of each layer strictly increase; its last chunk can be shorter.
+    Chunks are views. There is at least one chunk, possibly empty. A row of more than
+    `payload_bytes` is a chunk of its own. If a count exceeds the limits of a record (uint32, and
+    2^40 messages in all), messages are first split into layers. The first has as much of every
+    count as fits, the next has the remainder, and so on. The rows of each layer strictly increase;
+    its last chunk can be shorter.
     """
     rows = rows_per_chunk(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
@@ -272,7 +273,7 @@ def _count_values(words: MessageArray) -> NDArray[np.int64]:
 
 
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
-    """Return whether the canonical form of `messages` reports, `distinct` different, has pairs."""
+    """Return whether `messages` reports, `distinct` of them different, are encoded as pairs."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 

@@ -19,10 +19,10 @@ LEDGER_TOPIC = "dpstream.ledger"
 """Topic of the charges and budget limits of users, one for the whole cluster; never rewritten."""
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Largest record batch that reports and shuffled accept; clients' batch sizes are smaller."""
+"""Largest record batch that `reports` and `shuffled` accept; clients' batch sizes are smaller."""
 KEPT_BATCH_BYTES_MAX = 1024 * 1024
-"""Largest record batch that all other topics accept. A dead letter contains a record of reports
-or shuffled, plus headers."""
+"""Largest record batch that all other topics accept. A dead letter contains a record of `reports`
+or `shuffled`, plus headers."""
 FOREVER = -1
 TIMESTAMP_TYPE = "message.timestamp.type"
 """Topic setting that selects the clock of timestamps."""
@@ -73,8 +73,9 @@ JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
 # Kafka deletes whole segments, but never the active one. Expired records disappear from the
-# brokers' disks after three steps. Their segment is rolled, at the first record after this time.
-# The brokers check (log.retention.check.interval.ms, 5 minutes). Then the delete delay passes.
+# brokers' disks in three steps. First, their segment is rolled, at the first record after this
+# time. Next, the brokers check (log.retention.check.interval.ms, 5 minutes). Then the delete delay
+# passes.
 _SEGMENT_MS = 3_600_000
 _SEGMENTS_OF_A_RETENTION = 8
 _SHORTEST_SEGMENT_MS = 60_000
@@ -133,7 +134,7 @@ def job_topics(
     Args:
         job: Name of the job.
         partitions: Partitions of `reports`, `hop-...` and `shuffled`: epoch e is in partition e mod
-            `partitions`. All others have one.
+            `partitions`. All other topics have one partition.
         replication: Number of copies of every partition; None uses the cluster's default.
         retention_ms: Retention of `reports` and `shuffled`, which bounds the longest outage; -1 is
             unlimited. It also applies to dead letters, which contain users' reports.

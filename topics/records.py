@@ -126,7 +126,7 @@ class Drain:
 
     An operator writes one for every partition. A window that started below `end` closes, with the
     included producers, as soon as all records below `end` have been read. So do the windows of all
-    earlier epochs, which its estimate requires. Of several drains, the highest `end` counts.
+    earlier epochs, because its estimate requires them. Of several drains, the highest `end` counts.
 
     Attributes:
         partition: Partition of the reports.
@@ -161,7 +161,7 @@ class Drain:
 class Discard:
     """Statement that the dead letters below offset `end` were seen and no longer cause warnings.
 
-    Written among the dead letters, but without their headers: readers of dead letters skip it.
+    It is written among the dead letters, but without headers, so readers of dead letters skip it.
     """
 
     deployment: bytes

@@ -1,7 +1,7 @@
 """Markers, in the topic of dead letters, for dead letters that were requeued.
 
 A marker is a JSON record without the headers of a dead letter, so readers of dead letters skip it.
-It is written after the requeued records were acknowledged.
+It is written once the requeued records are acknowledged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpstream.topics.frames import VERSION, CodecError, check_identities, check_
 from dpstream.topics.names import FURTHER_REPORTS, Role
 
 RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
-"""Topics that records are requeued to."""
+"""Topics to which records are requeued."""
 OFFSETS_MAX = 1000
 
 _KEYS = {"version", "type", "deployment", "partition", "offsets"}

@@ -28,7 +28,7 @@ from dpstream.topics.sealing import (
 _SEALED = Frame(RecordType.SEALED_BATCH, f"Q{KEY_ID_BYTES}s")
 
 SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
-"""Target size of a batch's payload, in bytes; sealed, it is within `RECORD_TARGET`."""
+"""Target size of a batch's payload, in bytes; the sealed batch is within `RECORD_TARGET`."""
 
 
 @dataclass(frozen=True, slots=True)

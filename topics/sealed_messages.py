@@ -1,9 +1,9 @@
 """Encrypt each report separately; ciphertexts are sent as reports of another format.
 
 A report is packed (`pack_reports`): one byte that marks it as a report, its integers, and zeros up
-to a multiple of eight bytes. It is encrypted to the aggregator and then, from the last to the
-second, to each further shuffler. Each shuffler removes one layer of encryption, and no output of a
-shuffler resembles an input. All ciphertexts of a job have one size: rows of 8-byte integers.
+to a multiple of eight bytes. It is encrypted for the aggregator, and then for each further
+shuffler, from the last to the second. Each shuffler removes one layer of encryption, and no output
+of a shuffler resembles an input. All ciphertexts of a job have one size: rows of 8-byte integers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME_WORDS: Final = 2
 
 
 def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:
-    """Return the format of reports in `layers` layers of encryption; 0 for packed, unsealed ones.
+    """Return the format of reports in `layers` layers of encryption; 0 means packed, not sealed.
 
     >>> sealed_format(MessageFormat(np.dtype("<u4")), 1).report_bytes
     56
@@ -66,7 +66,7 @@ def unpack_reports(rows: MessageArray, form: MessageFormat) -> MessageArray:
 def seal_rows(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
     """Encrypt every row for each lock in turn, so that the first lock's layer is the innermost.
 
-    Rows are sorted by their bytes, a random order because of the ephemeral keys.
+    Rows are sorted by their bytes, which is a random order because of the ephemeral keys.
     """
     ciphertexts = _bytes_of(rows)
     for lock in locks:

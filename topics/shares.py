@@ -232,7 +232,7 @@ class PartialSum:
 
 
 def joined_sums(first: PartialSum, second: PartialSum, form: ShareFormat) -> Counts:
-    """Return the sum of all tables, modulo 2^32, from both parties' sums, neither suppressed."""
+    """Return the sum of all tables, modulo 2^32, from both parties' sums; both must be present."""
     assert first.chunks is not None
     assert second.chunks is not None
     return form.joined(first.chunks + second.chunks)

@@ -2,14 +2,14 @@
 
 The number of devices of a producer seldom changes. A manifest of version 3 therefore contains the
 included producers (`dpstream.topics.memberships`), and the population changes since a base
-manifest. The base is a whole manifest, of version 1, identified by its offset in the log. The
-membership is followed by pairs, one for each included producer whose population changed. The first
-number counts the included producers between this one and the previous pair's. The second encodes
-the difference n: 2n, or -2n - 1 for n below 0.
+manifest. The base is a whole manifest, of version 1, identified by its offset in the log. After the
+membership comes one pair of numbers for each included producer whose population changed. The first
+number counts the included producers between this one and that of the previous pair. The second
+encodes the difference n: 2n, or -2n - 1 for n below 0.
 
 A reader of the log stores the last `BASES` whole manifests of its deployment. So whether a manifest
-is readable depends only on the log, and is the same for all readers from its start. A reader that
-starts in the middle also reads the base.
+is readable depends only on the log, and is the same for all readers that start at its beginning. A
+reader that starts in the middle also reads the base.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BASES = 64
 """Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""Minimum ratio of the sizes of a whole manifest and the differences; if less, it is whole."""
+"""Minimum ratio of a whole manifest's size to that of the differences; if less, it stays whole."""
 
 
 class ManifestReader:

@@ -1,6 +1,6 @@
 """Check whether an existing topic can be used in place of one that a job would create.
 
-An administrator, a broker that creates topics on demand, or an earlier job can have created it.
+Administrators, brokers that create topics on demand, or earlier jobs can have created such a topic.
 Settings that would lose or reject records are rejected; replicas and retention are up to operators.
 Deploying sets the clock (timestamp type) of topics; for a running job, it is only checked.
 """
@@ -15,7 +15,7 @@ _PLAIN = {"uncompressed", "producer"}
 
 
 def reject_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
-    """Return why a topic cannot be used as it is, with a fix, or None if it can.
+    """Return why a topic cannot be used as it is and how to fix it, or None if it can be used.
 
     Settings that are missing in `found` are not checked.
 
@@ -68,7 +68,7 @@ def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Itera
 
 
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
-    """Return a topic's clock if it is not LogAppendTime, the broker's; otherwise None.
+    """Return a topic's clock if it is not the broker's clock, LogAppendTime; otherwise None.
 
     A missing setting is not a problem.
 

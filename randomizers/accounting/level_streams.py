@@ -1,20 +1,19 @@
 """Noise for values over time, where each value raises its ancestors in a tree at every epoch.
 
-With M levels below the root, two different values raise up to M cells each in an epoch, all
-distinct, and both raise the root. So replacing one value with another shifts up to M cells up and
-M down. Removing a value, however, shifts up to M + 1 cells including the root, all in the same
-direction.
+A value raises the root and one cell on each of the M levels below it. The root is common to all
+values, so replacing one value with another shifts up to M cells up and M down in an epoch. Removing
+a value, however, shifts up to M + 1 cells, the root included, all in the same direction.
 
 Each epoch has its own cells, so two streams of T epochs differ in independent cells, each shifted
 by one. Omitting cells is post-processing, so more cells are never safer. The worst-case streams
 therefore differ in all epochs and in as many cells as possible: the first has no value in p epochs,
 the second has none in q epochs, and the values differ in the other T - p - q epochs. Then up to
-T M + p - q M cells are shifted up and T M + q - p M down. For q <= p and e = p - q these are at
-most T M + e up and T M - e M down; for p <= q the directions are exchanged. No e is the worst for
-every epsilon and delta: e = 0 has the most cells if M > 1, but under weak noise one direction
-reveals more than the other. So noise is sized for e = 0 and raised if any other e up to T requires
-it. Several e are covered at once: for e from a to b at most T M + b cells are shifted up and
-T M - a M down.
+T M + p - q M cells are shifted up and T M + q - p M down. For q <= p, let e = p - q: at most T M +
+e cells are shifted up and T M - e M down. For p <= q the directions are exchanged. No single e is
+the worst for every epsilon and delta: e = 0 has the most cells if M > 1, but under weak noise one
+direction reveals more than the other. So noise is sized for e = 0 and raised if any other e up to T
+requires it. Several e are covered at once: for every e from a to b, at most T M + b cells are
+shifted up and T M - a M down.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _STEP = 1.25
 def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int]]:
     """Yield pairs of bounds on the numbers of cells that two streams shift up and down.
 
-    For any two streams, in one of the two orders, at least one of these pairs bounds both numbers.
+    For any two streams, taken in one of the two orders, at least one pair bounds both numbers.
     `levels` M excludes the root.
 
     >>> list(shifted_up_and_down(3, 2))

@@ -1,6 +1,6 @@
 """Optimal probabilities with which a device draws the level of a value tree to report on.
 
-Coarse levels estimate wide ranges best and fine levels narrow ranges; least squares combines all
+Coarse levels are best for wide ranges, and fine levels for narrow ranges. Least squares combine all
 levels for every range. The probabilities with the least mean variance are found numerically.
 """
 
@@ -18,15 +18,15 @@ WEIGHT_TOTAL = 1 << 20
 """Sum of integer weights, apart from rounding."""
 
 _MOST_LOGIT = 8.0
-# A level whose best probability is lower is never drawn.
+# A level whose best probability is below this is never drawn.
 _LEAST_PROBABILITY = 0.01
 
 
 def mean_range_energies(levels: int) -> NDArray[np.float64]:
     """Return the mean energy of ranges in the wavelets of each level; float64, shape (levels,).
 
-    The energy of a range in a level is the sum of its squared inner products with the wavelets of
-    the level's nodes, from level 0 to the last but one. The mean is over all ranges [a, b), a < b.
+    The energy of a range on a level is the sum of its squared inner products with the wavelets of
+    the level's nodes. Levels are those from 0 to the last but one. The mean is over all ranges.
     """
     buckets = 1 << levels
     ranges = buckets * (buckets + 1) // 2
@@ -44,10 +44,10 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     """Return integer weights of levels 1 to L, for the least mean variance over all ranges.
 
     The last level also estimates all other levels, so its weight is the largest. The weight of
-    level 1 is mostly 0, since the root above it is known. With equal variances, the standard
+    level 1 is usually 0, since the root above it is known. With equal variances, the standard
     deviation of a range is 8 to 18 % smaller than with uniformly drawn levels (4 to 4,096 buckets).
     `unit_variances` are the variances of a node's estimate from its own level if every device
-    reported on that level. The last weight is positive; their sum is about `WEIGHT_TOTAL`.
+    reported on that level. The last weight is positive; all weights sum to about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_level_weights(np.ones(4))
     >>> [round(weight / WEIGHT_TOTAL, 2) for weight in weights]
@@ -60,8 +60,8 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     shares = problem.nearly_best()
     drawn = shares >= _LEAST_PROBABILITY
     drawn[-1] = True
-    # These weights identify a job, so they must not depend on the processor's rounding. The end of
-    # the search does, but the root of the optimality conditions does not.
+    # These weights identify a job, so they must not depend on the processor's rounding. The point
+    # where the search ends does; the root of the optimality conditions does not.
     shares = problem.best(shares, drawn)
     return tuple(np.rint(WEIGHT_TOTAL * shares).astype(int).tolist())
 
@@ -81,7 +81,7 @@ class _MeanVariance:
     def at(
         self, logits: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Return the log mean variance, its gradient by logits, and the probabilities."""
+        """Return the log mean variance, its gradient in the logits, and the probabilities."""
         powers = np.exp(logits - logits.max())
         probabilities = powers / powers.sum()
         precisions = np.cumsum((self.level_precision * probabilities)[::-1])[::-1]
@@ -102,7 +102,7 @@ class _MeanVariance:
         return self.at(found.x)[2]
 
     def best(self, nearly: NDArray[np.float64], drawn: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the best probabilities, where the gradient is 0; levels not `drawn` get 0."""
+        """Return the best probabilities, where the gradient is 0; levels without `drawn` get 0."""
         free = np.flatnonzero(drawn)[:-1]
         logits = np.full(len(drawn), -np.inf)
         logits[drawn] = np.log(nearly[drawn] / nearly[-1])

@@ -9,10 +9,10 @@ the two neighboring grid points so that each part has the loss of its point ("Co
 Doroshenko et al. 2022). The outcome itself reveals no more than that. Grids of wide distributions
 are made coarser in the same way.
 
-Convolutions are direct sums of positive numbers. The error of a fast Fourier transform would be
-proportional to the largest probability and to the number of compositions: for some hundred thousand
-cells it would exceed the target deltas. Here every sum has a small relative error, which is bounded
-and accumulated, up to 2^24 cells and beyond.
+Convolutions are direct sums of positive numbers. The error of a fast Fourier transform would grow
+with the largest probability and the number of compositions: for some hundred thousand cells it
+would exceed the target deltas. Here every sum has a small relative error. Its bound is tracked
+through all compositions, up to 2^24 cells and beyond.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LossDistribution:
         return least_real(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)
 
     def composed_with(self, other: LossDistribution, truncated: float = 0.0) -> LossDistribution:
-        """Compose with an independent distribution whose width differs by a power of two.
+        """Compose with an independent distribution; the ratio of widths is a power of two.
 
         Mass of up to `truncated` can be cut off at either end. At the upper end it counts as
         certain loss; at the lower end it is moved to the least remaining loss.
@@ -114,7 +114,7 @@ class LossDistribution:
         return both._truncated(truncated)
 
     def coarser(self) -> LossDistribution:
-        """Return the distribution on every second grid point; other masses are split up and down.
+        """Return the distribution on every second grid point; neighbors share the other masses.
 
         >>> masses = LossDistribution(0.1, 1, np.array([1.0]), 0.0).coarser().masses
         >>> masses.round(3).tolist()  # about half of the mass at loss 0 and half at loss 0.2
@@ -122,7 +122,7 @@ class LossDistribution:
         """
         padded = np.pad(self.masses, (self.first % 2, (self.last + 1) % 2))
         kept, split = padded[::2], padded[1::2]
-        # Q is then split in proportion to e^-loss as well. From 1/2 up, 1 - up is exact.
+        # Q is then split in proportion to e^-loss as well. For `up` from 1/2 on, 1 - up is exact.
         up = min(1.0, (1 + 4 * rounding.FUNCTION) / (1 + math.exp(-self.width)))
         masses = np.zeros(len(kept) + 1)
         masses[:-1] = kept
@@ -183,7 +183,7 @@ class Powers:
 
 
 def on_grid(privacy_losses: Losses, width: float) -> LossDistribution:
-    """Return the distribution of losses, raised by their floating-point error, on a grid."""
+    """Return the distribution, on a grid, of losses raised by their floating-point error."""
     most = float(np.abs(privacy_losses.losses).max(initial=0.0))
     losses = (
         privacy_losses.losses + privacy_losses.slack + 4 * rounding.FUNCTION * (1 + most + width)

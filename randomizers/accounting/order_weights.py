@@ -3,9 +3,9 @@
 A device reports on intervals of one length only. Short intervals are frequent, and each adds noise
 to the estimates. Long intervals are few and rarely needed. Since the server combines every interval
 with its halves, reports on short intervals also improve the long ones. Immediate estimates are best
-with probabilities proportional to (2, 1, ..., 1, 1/2, 0), smoothed estimates with longer intervals.
-Both have equal weight, which makes immediate estimates 1 to 3 % worse than their optimum and
-smoothed ones up to 10 % better.
+with probabilities proportional to (2, 1, ..., 1, 1/2, 0); smoothed estimates need longer intervals.
+The two kinds have equal weight, which makes immediate estimates 1 to 3 % worse than their optimum
+and smoothed estimates up to 10 % better.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SMOOTHED_EPOCHS = 256
 def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> tuple[int, ...]:
     """Return integer weights of the orders that minimize the product of two mean variances.
 
-    The two are the mean variances over all epochs of the immediate and of the smoothed estimates.
-    `sign_variances` are 1 / c_gap^2 for every order from 0 on. Intervals longer than `last_epoch`
-    get weight 0. The sum of all weights is about `WEIGHT_TOTAL`.
+    One is the mean variance of immediate estimates over all epochs, the other that of smoothed
+    estimates. `sign_variances` are 1 / c_gap^2 for every order from 0 on. Intervals longer than
+    `last_epoch` get weight 0. The sum of all weights is about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_order_weights([1.0] * 5, 16)
     >>> [round(weight / weights[1], 1) for weight in weights]

@@ -1,31 +1,32 @@
 """Noise of overlapping cells, where a message is a uniform element of its item's set.
 
-A message about item x is a uniform element of a public set C_x of possible messages. All sets have
-the same size, and two sets share at most a fraction q of it, the overlap. Dummies are a Poisson
-process, uniform over the possible messages, with mean lambda in each set. A user has up to k items,
-and its neighbor has up to k others, so there are 2k sets; items that both have can be ignored.
+Every item x has a public set C_x of possible messages; a message about x is drawn uniformly from
+it. All sets have the same size. The overlap q is the maximum fraction of a set that lies in another
+one. Dummies form a Poisson process, uniform over all possible messages, with a mean of lambda per
+set. A user has up to k items and its neighbor has up to k others, so there are 2k sets. Items that
+both have can be ignored.
 
-The proof reveals more than an observer sees. A message w lies in a(w) of the 2k sets. Each dummy is
-revealed with a label, drawn uniformly from these sets, and each real message with its item. By
-thinning, the 2k labeled cells are independent. In each cell the dummies have the density
-lambda / (|C| a(w)), so by Mecke's formula a real message makes the observation W / lambda times as
-likely, where W is the sum of a(w) over the cell's messages. Without a real message, W has the
-compound Poisson distribution Q whose jumps of size a have the intensity lambda p_a / a, where p_a
-is the fraction of C_x that lies in a sets. With one, it has P(w) = w Q(w) / lambda. The view of a
-user and its neighbor consists of k such pairs in each direction.
+The proof reveals more than an observer sees. Let a(w) be the number of the 2k sets that contain a
+message w. Each dummy is revealed with a label, drawn uniformly from those sets, and each real
+message with its item. By thinning, the 2k labeled cells are independent. In each cell the dummies
+have the density lambda / (|C| a(w)). Let W be the sum of a(w) over the cell's messages. By Mecke's
+formula, a real message makes the observation W / lambda times as likely. Without a real message, W
+has a compound Poisson distribution Q: jumps of size a have the intensity lambda p_a / a, where p_a
+is the fraction of C_x that lies in a sets. With a real message, W has P(w) = w Q(w) / lambda. The
+views of a user and its neighbor consist of k such pairs (P, Q) in each direction.
 
-Of p only the mean is known, which is at most 1 + beta with beta = (2k - 1) q. Hockey-stick
-divergences are means of convex functions of W. W is larger in convex order if the integral of
-(j - t)+ over the jumps j is larger for every t >= 0 and equal for t = 0 (compare the jumps, padded
-with jumps of 0). That integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1
-is at most
+Only the mean of a under p is known: it is at most 1 + beta, with beta = (2k - 1) q. Hockey-stick
+divergences are means of convex functions of W, so they grow with W in convex order. W is larger in
+this order if the integral of (j - t)+ over the jumps j is larger for every t >= 0 and equal for
+t = 0 (compare the jumps, padded with jumps of 0). The integral is lambda times the mean of (1 -
+t/a)+ under p. For beta <= 1, this mean is at most
 
     1 - t + beta t / 2 for t <= 1, and max over a from 2 to 2k of beta (1 - t/a)+ / (a - 1) beyond,
 
-a convex, piecewise linear function of t. So all pairs are dominated by the pair whose jump rates
-are its second derivative, at multiples of 1/2 (`jump_rates`). For k = 1 these rates are exact.
+a convex, piecewise linear function of t. Its second derivative, at multiples of 1/2, gives the jump
+rates of a pair that dominates all others (`jump_rates`). For k = 1 these rates are exact.
 
-The result tends to that of disjoint cells (`shuffled_oracles`) as q tends to 0, and for k = 1 is
+As q tends to 0, lambda tends to the mean for disjoint cells (`shuffled_oracles`); for k = 1 it is
 about 1 + q times as large. The true loss can be below that of disjoint cells, since dummies in the
 overlap of two sets hide both. For the small q of accurate counts the difference is negligible.
 """
@@ -55,7 +56,7 @@ def poisson_for_overlapping(
     """Return the least (epsilon, delta)-private lambda, the mean number of dummies in a set.
 
     `overlap` is q, the maximum fraction of a set that another set shares. A user has at most
-    `items` k items and participates in `epochs` epochs, with new dummies in each.
+    `items` (k) items and participates in `epochs` epochs, with new dummies in each.
 
     >>> round(poisson_for_overlapping(1.0, 1e-6, overlap=0.0), 1)
     42.7
@@ -86,9 +87,9 @@ def epsilon_for_overlapping(
 
 
 def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
-    """Return the mean number of jumps of W in the dominating pair, by jump size in halves.
+    """Return the mean number of jumps of W in the dominating pair, by jump size in units of 1/2.
 
-    The sum of all sizes times their mean numbers is twice lambda.
+    The sum of size times mean number over all sizes is twice lambda.
 
     >>> jump_rates(100.0, overlap=0.1, items=1)
     {2: 90.0, 4: 5.0}
@@ -145,7 +146,7 @@ def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistrib
 
 
 def _shared(overlap: float, items: int, epochs: int) -> float:
-    """Return beta, the mean number of other sets that contain a message of a set."""
+    """Return beta, the mean number of other sets that also contain a message of a set."""
     for name, number in (("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} is {number!r}; expected a positive integer")

@@ -51,7 +51,7 @@ class Skew:
     """Skew of item counts, as classes of items with equal counts.
 
     Attributes:
-        shares: float64, decreasing; fraction of all users' items that each item of a class has.
+        shares: float64, decreasing; fraction of all users' items that are a given item of a class.
         items: float64; number of items in each class.
     """
 
@@ -114,9 +114,9 @@ def plan_prefixes(
 ) -> PrefixPlan:
     """Return the plan that finds items with the smallest counts.
 
-    `epsilon` and `delta` are for one epoch. `messages_per_user` limits real and dummy messages;
-    `items` k is the maximum number of items per user. Noise is sized for `minimum` contributors, or
-    for the expected `contributors` if it is None. Raises `ValueError` if no plan finds any item.
+    `epsilon` and `delta` are for one epoch. `messages_per_user` limits real and dummy messages. A
+    user has at most `items` (k) items. Noise is sized for `minimum` contributors, or for the
+    expected `contributors` if `minimum` is None. Raises `ValueError` if no plan finds any item.
 
     >>> plan = plan_prefixes(24, 1_000_000, 1.0, 1e-6, messages_per_user=6.5)
     >>> len(plan.levels), plan.messages_per_user <= 6.5
@@ -139,7 +139,7 @@ def plan_prefixes(
             if (found := predict(levels, contributors, variance, items, skew))
         ]
         better = min([*plans, best] if best else plans, key=_merit, default=None)
-        # Each level adds noise to all levels: if this one does not pay off, no further one does.
+        # Each level adds noise to all levels: if this one does not pay off, no further level does.
         if best is not None and better is best:
             break
         best = better
@@ -227,7 +227,7 @@ def predict(
         found &= survivors * children <= _MOST_CANDIDATES
         survivors = np.minimum(survivors * children, heavy + light + shared)
         found &= survivors <= DEFAULT_WIDTH
-        # False candidates in the cells of the item or of other items with nearly its count.
+        # False candidates in the cells of the item or of other items with nearly the same count.
         lowest, highest = counts - deviation / 2, counts + deviation / 2
         alike = skew.above(lowest / held) - skew.above(highest / held)
         false_children = (1 + twins) * children * (1 + alike) * shares

@@ -1,8 +1,8 @@
 """Rényi divergences of shifted noise cells, for proven bounds on boosted reports.
 
 Rényi divergences of independent cells are additive, even if an adversary chooses each cell's inputs
-after seeing the outputs of earlier cells (Mironov 2017). The proof for boosted reports needs that
-and convexity in the shift. Privacy loss distributions are tighter but have neither property.
+after seeing the outputs of earlier cells (Mironov 2017). The proof for boosted reports needs this
+property, and convexity in the shift. Privacy loss distributions are tighter but have neither.
 
 The divergences exclude counts that are far from the mean or possible under only one of the two
 distributions. Their probability is charged to delta instead.
@@ -46,8 +46,8 @@ def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[
     """Return a convex function of the shift that is not below the divergence.
 
     The function is float64, shape (largest + 1,). Its increment at a shift is the largest increment
-    of the divergence up to there, so it equals the divergence where that is convex. That is the
-    case unless the noise is weak and the shift so large that much probability is excluded.
+    of the divergence up to that shift, so it equals the divergence as long as that is convex. The
+    divergence is convex unless the noise is weak and a large shift excludes much probability.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> convex_divergences(PoissonNoise(7119.0), 2, 21.0).round(6).tolist()
@@ -59,9 +59,9 @@ def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[
 def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> tuple[float, float]:
     """Return the epsilon of cells with these shifts, and the best alpha.
 
-    The epsilon also covers all vectors of shifts that `shifts` majorizes, since a sum of convex
-    functions is Schur-convex; so `convex_divergences` are summed. Both results are infinite if the
-    excluded probability reaches `delta`. `shifts` maps each shift to its number of cells.
+    `shifts` maps each shift to its number of cells. The epsilon also covers all vectors of shifts
+    that `shifts` majorizes: it is a sum of `convex_divergences`, and sums of convex functions are
+    Schur-convex. Both results are infinite if the excluded probability reaches `delta`.
 
     With a divergence D of order alpha, (epsilon, delta) holds for epsilon = D + ln((alpha - 1) /
     alpha) - (ln delta + ln alpha) / (alpha - 1) (Canonne, Kamath and Steinke 2020, proposition 12).
@@ -88,7 +88,7 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
             + _LAST_DIGITS * abs(charged)
         )
 
-    # The optimum for a Gaussian distribution of this variance, and ten times less and more.
+    # The optimum for a Gaussian distribution of this variance, a tenth of it, and ten times it.
     spread = sum(cells * shift**2 for shift, cells in shifts.items()) / noise.variance
     likely = math.sqrt(-2 * math.log(left) / spread)
     bounds = [math.log(min(max(likely * by, _LEAST_EXCESS), _MOST_EXCESS)) for by in (0.1, 10)]

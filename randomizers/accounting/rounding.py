@@ -1,6 +1,6 @@
 """Bounds on floating-point errors, in the notation of Higham's "Accuracy and Stability".
 
-The result of each arithmetic operation is off by a factor of at most 1 +- u. Logarithms and
+The result of each arithmetic operation has a relative error of at most u. Logarithms and
 exponentials of numpy and of the platform are off by less than four units in the last place.
 """
 

@@ -51,11 +51,11 @@ class ShiftedCells:
 def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
     """Return the losses of P, the noise, against Q, the noise plus `shift`.
 
-    For Poisson noise, the loss of a count z is ln(lambda / z) with a shift of 1, where z = 0
-    reveals the first neighbor, and ln((z + 1) / lambda) with a shift of -1.
+    With Poisson noise and a shift of 1, the loss of a count z is ln(lambda / z), and z = 0 reveals
+    the first neighbor. With a shift of -1, the loss is ln((z + 1) / lambda).
 
-    The shift is positive if the second neighbor has more messages, and negative if the first has.
-    A probability of at most `tail` at either end is not evaluated but counted in `certain`.
+    The shift is positive if the second neighbor has more messages than the first. A probability of
+    at most `tail` at either end is not evaluated but counted in `certain`.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> told = shifted_losses(PoissonNoise(2.0), 1)
@@ -80,7 +80,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
 
 
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
-    """Return the least delta for an epsilon in both directions between neighbors, rounded up.
+    """Return the least delta for an epsilon, rounded up, in both directions between neighbors.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.7)
@@ -91,7 +91,7 @@ def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
 
 
 def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
-    """Return the least epsilon for a delta in both directions between neighbors, rounded up.
+    """Return the least epsilon for a delta, rounded up, in both directions between neighbors.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.75)

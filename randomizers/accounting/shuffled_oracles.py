@@ -1,15 +1,15 @@
 """Noise of the cells of a shuffled frequency oracle.
 
-A user has up to k items, and sends one message for every item and each of tau rows; each message
-raises a cell. Two neighbors differ in all items of one user. So in each row and for each item, one
+A user has up to k items. For every item, the user sends one message in each of tau rows, and each
+message raises a cell. Two neighbors differ in all items of one user. So for each row and item, one
 cell has one message fewer and another has one more: 2 tau k shifted cells (Algorithm 2 of the
 reference, whose constants are 31 to 874 times larger). The noise must suffice without the absent
 users, so it is sized for the minimum number of contributors.
 
-Every item can raise some of the cells. Replacing a user's items does not shift such cells. Removing
-all of them does, and then all shifts have the same direction. So there are two kinds of neighbors
-to protect, and neither is always the worst case: with a large epsilon the only risk is a cell
-without dummies, and removal shifts more cells in one direction.
+Some codes have cells that every item raises. Replacing a user's items does not shift these cells.
+Removing all items does, and then all shifts have the same direction. So there are two kinds of
+neighbors to protect, and neither is always the worst case: with a large epsilon the only risk is a
+cell without dummies, and removal shifts more cells in one direction.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
 2019.
@@ -34,13 +34,13 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.2
-"""Default maximum variance of negative-binomial noise, as a multiple of that of Poisson noise."""
+"""Default maximum ratio of the variance of negative-binomial noise to that of Poisson noise."""
 
 
 def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> list[ShiftedCells]:
     """Return the cells that distinguish two sets of a user's items.
 
-    Each of the `rows` tau rows has a message for every item. A user has at most `items` k items and
+    Each of `rows` (tau) rows has a message for every item. A user has at most `items` (k) items and
     participates in `epochs` epochs, with new noise in each.
 
     >>> [part.shift for part in row_shifts(PoissonNoise(50.0), rows=5)]
@@ -106,7 +106,7 @@ def negative_binomial_for_rows(
     epochs: int = 1,
     variance_factor: float = VARIANCE_FACTOR,
 ) -> NegativeBinomialNoise:
-    """Return negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
+    """Return the negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
 
     >>> noise = negative_binomial_for_rows(1.0, 1e-6, rows=10)
     >>> noise.shape, round(noise.mean, 1)
@@ -124,7 +124,7 @@ def negative_binomial_for_rows(
 def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> float:
     """Return lambda as in the paper: gamma n >= 90 tau^2 k^2 ln(2 tau k / delta) / epsilon^2.
 
-    It also requires k <= epsilon gamma n / (6 tau k) (Lemma 4.10).
+    The paper also requires k <= epsilon gamma n / (6 tau k) (Lemma 4.10).
 
     >>> round(published_mean(1.0, 1e-6, rows=5))
     36266
@@ -169,10 +169,10 @@ def poisson_for_code(
 ) -> PoissonNoise:
     """Return the least (epsilon, delta)-private Poisson noise for one epoch of a cell code.
 
-    Over several epochs a user can replace items in some and remove them in others; `row_shifts`
-    with all messages as rows bounds these. `messages` is the maximum number of cells of an item. Of
-    these, `shared` are common to all items; a user with any item raises each of them once. A user
-    has at most `items` k items.
+    `messages` is the maximum number of cells of an item. Of these, `shared` are common to all
+    items: a user with any item raises each of them once. A user has at most `items` (k) items. Over
+    several epochs, users can replace items in some and remove them in others; `row_shifts` with all
+    messages as rows bounds that loss.
 
     >>> round(poisson_for_code(1.0, 1e-6, messages=6, shared=1).mean, 1)  # as for 5 rows
     180.3

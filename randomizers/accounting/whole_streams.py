@@ -11,8 +11,8 @@ not be composed, since the noise of one stream is correlated.) The bound assumes
 * nothing links the messages of a device across epochs;
 * values do not depend on what was published about earlier epochs.
 
-A user who was absent sends a different message, which fewer others resemble. Such users have the
-local loss, which assumes none of this.
+A user who was absent sends a different message, which fewer other messages resemble. Such users
+have the local loss, which does not need these assumptions.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def charged_once(loss: float, throughout: int, delta: float) -> Charged:
 def there_throughout(enrolled: Mapping[bytes, int], windows: Iterable[Mapping[bytes, int]]) -> int:
     """Return a lower bound on the devices present in every window, from public producer data.
 
-    A window states how many of a producer's devices have reports in it, not which devices. If c of
+    A window states how many of a producer's devices have reports in it, but not which ones. If c of
     a producer's m devices are in a window, m - c are absent. The number of devices absent from any
     window is at most the sum of these absences. `enrolled` maps each producer to its total number
-    of devices; `windows` has such a mapping of the devices present at each epoch.
+    of devices. `windows` has one such mapping per epoch, of the devices present.
 
     >>> weeks = [{b"a": 10, b"b": 5}, {b"a": 9, b"b": 5}, {b"a": 10}]
     >>> there_throughout({b"a": 10, b"b": 5, b"c": 7}, weeks)  # 9 of a, none of b and c

@@ -6,16 +6,16 @@
   losses of the epochs sum to exactly epsilon for the whole stream: two streams that differ at every
   epoch attain it. The noise of an estimate grows in proportion to d.
 - memoized_response is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
-  et al. 2017). On enrollment, a device draws for each of the two values a *permanent response*, the
+  et al. 2017). On enrollment, a device draws a *permanent response* to each of the two values: the
   value or its opposite. At every epoch it sends an *instantaneous response*: the permanent response
   to its current value, randomized again. However long a value lasts, the reports reveal at most its
   permanent response. That is a guarantee for users whose value never changes. A change replaces one
-  permanent response by the other, and the many reports before and after it distinguish the two. The
-  loss of a whole stream, computed here exactly, grows with its length without limit.
+  permanent response with the other, and the many reports before and after it distinguish the two.
+  The loss of a whole stream, computed here exactly, grows with its length without limit.
 
-Devices of the last two report one bit at every epoch: their value, or its permanent response,
-randomized. No report covers several epochs, so a value may change at any time and any number of
-times; both protocols account for the privacy loss of these changes.
+Devices of the last two protocols report one randomized bit at every epoch: their value, or the
+permanent response to it. No report covers several epochs, so a value may change at any time and any
+number of times. Both protocols account for the privacy loss of these changes.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class MemoizedResponseParameters:
     """Parameters of memoized responses.
 
     Attributes:
-        epsilon: Privacy loss claimed for a value that never changes, however often reported.
+        epsilon: Privacy loss claimed for a value that never changes, however often it is reported.
         first_share: Loss of a single report, as a fraction of the loss of a permanent response.
         calibration: "full": a permanent response has the loss epsilon; "published": it has the loss
             epsilon / 2, as in RAPPOR, where two bits with this loss distinguish two values.

@@ -71,7 +71,7 @@ def independent(k: int, epsilon: float) -> ComposedLaw:
 def erlingsson(k: int, epsilon: float) -> ComposedLaw:
     """Calibrate randomized response of one random sign out of k; the others are fair coins.
 
-    The randomized response has the loss epsilon, and so have all k signs together. The paper passes
+    The randomized response has the loss epsilon, and so do all k signs together. The paper uses
     half of the requested epsilon.
 
     Reference: Erlingsson et al., *Amplification by Shuffling*, 2019, protocol for changing values.
@@ -88,10 +88,10 @@ def erlingsson(k: int, epsilon: float) -> ComposedLaw:
 def bun(k: int, epsilon: float) -> ComposedLaw:
     """Calibrate the composed randomizer of Bun, Nelson and Stemmer (2019) for k signs.
 
-    As in appendix A.2 of the paper: each sign is kept by randomized response with a loss e where
+    As in appendix A.2 of the paper, randomized response with a loss e is applied to each sign. Here
     epsilon = 6 e sqrt(k ln(1/beta)) and beta = (e sqrt(k) / (2 (k + 1)))^(2/3). Outputs whose
-    distance from the input is outside of kp +- sqrt(k ln(2/beta) / 2), for p = 1 / (exp(e) + 1),
-    are replaced by a uniform draw among these outputs. The mechanism spends less than epsilon.
+    distance from the input is outside kp +- sqrt(k ln(2/beta) / 2), for p = 1 / (exp(e) + 1), are
+    replaced by a uniform draw among these outputs. The mechanism spends less than epsilon.
 
     Raises `ValueError` if epsilon is too large for any e.
 
@@ -156,8 +156,9 @@ def _memoized(requested: MemoizedResponseParameters, last_epoch: int) -> Memoize
     """Calibrate the two responses, chained as in Arcolezi et al. (2021).
 
     Permanent responses have the loss given by the calibration. With instantaneous responses, a
-    single report has the requested fraction of that loss. For losses e of the permanent response, i
-    of the instantaneous response and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
+    single report has the requested fraction of that loss. If e is the loss of the permanent
+    response, i that of the instantaneous response and f that of a report, then tanh(f / 2) =
+    tanh(e / 2) tanh(i / 2).
     """
     permanent = _spent(requested)
     with high_precision():

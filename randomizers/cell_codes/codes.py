@@ -45,7 +45,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 
 
 def code_from_json(body: Mapping[str, Any]) -> CellCode:
-    """Parse the JSON of a code; `KeyError`, `TypeError` or `ValueError` if it is malformed."""
+    """Parse the JSON of a code; raise `KeyError`, `TypeError` or `ValueError` if malformed."""
     if body["kind"] not in _KINDS:
         raise ValueError(f"'kind' is {body['kind']!r}; expected one of: {', '.join(_KINDS)}")
     code: CellCode = _KINDS[body["kind"]].from_json(body)

@@ -28,7 +28,7 @@ AxisCode = Levels | KeptNodes
 class Grid:
     """A code for points, composed of one code per coordinate.
 
-    Points are numbered as items 1 to D, with the last coordinate varying fastest, and so are cells.
+    Points are items 1 to D. Items and cells are numbered with the last coordinate varying fastest.
 
     >>> grid = Grid((Levels(2, (2,)), KeptNodes(4)))
     >>> grid.cells, grid.messages, grid.shared

@@ -1,6 +1,6 @@
-"""Count-Min: rows of buckets, in each of which a public hash assigns a bucket to an item.
+"""Count-Min: in each of several rows, a public hash assigns every item to a bucket.
 
-If every item can have its own bucket, one row without a hash is a plain histogram.
+A single row without a hash, where every item has its own bucket, is a plain histogram.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Algorithm 2.
 """
@@ -33,10 +33,10 @@ class HashedRows:
     [[29, 73], [23, 60]]
 
     Attributes:
-        size: Number of items, which are 1 to `size`.
+        size: Number of items, which are numbered 1 to `size`.
         rows: Number of rows, tau.
         buckets: Number of buckets per row, s.
-        seed: Public text that the hashes are derived from; empty for a histogram, which has one row
+        seed: Public text from which hashes are derived; empty for a histogram, which has one row
             and a bucket for every item.
     """
 

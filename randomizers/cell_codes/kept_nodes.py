@@ -1,10 +1,10 @@
 """Tree over ordered values in which only the root and the left children have cells.
 
 Of a tree with B leaves, B nodes are kept; the counts of all other nodes follow from theirs.
-Numbered by their last leaf, the kept nodes form a Fenwick tree: node j covers the items after j -
-lowbit(j), up to j, where lowbit(j) is the lowest set bit of j. Repeatedly adding the lowest bit to
-an item yields the nodes of the item. Repeatedly subtracting it from j yields the nodes that sum to
-the items 1 to j, for any number of leaves.
+Numbered by their last leaf, the kept nodes form a Fenwick tree: node j covers the lowbit(j) items
+up to j, where lowbit(j) is the lowest set bit of j. Repeatedly adding the lowest set bit to an
+item's number yields the nodes of the item. Repeatedly subtracting it from j yields the nodes that
+sum to the items 1 to j, for any number of leaves.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Section 5.3.
 """

@@ -1,4 +1,4 @@
-"""Levels of a tree over ordered values: one cell per node; a value raises its ancestors.
+"""Levels of a tree over ordered values: one cell per node; a value raises its ancestors' cells.
 
 The leaves are the values 0, 1, ..., which are the items 1, 2, .... Every level joins a few
 neighboring nodes into one, up to a root that every value raises. A range is a sum of a few nodes.

@@ -1,9 +1,9 @@
 """Cells of the prefixes of a number, to find top items in a domain too large to list.
 
-An item of a domain of size 2^bits raises one cell on each of a few levels: the cell of its prefix
-of the level's length. The last level's prefix is the whole item. A level with a cell for every
-prefix is direct; a level with fewer cells is hashed. A search starts with the prefixes of the first
-level and extends only the frequent ones, by several bits at once.
+Every level has a prefix length. An item of a domain of size 2^bits raises one cell per level: that
+of its prefix of this length. The last level's prefix is the whole item. A level with a cell for
+every prefix is direct; a level with fewer cells is hashed. A search starts with the prefixes of the
+first level and extends only the frequent ones, by several bits at once.
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix D, after
 Bassily, Nissim, Stemmer, Thakurta 2017.
@@ -31,7 +31,7 @@ class PrefixLevel:
 
     Attributes:
         length: Length of the prefixes, in bits.
-        buckets: Number of cells: 2^length if every prefix has its own; fewer if hashed.
+        buckets: Number of cells: 2^length if every prefix has its own cell; fewer if hashed.
     """
 
     length: int
@@ -64,7 +64,7 @@ class PrefixCells:
 
     Attributes:
         levels: Levels of increasing prefix lengths; the last prefixes are whole items.
-        seed: Public text that the hashes are derived from.
+        seed: Public text from which hashes are derived.
     """
 
     kind: ClassVar[str] = "prefixes"
@@ -106,7 +106,7 @@ class PrefixCells:
         return tuple(accumulate((level.buckets for level in self.levels), initial=0))
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return each item's cells: int64, shape (items, levels); -1 for item 0, no item."""
+        """Return each item's cells: int64, shape (items, levels); -1 for item 0 (no item)."""
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
             raise ValueError(
                 f"items range from {items.min()} to {items.max()}; expected 0 to 2^{self.bits}"

@@ -1,9 +1,9 @@
 """Item counts in the shuffle model, from messages that only the shuffler unlinks from senders.
 
 At every epoch a user has a set of at most k items. Each item raises a cell in each of several rows,
-or on each level of a tree, by a message that is the number of the cell. A contributor also sends
-dummies to random cells. After the shuffle only the count of each message remains, and the dummies
-of all contributors hide the messages of one. The error does not grow with the number of users.
+or on each level of a tree. A message is the number of a cell. A contributor also sends dummies to
+random cells. After the shuffle only the count of each message remains, and the dummies of all
+contributors hide the messages of any single user. The error does not grow with the number of users.
 
 In a row, two items of a user may share a cell. With the exact calibration, a device sends that cell
 only once: a set raises every cell by at most 1, as the guarantee assumes.
@@ -41,7 +41,7 @@ Calibration: TypeAlias = Literal["exact", "published"]
 """Basis of the noise: the exact privacy loss ("exact"), or the paper's formulas ("published")."""
 
 Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
-"""Queries about the counts, which determine the cells:
+"""Queries that the counts must answer; they determine the cells:
 
 * "items": single items (rows of buckets);
 * "top": the top items of an open domain (prefixes);
@@ -50,7 +50,7 @@ Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
 """
 
 Estimator: TypeAlias = Literal["min", "mean", "median"]
-"""Combination of the rows into one estimate."""
+"""Method that combines the rows into one estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class OneSided:
     """Upper-bound estimates: the smallest row minus a number that noise rarely falls below.
 
     Attributes:
-        underestimated: Maximum probability that the estimate of an item fixed in advance is below
-            the number of contributors who have it, if all of them add their dummies.
+        underestimated: For an item fixed in advance, the maximum probability that its estimate is
+            below its number of contributors, if all contributors add their dummies.
     """
 
     underestimated: float
@@ -71,15 +71,15 @@ class OneSided:
 
 @dataclass(frozen=True, slots=True)
 class CountMinParameters:
-    """Parameters of count_min; planning chooses the ones that are None.
+    """Parameters of count_min; planning chooses those that are None.
 
     Attributes:
         epsilon, delta: Privacy loss of a user's items of one epoch.
         items: k, the maximum number of items of a user at an epoch.
         rows: Number of rows, tau.
         buckets: Number of buckets per row, s.
-        estimator: Estimator of single items; None: per epoch, the two-sided one predicted to be
-            best.
+        estimator: Estimator of single items; None selects, for each epoch, the two-sided estimator
+            that is predicted to be best.
         dummies: Party that adds noise, and its distribution.
         messages_per_user: Maximum average number of messages of a user in an epoch.
     """
@@ -218,8 +218,8 @@ class CountMin(Devices[CountMinLaw]):
     ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
-        They are returned as counts if more messages than cells are expected, whatever the values;
-        otherwise they are uint32, shape (messages, 1), sorted.
+        If more messages than cells are expected, whatever the values, the result has a count per
+        cell. Otherwise it is uint32, shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

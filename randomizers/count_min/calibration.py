@@ -1,4 +1,4 @@
-"""Calibrate count_min: choose its cells and the noise of each."""
+"""Calibrate count_min: choose its cells and their noise."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dpstream.randomizers.count_min.code_noise import (
 )
 
 _SEARCHED: Final = 0.999
-"""Minimum fraction of the requested epsilon that noise found by a search spends. If delta requires
-more noise than epsilon does, less is spent, and the guarantee states the smaller loss."""
+"""If a search for noise spends less than this fraction of the requested epsilon, delta requires the
+noise. The guarantee then states the smaller loss."""
 
 
 def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:
     """Return the mechanism with the least predicted error, for at least `minimum` contributors.
 
-    Raises `ValueError` if no noise is enough, or a user would send too many messages.
+    Raises `ValueError` if no noise is enough, or if a user would send too many messages.
     """
     code = choose_code(parameters, minimum)
     noise = noise_for(parameters, code, minimum, last_epoch)

@@ -105,9 +105,8 @@ def differing_cells(
     """Return the cells in which neighboring inputs differ, for every candidate worst case.
 
     Two sets of the maximum size differ in all cells of their items, except the cells that all items
-    share. A set of the maximum size and an empty set differ in all cells of the former. If a cell
-    is sent once for every item that raises it (`repeated`), all items of a user may raise the same
-    cell.
+    share. A set of the maximum size differs from an empty set in all its cells. If a cell is sent
+    once for every item that raises it (`repeated`), all items of a user may raise the same cell.
     """
     if epochs > 1:
         # Both cases may occur in different epochs, which is no worse than unshared cells.

@@ -1,9 +1,9 @@
 """Lower bounds on the noise of a cell, for estimates that are rarely too small.
 
-A cell counts the users who have an item, perhaps other users, and noise. Minus the mean noise, the
-cell is too small about as often as too large. Minus a number that the noise rarely falls below, it
-is an upper bound. The paper subtracts nothing, so that estimates are never too small; the number
-subtracted here is most of the noise.
+A cell counts the users with an item, perhaps other users, and noise. With the mean noise
+subtracted, the count is too small about as often as too large. With a number subtracted that the
+noise rarely falls below, it is an upper bound. That number is most of the noise. The paper
+subtracts nothing, so its estimates are never too small.
 
 Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
 """
@@ -28,7 +28,7 @@ _ROUNDING: Final = 1e-6
 def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
     """Return the largest m such that a cell has fewer than m dummies with probability <= `below`.
 
-    It is assumed that all contributors add their dummies.
+    All contributors are assumed to add their dummies.
 
     >>> least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
     24
@@ -43,8 +43,8 @@ def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
 def allowance(noise: CellNoiseLaw, contributors: int, rows: int, underestimated: float) -> float:
     """Return the amount to add to the minimum of an item's cells, each minus its mean noise.
 
-    The estimate is too small only if some row's noise is below its assumed minimum: with
-    probability at most `underestimated`, over all `rows` cells of the item.
+    The estimate is too small only if the noise of some row is below its assumed minimum. Over all
+    `rows` cells of the item, the probability of this is at most `underestimated`.
     """
     mean, _ = noise.moments(contributors)
     return mean - least_noise(noise, contributors, underestimated / rows)

@@ -1,9 +1,9 @@
 """Crowds: groups of users by a public column, whose sizes are revealed with noise.
 
 A device sends one message, preceded by its crowd. The shuffler deletes messages at random from
-every crowd, so that the remaining messages reveal its size only with differential privacy. It
-suppresses crowds of which too few messages remain. Of n messages max(0, min(n, n + Z - shift))
-remain, uniformly drawn, where Z is discrete Laplace: P(z) is proportional to decay^|z|.
+every crowd, so the remaining messages reveal the crowd's size only with differential privacy. Of n
+messages, a uniform sample of max(0, min(n, n + Z - shift)) remains. Z is discrete Laplace noise:
+P(z) is proportional to decay^|z|. If too few messages remain, the crowd is suppressed.
 
 This module contains the devices and the mechanism; `dpstream.pipeline.stages.crowd_deletion` draws
 the messages to delete.
@@ -83,7 +83,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Privacy loss of an epoch's crowd sizes, of which a user changes two; rounded up."""
+        """Privacy loss of an epoch's crowd sizes, rounded up; a user changes two of them."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property
@@ -131,7 +131,7 @@ class CrowdsLaw:
 
     @property
     def items(self) -> int:
-        """Number of possible values of a user: in each crowd no item, or one of the items."""
+        """Number of possible values of a user: in each crowd, no item or one of the items."""
         return self.crowds * (self.contents.items + 1)
 
     @property

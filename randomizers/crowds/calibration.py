@@ -47,9 +47,9 @@ def decay_of(epsilon: float) -> Fraction:
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
     """Return a bound on each crowd's deleted messages at an epoch, except with probability delta.
 
-    The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once: the noise
-    exceeds half of that in any of the crowds with probability at most delta, and the shift is at
-    most the other half.
+    The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once. With
+    probability at most delta, the noise of any crowd exceeds half of it. The shift is at most the
+    other half.
 
     >>> round(most_lost(calibrate(1.0, 1e-6, 1), 100), 1)
     76.5

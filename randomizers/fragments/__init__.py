@@ -1,21 +1,21 @@
 """Fragments of a report: every bit of a user's set is sent as separate messages.
 
-A user's set of at most k items, of a domain of d items, is encoded as d bits. Each bit is reversed
-with a small probability. Each bit that is then 1 is sent as one message: the number of its cell.
-After the shuffle, only the number of messages of each cell is visible.
+A user's set of at most k items, from a domain of d items, is encoded as d bits. Each bit is
+reversed with a small probability. Each bit that is then 1 is sent as one message: the number of its
+cell. After the shuffle, only the number of messages of each cell is visible.
 
-With several reports, each bit is first reversed with the backstop's probability, once. For each
-report, it is reversed again with a larger probability, and the message also contains the number of
-its report. A party that sees t of a device's reports together learns at most
+With several reports, each bit is first reversed once, with the backstop's probability. For each
+report, it is then reversed again, with a larger probability. The message also contains the number
+of its report. A party that sees t of a device's reports together learns at most
 `FragmentsLaw.exposure`, and never more than the backstop allows.
 
-That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
-bits at every epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports of all
-epochs about an unchanged value never learns more than the backstop allows. A value that changes is
-hidden only by the reversals of each report, as with memoized responses, which correspond to a
-single bit. Unlike protocols that hide users by dummies, fragments also protect a user without any
-trusted party, with a larger epsilon: a shuffler that keeps the messages of each device together
-sees randomized response.
+This bound is for one epoch. With a permanent backstop, a device reverses the same bits at every
+epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports of all epochs about an
+unchanged value then never learns more than the backstop allows. A value that changes is hidden only
+by the reversals of each report, as with memoized responses, which correspond to a single bit.
+Unlike protocols that hide users among dummies, fragments also protect a user without any trusted
+party, but with a larger epsilon: a shuffler that keeps the messages of each device together sees
+randomized response.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 1 and 2.
 """
@@ -56,7 +56,7 @@ Calibration: TypeAlias = Literal["exact", "published"]
 formula ("published")."""
 
 Neighbors: TypeAlias = Literal["replacement", "removal"]
-"""Neighboring inputs: any two sets of a user ("replacement"), or a set and none ("removal")."""
+"""Neighboring inputs: any two sets of a user ("replacement"), or a set and no set ("removal")."""
 
 MAX_REPORTS: Final = 1 << 10
 
@@ -131,7 +131,7 @@ class FragmentsLaw(Constants):
         items: d, the size of the domain.
         slots: k, the maximum number of items of a user.
         reports: tau, the number of reports of each bit.
-        minimum: Minimum number of contributors that messages are hidden among.
+        minimum: Minimum number of contributors among whom messages are hidden.
         odds: Weights of keeping and of reversing a bit, drawn independently for every report.
         backstop: The same weights for the bits that reports are made from. None for a single
             report, which is made from the true bits unless the backstop is permanent.
@@ -204,10 +204,10 @@ class FragmentsLaw(Constants):
     def exposure(self, reports: int) -> float:
         """Return the loss of one bit to a party that sees t (`reports`) reports of a device.
 
-        It is ln((e^(b + t f) + 1) / (e^b + e^(t f))), with the losses b of the backstop and f of a
-        report, rounded up. That is the loss of t identical bits, the most revealing case. With a
-        permanent backstop, the reports may be from any epochs at which the bit was the same;
-        otherwise all are from one epoch.
+        Let b be the loss of the backstop and f that of a report. The result is
+        ln((e^(b + t f) + 1) / (e^b + e^(t f))), rounded up. This is the loss of t identical bits,
+        the most revealing case. With a permanent backstop, the reports may be from any epochs at
+        which the bit was the same; otherwise all are from one epoch.
         """
         return self._exposed(reports, 1)
 
@@ -217,7 +217,7 @@ class FragmentsLaw(Constants):
 
     @property
     def reports_seen(self) -> tuple[int, ...]:
-        """Report counts to state the exposure for: powers of two, and the maximum counts."""
+        """Report counts for which to state the exposure: powers of two, and the maximum counts."""
         doubled = {1 << power for power in range(self.reports.bit_length())} | {self.reports}
         return tuple(
             sorted(doubled | ({self.reports * self.last_epoch} if self.permanent else set()))
@@ -226,11 +226,11 @@ class FragmentsLaw(Constants):
     def exposure_to_instance(self, seen: int, instances: int) -> float:
         """Return the loss of one bit to one of K parallel shufflers that sees t set reports.
 
-        Each message goes to a random shuffler. Of the tau reports of a bit, the shuffler sees t set
-        ones; it cannot distinguish whether the others were not set, or went elsewhere. The loss is
-        ln((e^b r + 1) / (e^b + r)), or the same with 1 / r if larger, rounded up. b is the loss of
-        the backstop, and r = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
-        reported as set with probability q, and an unset bit with p = 1 - q.
+        Each message goes to a random shuffler. Of the tau reports of a bit, the shuffler sees t in
+        which the bit is set. It cannot tell whether the others were not set or went elsewhere. The
+        loss is ln((e^b r + 1) / (e^b + r)), or the same with 1 / r if larger, rounded up. Here b is
+        the loss of the backstop, and r = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t). A set bit
+        is reported as set with probability q, and an unset bit with probability p = 1 - q.
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)
@@ -242,7 +242,7 @@ class FragmentsLaw(Constants):
     def local_epsilon(self) -> float:
         """Loss of an epoch against a shuffler that keeps a device's messages together, rounded up.
 
-        With a permanent backstop, other epochs may have revealed its answers; a difference at one
+        Other epochs may have revealed the answers of a permanent backstop. A difference at one
         epoch is then hidden only by that epoch's reports.
         """
         if self.permanent:
@@ -286,7 +286,7 @@ class FragmentsLaw(Constants):
 
     @property
     def message_probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities of a message about an item that the user has, or does not have."""
+        """Probabilities of a message about an item, if the user has it and if not."""
         reversed_ = self.flips.probability
         if self.backstop_flips is None:
             return 1 - reversed_, reversed_
@@ -303,10 +303,10 @@ class FragmentsLaw(Constants):
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the capacity for messages of an epoch, for any values of contributors.
 
-        It is exceeded with a probability of at most
-        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`, by the Chernoff bound. With the
-        exponential moment M(s) of a user's number of messages, n contributors exceed (n ln M(s) +
-        ln(1 / REDRAW_PROBABILITY)) / s with at most that probability, for every s.
+        By the Chernoff bound, the probability of exceeding it is at most
+        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`. Let M(s) be the exponential moment of a
+        user's number of messages. For every s, n contributors exceed (n ln M(s) +
+        ln(1 / REDRAW_PROBABILITY)) / s with at most that probability.
         """
         if contributors == 0:
             return 0
@@ -408,8 +408,8 @@ class Fragments(Devices[FragmentsLaw]):
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, of the mechanism's dtype.
 
-        They are returned as counts if more messages than distinct ones are expected, whatever the
-        values; otherwise they have shape (messages, 1), sorted.
+        Whatever the values, they are returned as counts if more messages are expected than distinct
+        ones exist; otherwise they have shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -438,9 +438,9 @@ class Fragments(Devices[FragmentsLaw]):
     ) -> NDArray[np.int64]:
         """Draw the count of each distinct message, shape (words,), within the capacity.
 
-        Permanent answers are not redrawn: averaged over keys, exceeding the capacity is not more
-        likely with them. `bits` is the number of ones in each cell, of `users` bits, shape
-        (items,). `backstop` reverses them first; None if that is already done, or not required.
+        Permanent answers are not redrawn: averaged over keys, they do not make exceeding the
+        capacity more likely. `bits` is the number of ones in each cell, of `users` bits, shape
+        (items,). `backstop` reverses the bits first; None if they already are, or need not be.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

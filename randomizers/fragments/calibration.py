@@ -5,8 +5,9 @@ hidden among all other users' messages about the same cell (`amplification`). So
 is the composed loss of these bits. With several reports, it is the smaller of two bounds. First,
 reports are made from bits that the backstop has reversed, and reveal no more than these bits
 themselves would, shuffled. Second, each report is randomized response by itself. (The first term of
-Theorem IV.2 of the paper claims more than is true. Its tables use Equation 1, not Theorem III.1;
-the first row of Table III has the message count for a local epsilon of 2, and the privacy for 1.)
+the paper's Theorem IV.2 claims more than is true. The paper's tables use Equation 1, not Theorem
+III.1. The first row of Table III has the message count for a local epsilon of 2, but the privacy
+for 1.)
 
 A permanent backstop does not provide the first bound. If a user differs at one epoch, other epochs
 may have revealed how many of all bits the backstop has reversed. If only that user changes, the
@@ -107,8 +108,8 @@ def epsilon_with(law: FragmentsLaw, honest: int) -> float:
 def loss_of_report(backstop: float, reports: int) -> float:
     """Return the loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
 
-    The paper's tables follow this rule. It is approximately the backstop's loss minus ln tau. A
-    single report has the loss itself.
+    The paper's tables follow this rule. The result is approximately the backstop's loss minus ln
+    tau. A single report has the backstop's loss.
     """
     if reports == 1:
         return backstop
@@ -118,8 +119,8 @@ def loss_of_report(backstop: float, reports: int) -> float:
 def published_epsilon(mean: float, delta: float, contributors: int) -> float:
     """Return epsilon by the paper's Equation 1 for shuffled randomized response of one bit.
 
-    sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 / delta)). `mean` is
-    lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n = `contributors`.
+    Epsilon is sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 /
+    delta)). `mean` is lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n = `contributors`.
     """
     certain = mean - math.sqrt(2 * mean * math.log(2 / delta))
     return math.sqrt(32 * math.log(4 / delta) / certain) * (1 - certain / contributors)

@@ -32,7 +32,7 @@ NEWCOMER = 1 << 7
 # cannot know its next partial sum. A device that has not seen an epoch had the value 0 at every
 # boundary. A device enrolled after the boundary had the value 0 there, and reports as a newcomer.
 _UNKNOWN, _NEW, _NEWCOMER = -1, 2, 3
-# Signs drawn at a time; bounds the memory of enrollment.
+# Number of signs drawn at once, which bounds the memory of enrollment.
 _CHUNK_SIGNS = 1 << 22
 
 
@@ -109,11 +109,11 @@ class FutureRand(Devices[FutureRandLaw]):
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's whole stream, from the weights of the mechanism.
 
-        The probability of an output is the product of one half for each fair coin, and of the mass
-        of the sign vectors that start with the signs seen. For j signs seen, that mass is between
-        2^(k-j) times the smallest and the largest weight, for any stream (section 5.4). So the
-        ratio of the two weights bounds the loss; two streams attain it when the horizon is at least
-        2k.
+        The probability of an output is the mass of the sign vectors that start with the signs seen,
+        times one half for each fair coin. If j signs are seen, that mass is between 2^(k-j) times
+        the smallest and 2^(k-j) times the largest weight, for any stream (section 5.4). So the
+        ratio of the two weights bounds the loss. Two streams attain this bound if the horizon is at
+        least 2k.
         """
         attained = self.law.horizon >= 2 * self.law.composed[0].k
         return Guarantee(

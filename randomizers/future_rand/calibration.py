@@ -10,12 +10,11 @@ from dpstream.randomizers.parameter_checks import MAX_HORIZON
 
 
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
-    """Calibrate the mechanism of a job; the horizon is the next power of two of `last_epoch`.
+    """Calibrate the mechanism of a job; the horizon is `last_epoch` rounded up to a power of two.
 
-    An order with fewer complete intervals than `max_changes` needs only as many signs as intervals,
-    and is then more accurate. The probabilities of orders minimize the average error of all
-    estimates. The published calibration uses `max_changes` signs at every order, and uniform
-    orders.
+    An order with fewer complete intervals than `max_changes` needs only one sign per interval, and
+    is then more accurate. The probabilities of orders minimize the average error of all estimates.
+    The published calibration uses `max_changes` signs at every order, and uniform orders.
 
     Raises `ValueError` unless there are 1 to 2^63 epochs.
 

@@ -1,12 +1,12 @@
 """Shuffled counts without public randomness: tuples of columns of a Hadamard matrix.
 
 Row r of the Sylvester-Hadamard matrix of size B has the entry +1 in the columns c with an even
-popcount(r & c). They form the set H_r, half of all columns; H_r and H_s share a quarter of all
-columns. Item x of a domain, numbered from 1, has row x, since row 0 is +1 everywhere. A message is
-a tuple of tau columns. For every item x of its user, a device sends a tuple drawn uniformly from
-H_x^tau. That tuple is also in the set of any other item with probability q = 2^-tau. Devices add
-the blanket: tuples drawn uniformly from [B]^tau, each of which is in the set of any item with
-probability q.
+popcount(r & c). These columns form the set H_r, half of all columns. Two such sets share a quarter
+of all columns. Row 0 is +1 everywhere, so items are numbered from 1, and item x has row x. A
+message is a tuple of tau columns. For every item x of its user, a device sends a tuple drawn
+uniformly from H_x^tau. That tuple is also in the set of any other item with probability q = 2^-tau.
+Devices add the blanket: tuples drawn uniformly from [B]^tau, each of which is in the set of any
+item with probability q.
 
 Every user sends exactly k real messages: k rows after the rows of the domain encode "no item", so B
 is the least power of two above items + k.
@@ -34,7 +34,7 @@ from dpstream.randomizers.parameter_checks import check_approximate, check_domai
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_ROWS = 40
-"""Maximum number of columns of a message: more make no difference for any number of users."""
+"""Maximum number of columns of a message: more would make no difference for any number of users."""
 
 Blanket = Literal["poisson", "bernoulli"]
 
@@ -93,7 +93,7 @@ class HadamardLaw(Constants):
     Attributes:
         slots: k, the maximum number of items of a user.
         rows: tau, the number of columns of a message.
-        minimum: Minimum number of contributors, which the blanket is calibrated to.
+        minimum: Minimum number of contributors, for which the blanket is calibrated.
         blanket: Mean number of blanket tuples per contributor.
         dummies: Distribution of that number; with "bernoulli" it is fixed.
         epsilon: Privacy loss of an epoch, with `delta`.
@@ -210,9 +210,9 @@ class Hadamard(Devices[HadamardLaw]):
 def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64]) -> None:
     """Map uniform tuples of columns to uniform tuples in the sets of rows, in place.
 
-    A column outside of H_r moves into H_r by flipping the bit at the lowest 1 bit of r. So every
-    column of H_r is the image of two columns. `messages`, shape (n, tau), are columns; `rows` are
-    nonzero.
+    To move a column outside H_r into H_r, its bit at the position of r's lowest 1 is flipped. So
+    every column of H_r is the image of two columns. `messages`, shape (n, tau), are columns; `rows`
+    are nonzero.
     """
     row = rows.astype(messages.dtype)[:, None]
     outside = (np.bitwise_count(messages & row) & 1).astype(messages.dtype)

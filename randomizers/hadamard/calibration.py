@@ -1,10 +1,10 @@
 """Calibrate the mechanism of a job over Hadamard tuples from its parameters.
 
 With a Poisson blanket, tuples are cells, and the sets of items overlap in a fraction q = 2^-tau of
-the cells: see `overlapping_cells`. A fixed number N of blanket tuples hides at least as well as a
-Poisson number T of tuples that happens to be at most N: the N - T missing tuples can be added
-afterwards, and T is visible in either case. So the delta of a fixed blanket is at most the delta of
-a Poisson blanket, divided by the probability that T is at most N.
+the cells: see `overlapping_cells`. Compare a fixed number N of blanket tuples with a Poisson number
+T, if T happens to be at most N. The fixed number hides at least as well: the N - T missing tuples
+can be added afterwards, and T is visible in either case. So the delta of a fixed blanket is at most
+that of a Poisson blanket, divided by the probability that T is at most N.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple
     limit = parameters.messages_per_user or math.inf
     needed = 0.0
     for rows in range(max(fewest, (minimum - 1).bit_length()), fewest - 1, -1):
-        # One column less needs half of the blanket or slightly more.
+        # With one column fewer, half of the blanket or slightly more is needed.
         needed /= 2
         if parameters.items + needed <= limit:
             needed = _blanket(parameters, delta, rows, minimum)

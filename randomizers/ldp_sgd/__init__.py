@@ -1,9 +1,9 @@
 """LDP-SGD: learn a linear model from one bit per step.
 
 An epoch is a step of gradient descent. A device whose turn it is computes the gradient x of its
-example's loss at the public model of the epoch, and clips it to norm L. It chooses the direction z
-= x / |x| with probability 1/2 + |x| / 2 L, otherwise -z, and draws a random direction v. It reports
-v and the sign of <z, v>, reversed with odds e^-epsilon.
+example's loss at the public model of the epoch, and clips it to norm L. With probability 1/2 + |x|
+/ 2 L, the direction z is x / |x|; otherwise it is -x / |x|. The device draws a random direction v.
+It reports v and the sign of <z, v>, reversed with odds e^-epsilon.
 
 Privacy relies only on that last reversal, since v is drawn independently of everything else. For
 any example, the odds of the two possible reported bits are at most e^epsilon. So the gradient may
@@ -11,8 +11,8 @@ be computed in floating point. Everything after it is computed in reproducible i
 
 Here v is 4096 times a Gaussian vector, rounded, and sent as a seed of 128 bits
 (`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z in any
-dimension. (In Algorithm 5, which uses unit vectors, the constant lacks the dimension, and the steps
-lack 1 / sqrt(t).)
+dimension. (Algorithm 5 uses unit vectors. Its constant lacks the dimension, and its steps lack 1 /
+sqrt(t).)
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 4 and 5.
 """
@@ -73,7 +73,7 @@ class LdpSgdParameters:
         rate: eta, the length of a step for a gradient of length 1.
         radius: Radius of the ball around 0 that contains the models; None if it is unbounded.
         groups: G; a device participates in every G-th step.
-        reports: tau, bits that a device reports in a step, each with its own direction.
+        reports: tau, the number of bits a device reports in a step, each with its own direction.
         seed_bits: Number of bits of a seed; fewer than 128 are for tests.
         test_set: Public labeled examples, packed; the accuracy of each model on them is published.
             Without a test set, the length of each gradient is published.
@@ -130,7 +130,7 @@ class LdpSgdLaw(Constants):
     """All constants of an ldp_sgd job; see `LdpSgdParameters`.
 
     Attributes:
-        minimum: Minimum number of contributors that a report is hidden among.
+        minimum: Minimum number of contributors among whom a report is hidden.
         odds: Weights of keeping and of reversing a bit.
         epsilon: Privacy loss of a step, shuffled, with `delta`.
         stream_epsilon: Privacy loss of all steps of a device, shuffled, with `delta`.
@@ -204,7 +204,7 @@ class LdpSgdLaw(Constants):
 
 
 class LdpSgd(Devices[LdpSgdLaw]):
-    """Devices of an ldp_sgd job for one horizon. They count the steps that they participate in.
+    """Devices of an ldp_sgd job for one horizon. They count the steps in which they participate.
 
     A value is a row of 1 + features integers: the class plus 1, and the features in units of 1 /
     `FEATURE_UNIT`. A row of zeros means no example, and has gradient 0.
@@ -248,7 +248,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
         return of_messages_apart(self.guarantee, step, self.law.participations)
 
     def take_model(self, model: NDArray[np.float64]) -> None:
-        """Set the model to compute gradients at: float64, shape (dimensions,); initially 0."""
+        """Set the model at which gradients are computed: float64, (dimensions,); initially 0."""
         self._model = model.reshape(self._model.shape).astype(np.float64)
 
     def report(

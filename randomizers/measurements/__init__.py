@@ -1,41 +1,41 @@
 """Noisy measurements: a device sends its item's column of a public matrix, with noise.
 
-The four mechanisms, for comparison, differ in the matrix, which is part of their constants, in the
-choice of its size and noise (`calibration`), and in the aggregator's use of the sums:
+The four mechanisms are for comparison. They differ in the matrix, which is part of their constants,
+in the choice of its size and noise (`calibration`), and in the aggregator's use of the sums:
 
-- jl_hh (Algorithm 1) projects an item at random: the count of item p is the product of column p of
-  A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times as
-  large. They are m different rows of a Hadamard matrix, so that all counts together take one fast
-  transform. Any two columns are at least as close to orthogonal as columns of independent signs.
-  The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, is too large to send: here it is a
-  parameter. Its noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not
-  1/sqrt(m). If rows are sampled, a device reports its entry in one of all rows. hadamard_values has
-  the same rows, but tracks whether the entry is +1, which makes errors at one epoch up to 1.3 times
-  as large.
-- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials,
-  items are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a bit string r. A
-  device sends the bucket of its item under each hash, with noise. The larger buckets of a trial are
-  linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user without an
-  item is in neither. Items are numbered from 1, since item 0 would always be in bucket 0. The
-  published noise is sufficient for users who replace their item. An item is decoded correctly if
-  the number of its users exceeds twice the deviation of the other users from a half, and twice the
-  noise (Lemma 4.6 has the noise once). Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1),
-  and the 1.0004 of Lemma 4.5 holds only for k >= 4. An item is found if more than half of all
-  trials yield it, rather than more trials than yield any other. If hashes are sampled, a device
+- jl_hh (Algorithm 1) is a random projection: the count of item p is the product of column p of the
+  matrix A and the sum of all reports. The paper's entries are +-1/sqrt(m); here they are +-1, with
+  noise sqrt(m) times as large. A consists of m different rows of a Hadamard matrix, so one fast
+  transform gives all counts. Any two columns are at least as close to orthogonal as columns of
+  independent signs. The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, is too large to send;
+  here it is a parameter. The paper's noise is for removal: replacing an item moves a measurement by
+  2/sqrt(m), not 1/sqrt(m). If rows are sampled, a device reports its entry in one of all rows.
+  hadamard_values has the same rows, but tracks whether the entry is +1. Its errors at one epoch are
+  up to 1.3 times as large.
+- bucket (Algorithm 3) finds the most frequent item, or none. In each of several trials, items are
+  hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a bit string r. A device
+  sends the bucket of its item under each hash, with noise. The larger buckets of a trial give
+  linear equations for the most frequent item. Here a bucket is -1 or 1, so a user without an item
+  is in neither. Items are numbered from 1, since item 0 would always be in bucket 0. The published
+  noise is sufficient for users who replace their item. An item is decoded correctly if the number
+  of its users exceeds both twice the deviation of the other users from a half and twice the noise
+  (Lemma 4.6 has the noise once). Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the
+  1.0004 of Lemma 4.5 holds only for k >= 4. An item is found if more than half of all trials yield
+  it. (In the paper, more trials must yield it than any other item.) If hashes are sampled, a device
   reports its bucket under one public hash of all trials.
-- sparse_recovery (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
-  Strauss with noise. The paper describes neither and uses only their guarantees. This is therefore
-  not GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows, from which items can be
-  decoded without trying all of them. Sparsity, number of rows and noise are the paper's. Its noise
-  is for removal: an item that replaces another changes a measurement by up to 2.
+- sparse_recovery (Algorithm 2, GLPS-HH) adds noise to the matrix of Gilbert, Li, Porat and Strauss
+  and uses their decoder. The paper describes neither and uses only their guarantees. So this is not
+  GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows that allows decoding without
+  trying all items. Sparsity, number of rows and noise are those of the paper. The noise is for
+  removal: an item that replaces another changes a measurement by up to 2.
 - laplace_histogram is the "more naive approach" of section 3.1, with which the paper compares its
   first mechanism. Its noise of scale 1/epsilon is for removal: an item that replaces another
   changes two cells. The paper calls the accuracy of JL-HH similar; it is more than ten times worse.
   A report has one number per item, so domains are small.
 
 The noise is that of `dpstream.randomizers.clamped_noise`. With sampled measurements, a device
-instead draws one of them publicly and sends its sign by randomized response; a measurement of 0 is
-a fair coin. Each epoch is independent and charged.
+instead draws one of them publicly and sends its sign by randomized response. A measurement of 0 is
+sent as a fair coin. Each epoch is independent and charged.
 
 Reference: Hsu, Khanna, Roth, *Distributed Private Heavy Hitters*, 2012.
 """
@@ -71,8 +71,8 @@ from dpstream.randomizers.public_matrices import (
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
-"""Noise of the paper ("published"), or enough noise for users who replace their item by another
-("replacement"); or one measurement per device, by randomized response ("sampled")."""
+"""Noise of the paper ("published"), enough noise for users who replace their item with another
+("replacement"), or one measurement per device, by randomized response ("sampled")."""
 
 MOST_MEASUREMENTS: Final = 1 << 15
 """Maximum number of measurements in a report with noise, which must fit into a record."""
@@ -191,7 +191,7 @@ class MeasurementsLaw(Constants):
     """All constants of a job with measurements.
 
     Attributes:
-        neighbors: Neighboring inputs: a user's item and none ("removal"), or any two items.
+        neighbors: Neighboring inputs: an item and no item ("removal"), or any two items.
         noise: Noise of each measurement; None if a device samples one measurement.
         odds: Weights of keeping and of reversing a sign; None if there is noise.
         epsilon: Privacy loss of an epoch, with `delta`.
@@ -244,7 +244,7 @@ class MeasurementsLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        """Format of a message: measurements plus M; or if sampled, 2 row + 1 for +1, else 2 row."""
+        """Format of a message: measurements plus M; if sampled, 2 row + 1 for +1, 2 row for -1."""
         measurements = self.matrix.measurements
         if self.noise is not None:
             return MessageFormat(narrowest(2 * self.noise.most + 1), measurements)

@@ -1,9 +1,9 @@
 """Calibrate the mechanism of a job over noisy measurements from its parameters.
 
-The noise is the paper's, but the stated loss is the least proven one: the sum of the exact losses
-of all measurements that differ, or the bound of advanced composition. The paper chooses the noise
-by Theorem 2.5, which is advanced composition with half of epsilon unused. The theorem holds for
-epsilon below 1; where it does not hold, a job is rejected.
+The noise is that of the paper. The stated loss is the smaller of two proven ones: the sum of the
+exact losses of all measurements that differ, and the bound of advanced composition. The paper
+chooses the noise by Theorem 2.5, which is advanced composition with half of epsilon unused. The
+theorem holds for epsilon below 1. A job for which it does not hold is rejected.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Spent(TypedDict):
 
 
 def noise_of(loss: float) -> ClampedNoise:
-    """Return noise so that a measurement that differs by 1 loses at most `loss`.
+    """Return noise with which a measurement that differs by 1 loses at most `loss`.
 
     Raises `ValueError` if the loss is too small for integer noise.
 
@@ -216,8 +216,9 @@ def published_loss(measurements: int, epsilon: float, delta: float) -> float:
 def composed_loss(times: int, odds: Fraction, delta: float) -> tuple[float, float]:
     """Return the joint loss of `times` mechanisms, each with these odds, and its delta.
 
-    It is the sum of their losses, with delta 0; or, if that is smaller, e sqrt(2 k ln(1/delta)) + k
-    e (exp(e) - 1) with `delta` (Dwork, Rothblum, Vadhan 2010, Theorem III.3).
+    Let each of k mechanisms have the loss e. The joint loss is k e, with delta 0; or e sqrt(2 k
+    ln(1/delta)) + k e (exp(e) - 1), with `delta`, if that is smaller (Dwork, Rothblum, Vadhan 2010,
+    Theorem III.3).
 
     >>> composed_loss(256, Fraction(1001, 1000), 1e-6)[0] < 256 * 1e-3
     True
@@ -240,9 +241,9 @@ def with_noise(
     *,
     removal: bool,
 ) -> Spent:
-    """Return the loss of a mechanism with noise; `ValueError` if it exceeds epsilon `requested`.
+    """Return the loss of a mechanism with noise; raise `ValueError` if it exceeds `requested`.
 
-    `delta` can be 0. With `removal`, neighbors are an item and none, instead of any two items.
+    `delta` can be 0. With `removal`, neighbors are an item and no item, instead of any two items.
     """
     moved = matrix.moved(removal=removal)
 

@@ -80,7 +80,7 @@ class ProjectiveGeometryLaw(Constants):
 
     Attributes:
         slots: k, the maximum number of items of a user at an epoch.
-        order, coordinates: q, the number of field elements, and t, the coordinates of a point.
+        order, coordinates: q and t, the numbers of field elements and of a point's coordinates.
         minimum: Minimum number of contributors among whom a message is hidden.
         odds: Weights of each point in the item's set and of each point outside.
         shuffled_epsilon: Epsilon of one epoch if the shuffler is trusted to shuffle.
@@ -154,7 +154,7 @@ class ProjectiveGeometryLaw(Constants):
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a message is in the set of an item its user has, or does not have."""
+        """Probabilities that a message is in an item's set, if its user has the item and if not."""
         own, other = self.odds.weights
         space, total = self.space, sum(self.message_weights)
         reported = Fraction(self.message_weights[0], total)
@@ -203,7 +203,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
 
     @property
     def if_shuffled(self) -> Guarantee | None:
-        """Additional guarantee if the shuffler is trusted; None if hardly better than without."""
+        """Additional guarantee if the shuffler is trusted; None if it would hardly be better."""
         if not self._shuffling_helps:
             return None
         law = self.law

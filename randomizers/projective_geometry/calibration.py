@@ -32,7 +32,7 @@ from dpstream.randomizers.projective_geometry import (
 from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
-"""Maximum variance, relative to the least variance, that is accepted to have fewer points."""
+"""Maximum ratio to the least variance that is accepted for the sake of fewer points."""
 CELLS: Final = 1 << 18
 """Number of cells of each prefix length if there are at least three prefix lengths."""
 CELLS_OF_TWO: Final = 1 << 19
@@ -40,8 +40,8 @@ CELLS_OF_TWO: Final = 1 << 19
 MOST_EXTENSION: Final = 11
 """Maximum number of bits by which a prefix exceeds the next shorter one."""
 MOST_ORDER: Final = 1 << 9
-"""Bound on the order of the field if points have more than two coordinates; the time of estimates
-is quadratic in the order."""
+"""Bound on the order of the field if points have more than two coordinates; the time that estimates
+take is quadratic in the order."""
 
 
 def calibrate(
@@ -49,8 +49,8 @@ def calibrate(
 ) -> ProjectiveGeometryLaw:
     """Calibrate the mechanism of a job.
 
-    `minimum` is the minimum number of contributors to a window, which the guarantee that trusts the
-    shuffler assumes.
+    `minimum` is the minimum number of contributors to a window; only the guarantee that trusts the
+    shuffler assumes it.
 
     >>> labels = tuple(map(str, range(1024)))
     >>> law = calibrate(ProjectiveGeometryParameters(1.0, labels), last_epoch=1, minimum=10_000)
@@ -133,9 +133,9 @@ def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointS
 def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
     """Return the exact variance per user of the count of an item that no user has.
 
-    With a and b the probabilities of a message in the set of the user's item and of another item,
-    it is b (1 - b) / (a - b)^2. Each set has s - r points outside the other set, so (a - b) times
-    the weight of all points is (own - other) (s - r).
+    Let a be the probability of a message in the set of the user's item, and b that of a message in
+    another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - r points outside the
+    other set, so a - b times the weight of all points is (own - other) (s - r).
 
     >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
     3.761

@@ -74,9 +74,9 @@ class PointSpace:
     ) -> NDArray[np.uint32]:
         """Draw for every item x a uniform point inside or outside S_x.
 
-        Both are drawn for every item and one of them is used, so the number of draws does not
-        depend on the items. `items` has point numbers, shape (n,); `inside` is True for a point in
-        S_x. Returns point numbers, uint32, shape (n,).
+        Both points are drawn for every item, and one of them is used, so the number of draws does
+        not depend on the items. `items` has point numbers, shape (n,); `inside` is True for a point
+        in S_x. Returns point numbers, uint32, shape (n,).
         """
         words = np.empty(len(items), np.uint32)
         for start in range(0, len(items), _AT_ONCE):
@@ -100,9 +100,9 @@ class PointSpace:
         """Return for each item x the point with a given number inside or outside S_x.
 
         Without the coordinate at the pivot of x, the points of S_x are the points z of a space with
-        one coordinate fewer: <x, y> = 0 determines that coordinate. If z has a nonzero coordinate
-        before the pivot, each of the q - 1 other values of that coordinate gives a point outside.
-        The other points outside start at the pivot, with 1 there and any values after it.
+        one coordinate fewer, since <x, y> = 0 determines that coordinate. If z has a nonzero
+        coordinate before the pivot, each of the q - 1 other values at the pivot gives a point
+        outside. The remaining points outside have 1 at the pivot, 0 before it and any values after.
 
         All arrays have shape (n,). `among_inside` is the number among the `hyperplane` points in
         S_x, and `among_outside` the number among the `outside` points.

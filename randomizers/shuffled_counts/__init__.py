@@ -6,7 +6,7 @@ change is r times as visible as a value. Only the first k changes of a device ar
 track later changes more slowly. With r = 0 these are plain counts of every epoch, without a bound
 on changes.
 
-Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). They are
+Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). The loss is
 charged once for the whole stream, and the error does not grow with the number of users.
 
 A device that was absent at the previous epoch cannot know when its value changed, so it does not
@@ -172,7 +172,7 @@ class ShuffledCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Expected messages over the horizon of a user who is always present with value 1."""
+        """Expected number of messages, over the horizon, of a user always present with value 1."""
         real = self.last_epoch * (self.boost + 1) + self.boost
         return real + self.last_epoch * self.noise.per_contributor(1)
 
@@ -219,7 +219,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """Bound delta from below by comparing values 1 with values 0, or opposite changes."""
+        """Bound delta from below by comparing the two constant streams, or opposite changes."""
         law = self.law
         turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost)]
@@ -269,7 +269,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Return the number of boosted changes to 1 minus those to 0; update the state."""
+        """Return the boosted changes to 1 minus the boosted changes to 0; update the state."""
         if epoch > self.epoch + 1:
             self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0

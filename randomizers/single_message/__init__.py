@@ -1,13 +1,14 @@
 """One shuffled message per user: randomized response or RAPPOR.
 
-Each message is private on its own, with a local loss that holds against all parties; shuffled among
-the messages of other users it reveals much less. The error grows with the number of users and is
+Each message is private on its own, with a local loss that holds against all parties. Shuffled among
+the messages of other users, it reveals much less. The error grows with the number of users and is
 small only for tiny domains.
 
-* Randomized response (Warner 1965): the true symbol, an item or "no item", is e^epsilon_0 times as
+* Randomized response (Warner 1965): the true symbol (an item, or "no item") is e^epsilon_0 times as
   likely as any other.
-* RAPPOR: a bit for every item of the domain, 1 if the user has it, each flipped with the same
-  probability. Two sets of k items differ in at most 2 k bits, so each bit loses epsilon_0 / (2 k).
+* RAPPOR: a message has a bit for every item of the domain, 1 if the user has the item. Each bit is
+  flipped with the same probability. Two sets of k items differ in at most 2 k bits, so each bit
+  loses epsilon_0 / (2 k).
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix A.
 """
@@ -152,7 +153,7 @@ class SingleMessageLaw(Constants):
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a message contains an item that its user has, or does not have."""
+        """Probabilities that a message contains an item, if its user has the item and if not."""
         own, other = self.odds.weights
         total = own + other * (1 if self.bits else self.items)
         return Fraction(own, total), Fraction(other, total)

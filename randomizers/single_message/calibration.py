@@ -77,7 +77,7 @@ def _law(
             amplified_epsilon(coin, minimum, parameters.delta, windows * last_epoch)
             for coin in coins(response, loss, slots, items)
         )
-        # The sum of the local losses holds without shuffling.
+        # Even without shuffling, the sum of the local losses is a bound.
         stream_epsilon = min(stream_epsilon, windows * last_epoch * loss)
     return SingleMessageLaw(
         items=items,

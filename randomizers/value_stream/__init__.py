@@ -3,8 +3,8 @@
 At every epoch a device reports a symbol, which encodes a number z. With probability m the device is
 *input-independent*: it draws all its symbols from a fixed distribution. Otherwise the distribution
 is tilted in the direction of u = x - 1/2 + f, where x is its value and f tracks its changes. A
-change adds or subtracts a, of which a fraction b remains an epoch later. The sum of u^2 is at most
-the *squared-norm budget* r^2. The mean of z is g u / r.
+change adds a to f or subtracts a from it. One epoch later, a fraction b of f remains. The sum of
+u^2 is at most the *squared-norm budget* r^2. The mean of z is g u / r.
 
 For every stream x, P(symbols | x) is between m and m e^epsilon times the probability of the symbols
 under the fixed distribution. In continuous time, the tilts are ratios of a martingale: the
@@ -41,7 +41,7 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Range of epsilon, outside of which `tilt.FLOOR` would bias estimates."""
 MAX_CHANGES = 1 << 15
 LOSS_OF_AN_EPOCH = 3e-10
-"""Maximum loss per epoch in excess of the martingale's, from rounding to 1/8 and to 64 bits."""
+"""Maximum loss per epoch that rounding to 1/8 and to 64 bits adds to that of the martingale."""
 
 
 @dataclass(frozen=True, slots=True)

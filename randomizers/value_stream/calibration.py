@@ -79,7 +79,7 @@ def law_of_budget(
 
 
 def best_threshold(loss: float) -> float:
-    """Return theta = argmax_c E phi(c) / (1 + E Phi(-c)) with E = e^loss - 1, also the maximum.
+    """Return theta, both argument and maximum of E phi(c) / (1 + E Phi(-c)), for E = e^loss - 1.
 
     >>> round(best_threshold(1.0), 7)
     0.397463

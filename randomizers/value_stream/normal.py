@@ -67,8 +67,8 @@ def _polynomials() -> NDArray[np.float64]:
 def _taylor(center: float, function: float, density: float) -> list[float]:
     """Return coefficients of Phi(center + x / 16) in powers of x.
 
-    Since d'(x) = -x d(x) for the density d, each derivative is -x times the previous derivative
-    minus n times the one before it.
+    The density d has d'(x) = -x d(x), so its n-th derivative d_n satisfies d_(n+1) = -x d_n -
+    n d_(n-1).
     """
     derivatives = [0.0, density]
     for order in range(_DEGREE_OF_STEPS - 1):

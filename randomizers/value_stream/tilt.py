@@ -1,9 +1,9 @@
 """Draw symbols that are tilted by a device's stream.
 
-An input-dependent device draws as if a Brownian motion, whose time is the squared norm of its
-stream, ended above a threshold far above its start. `reach` is the probability of that event, a
-martingale in the previous draws. So for any stream, the product of all tilts is at most 1 divided
-by the first probability.
+An input-dependent device draws as if a Brownian motion ended above a threshold far above its start.
+The time of the motion is the squared norm of the device's stream. `reach` is the probability of
+that event, a martingale in the previous draws. So for any stream, the product of all tilts is at
+most 1 divided by the first probability.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def draw_tilted_symbols(
 ) -> NDArray[np.int16]:
     """Draw symbols z with probability proportional to q(z) psi(s + u z, R), by rejection.
 
-    For symbols of the body, z sign(u) <= 4, psi is at most the bound B = psi(s + 4|u|, R); for
-    symbols of the tail, at most 1. Let Q be `lattice.tail_box` divided by the sum of all weights.
+    For symbols of the body (z sign(u) <= 4), psi is at most the bound B = psi(s + 4|u|, R). For
+    symbols of the tail it is at most 1. Let Q be `lattice.tail_box` over the sum of all weights.
     With probability Q / (Q + B), a position in the tail box is proposed. Otherwise a position among
     the weights of all symbols is proposed, and rejected if its symbol is in the tail. A proposal is
     accepted with probability psi divided by its bound. These probabilities are rounded down to
@@ -63,8 +63,8 @@ def draw_tilted_symbols(
     Random 64-bit integers are drawn in rounds, for all devices without a symbol. The first round
     has one try for each device; each later round has twice as many as the previous one, up to 64. A
     round first draws all integers that choose between body and tail, then all positions, then all
-    that accept; within each group, those of a device are consecutive. A device uses its first
-    accepted try.
+    integers that decide acceptance. Within each group, those of a device are consecutive. A device
+    uses its first accepted try.
 
     `steps` are the displacements u of devices per unit of z, shape (devices,). `left` are the
     squared-norm budgets R after this epoch, which must be positive. Symbols are returned minus 80.

@@ -1,12 +1,12 @@
-"""Count-mean sketch, whose bits are fragments, for comparison.
+"""Count-mean sketch whose bits are sent as fragments, for comparison.
 
-It is for domains too large to send a bit for every item. A device draws one of k rows, publicly.
-The row's hash maps its item to one of m buckets. Each of the m bits of the bucket's one-hot
-encoding is reversed with the same small probability. Each bit that is then 1 is sent as a message:
-the row and the bit's bucket. A user without an item has only bits that are 0.
+The sketch is for domains too large to send a bit for every item. A device draws one of k rows,
+which is public. The row's hash maps the device's item to one of m buckets. Each of the m bits of
+the bucket's one-hot encoding is reversed with the same small probability. Each bit that is then 1
+is sent as a message: the row and the bit's bucket. A user without an item has only bits that are 0.
 
-A message is hidden only among the messages of the same row: about n / k of n contributors, while
-the paper assumes n. The number of others in a row is random, and delta includes the probability
+A message is hidden only among the messages of the same row, from about n / k of n contributors; the
+paper assumes n. The number of other users in a row is random, and delta includes the probability
 that it is too small.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Section VII.
@@ -173,7 +173,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Return the messages of all present devices, as `Fragments.report`."""
+        """Return the messages of all present devices, like `Fragments.report`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         items = set_rows(epoch, values, present, self.population, 1, law.items)[:, 0]

@@ -4,7 +4,7 @@ At every epoch a device sends one message about its item. For each of its first 
 item, it sends r more messages about the new item, and r messages about the old one, in separate
 cells for items that users left. Without a boost every message draws its own hash
 (`dpstream.randomizers.affine_hashes`). With a boost, or with as many buckets as items, messages are
-not hashed. Dummies are uniform over the possible messages of either kind.
+not hashed. Dummies are uniform over the possible messages of each kind.
 
 No device has an item before its first epoch; the first item counts as a change. Absent devices are
 handled as in `shuffled_counts`.
@@ -92,7 +92,7 @@ class ShuffledItemCountsLaw(Constants):
         epsilon, delta: Privacy loss of a user's whole stream.
         max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         buckets: Number of hash buckets s, a prime.
-        held: Noise of a current item's messages.
+        held: Noise of the messages about a current item.
         left: Noise of the messages about an item that users left; None without a boost.
     """
 
@@ -173,7 +173,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages of a user over the horizon, always with an item."""
+        """Maximum expected number of messages, over the horizon, of a user always with an item."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
@@ -302,7 +302,7 @@ def checked_items(
 
 
 def check_noises(law: ItemStreamLaw) -> None:
-    """Raise `ValueError` unless the noises are Poisson, fit the boost and have one minimum."""
+    """Raise `ValueError` unless the noises are Poisson, fit the boost and share one minimum."""
     if len({law.boost == 0, law.max_changes == 0, len(law.noises) == 1}) > 1:
         raise ValueError(
             f"boost is {law.boost} and max_changes is {law.max_changes}; expected both positive "

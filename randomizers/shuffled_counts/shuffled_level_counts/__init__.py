@@ -1,13 +1,13 @@
 """Shuffled counts of numbers over time: `shuffled_item_counts` on a tree of values.
 
-A device reports its value on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one
-message to the cell of each node that contains it. Values follow the rules for items: values that
-were left have separate cells, and a boosted change is boosted on every level. So levels can be
-combined, and ranges and quantiles of every epoch follow from few cells.
+A device reports its value on every level of a tree (`dpstream.randomizers.cell_codes.levels`): it
+sends one message to the cell of each node that contains the value. Values follow the rules for
+items: values that users left have separate cells, and a boosted change is boosted on every level.
+So levels can be combined, and ranges and quantiles of every epoch follow from few cells.
 
-Devices send messages about the root only without a boost. There the root costs almost no privacy,
-since replacing one value by another does not change it. With a boost it would reveal in which
-epochs a value changes.
+Devices send messages about the root only if there is no boost. The root then costs almost no
+privacy, since replacing one value with another does not change it. With a boost it would reveal in
+which epochs a value changes.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages of a user over the horizon, always with a value."""
+        """Maximum expected number of messages, over the horizon, of a user always with a value."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user
@@ -147,7 +147,7 @@ class ShuffledLevelCountsLaw(Constants):
         )
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of values, from 1, on all levels sent; shape (values, levels)."""
+        """Return the cells of values (numbered from 1) on all levels sent, (values, levels)."""
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 

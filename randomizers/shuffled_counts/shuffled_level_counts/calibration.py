@@ -1,9 +1,9 @@
 """Calibrate the mechanism of shuffled counts of numbers from a job's parameters.
 
-Trees with more levels answer ranges with fewer cells, but each cell needs more noise, at most
+Trees with more levels answer ranges with fewer cells, but each cell needs more noise: at most
 approximately in proportion to the number of levels. The search starts with the tree that would be
-best if the noise were proportional, or with the next best within the message limit. With a boost it
-also ends there, since the noise is then proportional.
+best if the noise were proportional, or with the next best tree within the message limit. With a
+boost the search also ends there, since the noise is then proportional.
 
 With a boost the root is omitted, and each of the M levels below it is charged separately. Two
 streams of values differ on each level like two streams of items

@@ -2,11 +2,11 @@
 
 At every epoch a device sends u = x - 1/2 + f, where x is its value and f tracks its changes
 (`dpstream.randomizers.following_devices`), randomly rounded to one of the two neighboring multiples
-of 1/256. The shuffler adds Gaussian noise to the sum of a window's messages and releases only that
-number. The sum of a device's squared messages u^2, as rounded, never exceeds its *squared-norm
+of 1/256. The shuffler adds Gaussian noise to the sum of a window's messages and releases only the
+result. The sum of a device's squared messages u^2, as rounded, never exceeds its *squared-norm
 budget* R. So the contributions of two streams to all sums differ by a Euclidean distance of at most
 2 sqrt(R). This holds for any streams, however often they change, even if they depend on what was
-published. The noise is calibrated to that distance.
+published. The noise is calibrated for that distance.
 
 Noise is N(0, sigma^2) rounded to a multiple of 1/256. Since sums are such multiples, this is the
 same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.
@@ -103,7 +103,7 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def contributors(self) -> None:
-        """Number of honest users that the guarantee assumes: none; the shuffler adds the noise."""
+        """Honest users whom the guarantee assumes: none, since the shuffler adds the noise."""
         return None
 
     @property
@@ -236,7 +236,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         exact, left = (now - 0.5 + self._followed[devices]) * STEPS, self._left[devices]
         places = slice(None) if present is None else np.flatnonzero(present)
         squared_norm_budget = left[places]
-        # In normal use devices never reach these limits. They guarantee the loss for any input, and
+        # In normal use devices never reach these limits, which guarantee the loss for any input and
         # for any effect of absence on the boosted changes. Integer roots are exact below 2^52.
         most = np.minimum(np.floor(np.sqrt(squared_norm_budget)), self._most)
         clipped = np.clip(exact[places], -most, most)

@@ -1,7 +1,8 @@
 """Calibrate the mechanism of hadamard_values from a job's parameters.
 
-The Boolean that a device tracks flips for half of the rows when its item changes. With a boost for
-every change all flips are tracked immediately; with fewer boosts all estimates are less noisy.
+When an item changes, the Boolean that its device tracks flips for half of the rows. With a boost
+for every change, all flips are tracked immediately. With fewer boosts, all estimates are less
+noisy.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
     """Return the number of boosts with the least error at `REFERENCE_ERROR`.
 
     The error is that of the count of an item whose users have all changed `max_changes` times. Its
-    noise is `REFERENCE_ERROR` with a boost for every change. Of a flip without a boost, the
-    fraction a / (1 + a) q^m is missing m epochs later (`Kernel.left`), in total a / (1 - b) epochs.
-    Such flips can occur anywhere in the horizon, and errors of the Boolean count twice. `flips` is
-    from `dpstream.randomizers.flip_laws`.
+    noise is `REFERENCE_ERROR` with a boost for every change. If a flip is not boosted, a fraction
+    a / (1 + a) q^m of it is missing m epochs later (`Kernel.left`); these sum to a / (1 - b)
+    epochs. Such flips can occur anywhere in the horizon, and errors of the Boolean count twice.
+    `flips` is from `dpstream.randomizers.flip_laws`.
     """
     most = len(flips) - 1
     every = list(range(1, min(most, _EVERY) + 1))
