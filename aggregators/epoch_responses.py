@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+
+if TYPE_CHECKING:
+    from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
 FEW_REPORTS = 30
 """Number of reports below which the variance uses 1/2 for the unknown fraction of ones."""
@@ -168,6 +171,30 @@ class SampledResponseAggregator(EpochResponsesAggregator):
             users(middle + half_width),
             received,
             population,
+        )
+
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
+        """Return the published estimates, with biased ones from a random walk model."""
+        from dpstream.aggregators.smoothed_estimates import smoothed_samples
+
+        found = [self.estimate(epoch, participation) for epoch in range(1, last_epoch + 1)]
+        population = participation.population[1 : last_epoch + 1]
+        # Without reports, any count up to the population is possible.
+        values, deviations = np.array(
+            [
+                (0.0, users) if each is None else (each.value, each.standard_error)
+                for each, users in zip(found, population.tolist(), strict=True)
+            ],
+            np.float64,
+        ).T
+        received = np.array([0 if each is None else each.reports for each in found], np.int64)
+        variance = response_variance(self.law, 1)
+        return smoothed_samples(
+            values[:, None],
+            deviations,
+            received,
+            population,
+            lambda shares: np.full(shares.shape, variance),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.random_walk import Shrunk, random_walk
 from dpstream.aggregators.shrinkage import offline_shrunk, online_shrunk
 from dpstream.aggregators.tree_smoothing import (
     TreeEstimates,
@@ -99,6 +100,55 @@ def smoothed_estimates(
         population=population,
         online_shrunk=online_shrunk(orders, combine=combine),
         shrunk=offline_shrunk(orders),
+    )
+
+
+def smoothed_samples(
+    values: NDArray[np.float64],
+    standard_errors: NDArray[np.float64],
+    reports: NDArray[np.int64],
+    population: NDArray[np.int64],
+    response_variance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+) -> SmoothedEstimates:
+    """Add biased estimates by a random walk to those of samples, one sample for each epoch.
+
+    Without a model, later samples add no information, so `values` stay as published. The model's
+    intervals are not published: they hold on average over epochs, but rarely where a count jumps.
+
+    Args:
+        values: Unbiased estimates, shape (epochs, counts); ignored in epochs without reports.
+        standard_errors: Standard error of an epoch's estimates, shape (epochs,).
+        reports: Number of reports, shape (epochs,).
+        population: Number of users enrolled, shape (epochs,).
+        response_variance: Function from shares of users to the variance of one report's estimate
+            of the share, apart from sampling; both of shape (epochs, counts).
+    """
+    known = reports > 0
+    users, asked = np.maximum(population, 1)[:, None], np.where(known, reports, 0)[:, None]
+    weighted = np.where(known[:, None], values, 0.0) / users * asked
+    # The noise of an epoch follows from the share over many epochs; its own share is too noisy.
+    so_far = weighted.cumsum(axis=0) / np.maximum(asked.cumsum(axis=0), 1)
+    overall = np.broadcast_to(so_far[-1:], so_far.shape)
+
+    def shrunk_with(shares: NDArray[np.float64]) -> list[Shrunk]:
+        shares = np.clip(shares, 0.0, 1.0)
+        absent = np.maximum(1 - asked / users, 0.0)
+        of_report = response_variance(shares) + absent * shares * (1 - shares)
+        variances = np.where(known[:, None], users**2 * of_report / np.maximum(asked, 1), np.inf)
+        largest = float(users.max()) ** 2
+        return [
+            random_walk(count, variance, largest, boost=0.0, decay=0.0)
+            for count, variance in zip(values.T, variances.T, strict=True)
+        ]
+
+    return SmoothedEstimates(
+        values=values,
+        standard_errors=standard_errors,
+        half_widths=NORMAL_95 * standard_errors,
+        gaps=~known,
+        population=population,
+        online_shrunk=np.stack([each.online for each in shrunk_with(so_far)], axis=1),
+        shrunk=np.stack([each.offline for each in shrunk_with(overall)], axis=1),
     )
 
 

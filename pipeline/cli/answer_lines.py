@@ -21,6 +21,7 @@ from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import default_query
 from dpstream.pipeline.results.roll_ups import WindowRecord
+from dpstream.pipeline.results.smoothing import WITHOUT_INTERVALS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
@@ -175,7 +176,7 @@ def printed_lines(
         answered = ((record, requested.answers(record.estimate)) for record in records)
         yield from AnswerTable(requested, value).lines(job, answered)
         if value == "smoothed":
-            yield f"\n{_SMOOTHED}"
+            yield f"\n{_SMOOTHED}; --json adds biased estimates\n{WITHOUT_INTERVALS}"
         if change is not None:
             what = "epoch" if window is None else "window"
             since = f"the previous {what}" if change == 1 else f"{change:,} {what}s ago"

@@ -25,7 +25,7 @@ from dpstream.pipeline.results.coverage import (
     expected_coverage,
 )
 from dpstream.pipeline.results.phrases import flag_words
-from dpstream.pipeline.results.smoothing import BIASED
+from dpstream.pipeline.results.smoothing import BIASED, WITHOUT_INTERVALS
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, mean_accuracy
 from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
@@ -155,6 +155,7 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
                 if name != "online":
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
+            yield "", WITHOUT_INTERVALS
         expected = expected_coverage(first.job, log, len(simulations))
         yield "intervals that contain the ground truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)

@@ -7,10 +7,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.aggregators.estimate import Estimate, Participation
+from dpstream.aggregators.random_walk import Shrunk, random_walk
 from dpstream.pipeline.protocols.sampled_response import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.sampled_response import (
@@ -144,3 +146,57 @@ def test_no_error_is_claimed_for_changes_if_some_users_answer_twice() -> None:
     law = law_of(4.0, 3, 12)
     claimed = [lag for lag in range(1, 12) if changes(law, None, lag) is not None]
     assert claimed == [1, 2, 3, 5, 6, 7, 9, 10, 11]
+
+
+def test_shrunk_estimates_follow_the_random_walk_with_pooled_noise() -> None:
+    """The noise of an epoch follows from the share in all reports, online from those so far."""
+    law, epochs, users = law_of(1.0, 1, 40), 40, 20_000
+    rng = seeded_generator(17)
+    truth = np.cumsum(np.where(np.arange(epochs) == 0, 4_000, rng.normal(0, 60, epochs)))
+    devices, aggregator = SampledResponse(law), SampledResponseAggregator(law)
+    devices.enroll(users, rng)
+    for epoch in range(1, epochs + 1):
+        answers = devices.report(epoch, np.arange(users) < truth[epoch - 1], None, rng)
+        if epoch != 7:
+            aggregator.add(epoch, answers, None)
+    participation = Participation.constant(epochs, users)
+    smoothed = aggregator.smoothed(epochs, participation)
+    assert smoothed.gaps.tolist() == [epoch == 7 for epoch in range(1, epochs + 1)]
+    values, received = np.zeros(epochs), np.full(epochs, users / epochs)
+    for epoch in range(1, epochs + 1):
+        estimate = aggregator.estimate(epoch, participation)
+        if estimate is None:
+            received[epoch - 1] = 0
+        else:
+            values[epoch - 1] = estimate.value or 0.0
+            assert smoothed.standard_errors[epoch - 1] == estimate.standard_error
+    known = received > 0
+    assert smoothed.values[known, 0].tolist() == values[known].tolist()
+    unit = (law.c_gap**-2 - 1) / 4
+
+    def walk(shares: NDArray[np.float64]) -> Shrunk:
+        with np.errstate(divide="ignore"):
+            variances = (
+                users**2 / received * (unit + (1 - received / users) * shares * (1 - shares))
+            )
+        return random_walk(values, variances, users**2, boost=0.0, decay=0.0)
+
+    so_far = np.cumsum(values * received) / np.cumsum(received) / users
+    online, offline = walk(so_far).online, walk(np.full(epochs, so_far[-1])).offline
+    assert smoothed.online_shrunk is not None
+    assert smoothed.shrunk is not None
+    assert smoothed.online_shrunk[:, 0] == pytest.approx(online)
+    assert smoothed.shrunk[:, 0] == pytest.approx(offline)
+    unbiased, filtered, looked_back = (
+        float(np.sqrt(np.mean((each - truth)[known] ** 2)))
+        for each in (values, smoothed.online_shrunk[:, 0], smoothed.shrunk[:, 0])
+    )
+    assert looked_back < filtered < 0.6 * unbiased
+
+
+def test_nothing_is_smoothed_without_reports() -> None:
+    smoothed = SampledResponseAggregator(law_of(1.0, 1, 4)).smoothed(
+        3, Participation.constant(4, 100)
+    )
+    assert smoothed.gaps.all()
+    assert smoothed.standard_errors.tolist() == [100.0] * 3

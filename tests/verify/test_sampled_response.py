@@ -33,11 +33,13 @@ class Setting:
     epsilon: float
     reports: int
     rmse: dict[int, float]
+    filtered: float
+    smoothed: float
 
 
 SETTINGS = [
-    Setting(1, 1, {1: 2_298, 4: 1_158, 13: 642, 26: 451}),
-    Setting(4, 3, {1: 620, 4: 303, 13: 162, 26: 117}),
+    Setting(1, 1, {1: 2_298, 4: 1_158, 13: 642, 26: 451}, 1_295, 971),
+    Setting(4, 3, {1: 620, 4: 303, 13: 162, 26: 117}, 507, 437),
 ]
 
 
@@ -50,7 +52,7 @@ def test_means_over_windows_match_the_reference(setting: Setting) -> None:
         deployment=bytes(16),
     )
     log = load_change_log(demo_change_log(), last_epoch=170)
-    trials = run_trials(job, log, SEEDS, seed=1)
+    trials = run_trials(job, log, SEEDS, seed=1, smooth=True)
     rows = []
     for window, reference in setting.rmse.items():
         errors, covered = compared(trials, job, window, lag=None)
@@ -68,6 +70,12 @@ def test_means_over_windows_match_the_reference(setting: Setting) -> None:
         slack = 4 * math.sqrt(0.05 * 0.95 / len(errors))
         assert 0.94 - slack < covered.mean() < 0.965 + slack, window
         assert covered_changes.mean() > 0.94 - slack, window
+    for name, reference in (("online_shrunk", setting.filtered), ("shrunk", setting.smoothed)):
+        # As published, they are clipped to the number of students.
+        found = [getattr(each.smoothed[0].estimates, name)[:, 0] for each in trials]
+        rmse = math.sqrt(float(np.mean((np.array(found) - trials[0].ground_truth[1:]) ** 2)))
+        rows.append([name, f"{reference:,.0f}", f"{rmse:,.0f}", "", "", ""])
+        assert abs(rmse / reference - 1) < 0.05, name
     print_table(
         f"sampled_response, epsilon {setting.epsilon:g}, {setting.reports} answers, {SEEDS} seeds",
         ["weeks", "reference", "RMSE", "coverage", "change", "coverage"],
