@@ -16,6 +16,7 @@ from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclara
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_with_receipt
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import of_budget
+from dpstream.pipeline.values.durations import parse_duration
 
 _COMMAND = "dpstream budget"
 
@@ -40,6 +41,16 @@ def budget(
             "many small charges. Reserves half of delta.",
         ),
     ] = False,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            "--per",
+            metavar="PERIOD",
+            help="Limit any such period, such as P1Y, instead of all time. A recurring job of "
+            "sampled_response then counts the horizons that a period can overlap; other charges "
+            "count whole.",
+        ),
+    ] = None,
     remove: Annotated[
         bool,
         typer.Option("--remove", help="Remove the budget: any job may charge this population."),
@@ -61,7 +72,7 @@ def budget(
     recorded in the ledger with its reason. If a job file later declares a smaller limit, that limit
     applies.
     """
-    change = _change(population, epsilon, delta, composed, remove, reason)
+    change = _change(population, epsilon, delta, composed, per, remove, reason)
     with cluster_of(servers, kafka_config) as cluster:
         state = read_spending(cluster)
         if change is not None:
@@ -85,17 +96,27 @@ def _change(
     epsilon: float | None,
     delta: float | None,
     composed: bool,
+    per: str | None,
     remove: bool,
     reason: str | None,
 ) -> BudgetDeclaration | None:
     if epsilon is None and not remove:
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
+        given["--per"] = per
         for option, value in given.items():
             if value is not None:
                 raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --remove")
         return None
-    if remove and (epsilon is not None or delta is not None or composed):
-        raise UsageProblem("--remove cannot be combined with --epsilon, --delta or --compose")
+    if remove and (epsilon is not None or delta is not None or composed or per):
+        raise UsageProblem(
+            "--remove cannot be combined with --epsilon, --delta, --compose or --per"
+        )
+    if per is not None and composed:
+        raise UsageProblem("--per cannot be combined with --compose: charges of a period are added")
+    try:
+        period = None if per is None else str(parse_duration(per))
+    except ValueError as error:
+        raise UsageProblem(f"--per: {error}") from None
     if epsilon is not None and not 0 < epsilon < float("inf"):
         raise UsageProblem(f"--epsilon: got {epsilon:g}; expected a number above 0")
     if delta is not None and not 0 <= delta < 1:
@@ -112,6 +133,7 @@ def _change(
         operator=True,
         reason=reason.strip(),
         composed=composed,
+        per=period,
     )
 
 
@@ -132,6 +154,7 @@ def _in_words(change: BudgetDeclaration, state: Spending) -> str:
     if change.epsilon is None:
         return f"the budget of {people} is removed, for all jobs"
     how = ", with charges composed" if change.composed else ""
+    how += f", in any {change.per}" if change.per else ""
     known = {each.population for each in state.charges} | {
         each.population for each in state.declared
     }

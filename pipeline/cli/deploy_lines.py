@@ -58,16 +58,18 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
     yield "charged", f"population {plan.deployed.population_name}, over all jobs and deployments:"
     for account in plan.accounts:
         if account.earlier or account.charged != 0 or account.allowed:
-            yield "", _account(account, plan.deployed.deployment.hex())
+            unbound = "no budget for all time" if plan.periods else "no budget"
+            yield "", _account(account, plan.deployed.deployment.hex(), unbound)
+    yield from (("", f"the budget is {limit}: {text}") for limit, text in plan.periods)
 
 
-def _account(account: BudgetAccount, deployment: str) -> str:
+def _account(account: BudgetAccount, deployment: str, unbound: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
     text = f"{account.quantity} {charged} by this deployment, {earlier} by others"
     if account.filtered is not None:
         text = f"{text}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
-        return f"{text}; no budget is declared"
+        return f"{text}; {unbound} is declared"
     left = ""
     if account.remaining is not None:
         left = f", {rounded_down(account.remaining)} of it remaining"

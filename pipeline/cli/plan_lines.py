@@ -142,7 +142,9 @@ def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.budget is not None:
         horizons = plural(plan.budget.horizons, "horizon")
         charged = f"{horizons}, {rounded_up(plan.budget.charged)} in total"
-        text = f"epsilon {rounded_up(plan.budget.epsilon)}: {charged}; earlier charges are checked"
+        period = "" if plan.budget.period is None else f" in any {plan.budget.period}"
+        text = f"epsilon {rounded_up(plan.budget.epsilon)}{period}: {charged}; "
+        text += "earlier charges are checked"
         yield "budget", f"{text} at deploy"
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpstream.pipeline.jobs.budget_declarations import standing_budgets
-from dpstream.pipeline.jobs.budgets import BudgetAccount, accounts_for, filter_of, spent_by
+from dpstream.pipeline.jobs.budgets import (
+    BudgetAccount,
+    accounts_for,
+    filter_of,
+    period_budgets,
+    spent_by,
+)
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
 from dpstream.randomizers.guarantee import format_loss, rounded_down, rounded_up
@@ -44,7 +50,10 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
             f"{format_loss(composed['epsilon'], composed['delta'])}, by loss distributions: for "
             "information only, and valid only if all jobs were fixed in advance",
         )
+    yield from ((f"budget {limit}", text) for limit, text in body["periods"])
     if body["budget"] is None:
+        if body["periods"]:
+            return
         yield "budget", "none declared: any job may charge this population"
         return
     for quantity, each in body["budget"].items():
@@ -66,6 +75,7 @@ def population_json(state: Spending, population: str) -> dict[str, Any]:
         "filtered": None,
         "composed": None,
         "budget": {name: _budget(each) for name, each in accounts.items()} if bound else None,
+        "periods": period_budgets(standing, charges),
     }
     spent = spent_by(counted)
     epsilon, filtered = accounts["epsilon"].binding, accounts["epsilon"].filtered

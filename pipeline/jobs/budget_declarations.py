@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.listed_jobs import BUDGET_KEY
+from dpstream.pipeline.values.durations import parse_duration
 from dpstream.topics.frames import CodecError
 
 QUANTITIES = ("epsilon", "delta")
@@ -41,6 +42,7 @@ class BudgetDeclaration:
         operator: True if an operator set the budget explicitly, which ends earlier declarations.
         composed: True if a privacy filter may count charges as less than their sum. The filter uses
             half of delta.
+        per: Period, ISO 8601, if the limit is for any such period instead of for all time.
     """
 
     population: str
@@ -52,6 +54,7 @@ class BudgetDeclaration:
     operator: bool = False
     reason: str = ""
     composed: bool = False
+    per: str | None = None
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
@@ -65,6 +68,7 @@ class BudgetDeclaration:
             job=job.name,
             deployment=job.deployment.hex(),
             at=at,
+            per=None if job.budget.per is None else str(job.budget.per),
         )
 
     @property
@@ -96,17 +100,21 @@ class BudgetDeclaration:
             not self.operator
             and not other.operator
             and self.deployment == other.deployment
-            and (self.epsilon, self.delta) == (other.epsilon, other.delta)
+            and (self.epsilon, self.delta, self.per) == (other.epsilon, other.delta, other.per)
         )
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+        body = asdict(self)
+        if self.per is None:
+            del body["per"]
+        return json.dumps(body, sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BudgetDeclaration:
         """Read a record's value; unknown keys are ignored."""
         try:
             values = json.loads(data)
+            values = {"per": None, **values}
             declared = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a budget declaration: {error!r}") from None
@@ -119,6 +127,11 @@ class BudgetDeclaration:
             raise CodecError(
                 "not a budget declaration: 'population', 'job' and 'deployment' must be text"
             )
+        try:
+            if self.per is not None:
+                parse_duration(self.per)
+        except (TypeError, ValueError):
+            raise CodecError("not a budget declaration: 'per' must be a duration") from None
         if not isinstance(self.reason, str) or type(self.composed) is not bool:
             raise CodecError(
                 "not a budget declaration: 'reason' must be text, and 'composed' true or false"
@@ -140,7 +153,7 @@ class BudgetDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """Budget set by an operator; `epsilon` None lifts it, `delta` None keeps the current delta."""
+    """Budget of all time set by an operator; epsilon None lifts it, delta None keeps the delta."""
 
     population: str
     epsilon: float | None
@@ -150,7 +163,7 @@ class BudgetChange:
 def binding_budget(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> dict[str, BudgetDeclaration]:
-    """Return the declaration with the smallest limit for each of "epsilon" and "delta".
+    """Return the smallest limit of all time for each of "epsilon" and "delta", as declared.
 
     Only declarations since an operator last set or lifted the budget count. Without a budget, the
     result is empty. `declared` is in order of declaration and can include other populations.
@@ -167,6 +180,8 @@ def binding_budget(
     """
     binding: dict[str, BudgetDeclaration] = {}
     for each in standing_budgets(population, declared):
+        if each.per is not None:
+            continue
         for quantity in QUANTITIES:
             amount, holder = each.most(quantity), binding.get(quantity)
             least = None if holder is None else holder.most(quantity)

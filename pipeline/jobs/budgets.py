@@ -5,6 +5,9 @@ replaced deployment remains charged, because it has seen their data.
 - Charges are summed (basic composition) over all jobs and protocols. An operator can select a
   privacy filter instead. The filter is valid even if results of earlier jobs decide which jobs
   follow (`dpstream.randomizers.accounting.charges`).
+- A budget can be for any period of some length (`Budget.per`), such as a year, instead of for all
+  time. A recurring job with a rolling guarantee then counts as many horizons as such a period can
+  overlap, for ever. All other charges count whole.
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
@@ -32,8 +35,9 @@ from dpstream.pipeline.jobs.budget_declarations import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
+from dpstream.pipeline.values.durations import parse_duration
 from dpstream.randomizers.accounting.charges import Filter, MechanismCost
-from dpstream.randomizers.guarantee import rounded_up
+from dpstream.randomizers.guarantee import rounded_down, rounded_up
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 
 
@@ -48,6 +52,7 @@ class Charge:
     Epsilon and delta are per user and horizon, and cover everything that the deployment sees.
     `horizons` is None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32
     hexadecimal digits.
+    A rolling guarantee holds for any `rolling_epochs` epochs of length `epoch_length`, ISO 8601.
     """
 
     population: str
@@ -57,6 +62,8 @@ class Charge:
     delta: float
     at: int
     horizons: int | None = 1
+    rolling_epochs: int | None = None
+    epoch_length: str | None = None
 
     @classmethod
     def of(cls, job: DeployedJob) -> Charge:
@@ -67,6 +74,9 @@ class Charge:
         guarantee = job.guarantee
         single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
         times = job.epochs.count if single else 1
+        rolling, length = guarantee.rolling, job.epochs.length
+        if job.epochs.calendar is None or length is None:
+            rolling = None
         return cls(
             population=job.population_name,
             job=job.name,
@@ -75,14 +85,30 @@ class Charge:
             delta=guarantee.delta * times,
             at=job.deployed_at,
             horizons=job.horizons if job.epochs.renew else 1,
+            rolling_epochs=None if rolling is None else rolling.epochs,
+            epoch_length=None if rolling is None else str(length),
         )
+
+    def horizons_in(self, period: str | None) -> int | None:
+        """Return the number of horizons that count in any such period; None if unlimited.
+
+        `period` is an ISO 8601 duration, or None for all time.
+        """
+        if period is None or self.rolling_epochs is None or self.epoch_length is None:
+            return self.horizons
+        epochs = parse_duration(self.epoch_length).most_in(parse_duration(period))
+        most = -(-epochs // self.rolling_epochs)
+        return most if self.horizons is None else min(most, self.horizons)
 
     @property
     def key(self) -> bytes:
         return CHARGE_KEY + self.deployment.encode()
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+        body = asdict(self)
+        if self.rolling_epochs is None:
+            del body["rolling_epochs"], body["epoch_length"]
+        return json.dumps(body, sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Charge:
@@ -107,6 +133,13 @@ class Charge:
         horizons = 1 if self.horizons is None else self.horizons
         if type(horizons) is not int or not 1 <= horizons <= INTEGER_MAX:
             raise CodecError("not a charge: 'horizons' must be an integer of at least 1, or null")
+        if self.rolling_epochs is not None or self.epoch_length is not None:
+            try:
+                parse_duration(self.epoch_length or "")
+            except (TypeError, ValueError):
+                raise CodecError("not a charge: 'epoch_length' must be a duration") from None
+            if type(self.rolling_epochs) is not int or self.rolling_epochs < 1:
+                raise CodecError("not a charge: 'rolling_epochs' must be an integer of at least 1")
 
 
 def horizons_within_budget(
@@ -120,13 +153,17 @@ def horizons_within_budget(
     """
     if not job.epochs.renew:
         return 1
-    binding = binding_budget(job.population_name, standing_for(job, declared))
-    if not binding:
-        return None
     charge = Charge.of(job)
+    standing = standing_for(job, declared)
+    binding = binding_budget(job.population_name, standing)
     earlier = _of_the_same_users(charge, charges)
+    accounts = list(_accounts(charge, binding, earlier)) if binding else []
+    if charge.rolling_epochs is None:
+        accounts += [each for limit in standing for each in _in_period(charge, limit, earlier)]
+    if not accounts:
+        return None
     room = INTEGER_MAX // job.epochs.count
-    for _, allowed, requested, charged in _accounts(charge, binding, earlier):
+    for _, allowed, requested, charged in accounts:
         if requested:
             room = min(room, (allowed - charged) // requested)
     return max(1, room)
@@ -144,10 +181,13 @@ def check_budget(
     charge = Charge.of(job)
     standing = standing_for(job, declared)
     binding = binding_budget(charge.population, standing)
-    if not binding:
-        return charge
     people = charge.population
     earlier = _of_the_same_users(charge, charges)
+    for limit in standing:
+        if limit.per is not None:
+            _check_period(limit, charge, earlier)
+    if not binding:
+        return charge
     endless = next((other.job for other in earlier if other.horizons is None), None)
     if endless is not None:
         source = _source(binding["epsilon"], charge)
@@ -181,6 +221,47 @@ def check_budget(
                 f"{',DELTA' * (name == 'delta')}"
             )
     return charge
+
+
+def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Charge]) -> None:
+    people, period = charge.population, limit.per
+    endless = next((each for each in (*earlier, charge) if each.horizons_in(period) is None), None)
+    if endless is not None:
+        raise BudgetError(
+            f"the budget of population {people} is epsilon {limit.epsilon:g} in any {period}"
+            f"{_source(limit, charge)}, but job {one_line(endless.job)} charges it without limit: "
+            "its guarantee is for one horizon, not for any few consecutive epochs. Only recurring "
+            "jobs of sampled_response with epochs.start and epochs.length count by period. Use "
+            "another population for one of the jobs, or, if its users agree, remove the budget "
+            f"with --set-budget {people}=none"
+        )
+    for name, allowed, requested, charged in _in_period(charge, limit, earlier):
+        horizons = charge.horizons_in(period) or 1
+        if charged + requested * horizons > allowed:
+            raise BudgetError(
+                f"the budget of population {people} is {name} {float(allowed):g} in any {period}"
+                f"{_source(limit, charge)}; {len(earlier)} earlier "
+                f"deployment{'s' * (len(earlier) != 1)} count {float(charged):g} and this one "
+                f"would count {float(requested * horizons):g}: {name} {float(requested):g} in each "
+                f"of the {horizons} horizons that count in such a period. Lower {name}, use longer "
+                "horizons, or, if the users agree, raise the budget: dpstream budget "
+                f"{people} --epsilon EPSILON --per {period}"
+            )
+
+
+def _in_period(
+    charge: Charge, limit: BudgetDeclaration, earlier: Sequence[Charge]
+) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
+    """Yield what `_accounts` yields, for a budget that limits any period; otherwise nothing."""
+    for name in QUANTITIES if limit.per is not None else ():
+        charged = total_of(earlier, name, limit.per)
+        allowed = _decimal(limit.most(name) or 0.0)
+        yield (
+            name,
+            allowed,
+            _decimal(getattr(charge, name)),
+            allowed if charged is None else charged,
+        )
 
 
 def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
@@ -217,8 +298,8 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the budget with the least remaining epsilon; charges must fit every budget."""
-    with_epsilon = (each for each in standing if each.epsilon is not None)
+    """Return the budget of all time with the least remaining epsilon; charges must fit each."""
+    with_epsilon = (each for each in standing if each.epsilon is not None and each.per is None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
     )
@@ -310,14 +391,39 @@ def _accounts_under(
     ]
 
 
-def total_of(charges: Iterable[Charge], quantity: str) -> Fraction | None:
-    """Return the exact sum of charged epsilons or deltas; None if a charge is unlimited."""
+def total_of(
+    charges: Iterable[Charge], quantity: str, period: str | None = None
+) -> Fraction | None:
+    """Return the exact sum of charged epsilons or deltas; None if a charge is unlimited.
+
+    With a `period`, ISO 8601, it is the most that counts in any such period.
+    """
     total = Fraction()
     for charge in charges:
-        if charge.horizons is None:
+        horizons = charge.horizons_in(period)
+        if horizons is None:
             return None
-        total += _decimal(getattr(charge, quantity)) * charge.horizons
+        total += _decimal(getattr(charge, quantity)) * horizons
     return total
+
+
+def period_budgets(
+    standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
+) -> list[tuple[str, str]]:
+    """Describe each budget that limits any period: the limit, and what counts, rounded up."""
+    found = []
+    for limit in standing:
+        if limit.per is None or limit.epsilon is None:
+            continue
+        own = [charge for charge in charges if charge.population == limit.population]
+        counted = total_of(own, "epsilon", limit.per)
+        text = "charges count without limit"
+        if counted is not None:
+            left = rounded_down(float(max(Fraction(), _decimal(limit.epsilon) - counted)), 6)
+            text = f"charges count as {rounded_up(float(counted))}; {left} remaining"
+        budget = f"epsilon {rounded_up(limit.epsilon)} in any {limit.per}"
+        found.append((budget, f"{text}; {limit.who}"))
+    return found
 
 
 def _float_of(number: Fraction | None) -> float | None:

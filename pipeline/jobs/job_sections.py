@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from pydantic import (
     Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
     model_validator,
 )
 
+from dpstream.pipeline.jobs.epochs import CalendarDuration
 from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
-from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from dpstream.pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds
 from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.value_domains import BETWEEN
 from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
@@ -46,6 +49,14 @@ class Topics(Section):
 class Budget(Section):
     epsilon: float = Field(gt=0, description="a number above 0")
     delta: float = Field(0.0, ge=0, lt=1, description="a number of at least 0 and below 1")
+    per: CalendarDuration | None = Field(
+        None, description=f"the period in which charges are limited, such as P1Y; {DURATION}"
+    )
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if (key, value) != ("per", None)}
 
 
 class Crowds(Section):

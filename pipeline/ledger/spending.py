@@ -178,4 +178,7 @@ def _larger(one: Charge, other: Charge) -> Charge:
         epsilon=max(one.epsilon, other.epsilon),
         delta=max(one.delta, other.delta),
         horizons=None if endless else max(one.horizons or 1, other.horizons or 1),
+        # Without these, a charge counts whole.
+        rolling_epochs=None,
+        epoch_length=None,
     )

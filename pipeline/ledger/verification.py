@@ -166,7 +166,10 @@ def _covers(charge: Charge, due: Charge) -> bool:
     horizons = charge.horizons is None or (
         due.horizons is not None and due.horizons <= charge.horizons
     )
-    same = charge.population == due.population
+    same = charge.population == due.population and (
+        charge.rolling_epochs is None
+        or (charge.rolling_epochs, charge.epoch_length) == (due.rolling_epochs, due.epoch_length)
+    )
     return same and horizons and charge.epsilon >= due.epsilon and charge.delta >= due.delta
 
 

@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.budget_declarations import (
     BudgetChange,
     BudgetDeclaration,
     binding_budget,
+    standing_for,
 )
 from dpstream.pipeline.jobs.budgets import (
     BudgetAccount,
@@ -29,6 +30,7 @@ from dpstream.pipeline.jobs.budgets import (
     accounts_of,
     check_budget,
     horizons_within_budget,
+    period_budgets,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_differences import describe_difference, find_differences
@@ -73,6 +75,7 @@ class DeployPlan:
         declared: Budgets that this plan declares: the operator's and the job file's.
         before: Budgets that limit the population before this plan, by "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
+        periods: Budgets that limit any period of some length, and what counts in it, as text.
     """
 
     step: Step
@@ -85,6 +88,7 @@ class DeployPlan:
     before: Mapping[str, BudgetDeclaration]
     rejection: Exception | None
     now: int
+    periods: tuple[tuple[str, str], ...] = ()
 
     @property
     def sets_budget(self) -> bool:
@@ -98,6 +102,7 @@ class DeployPlan:
             account
             for account in self.accounts
             if declared is not None
+            and declared.per is None
             and account.allowed is not None
             and getattr(declared, account.quantity) > account.allowed
         )
@@ -185,6 +190,7 @@ def plan_deployment(
         or _change_rejection(fresh, set_budget, new)
         or _budget_rejection(fresh, state.charges, declared),
         now=now,
+        periods=_periods(fresh, state.charges, declared),
     )
 
 
@@ -238,7 +244,14 @@ def _over(
         before=binding_budget(running.population_name, state.declared),
         rejection=rejection or _topic_rejection(topics),
         now=fresh.deployed_at,
+        periods=_periods(deployed, other_charges, declared),
     )
+
+
+def _periods(
+    job: DeployedJob, others: Sequence[Charge], declared: Sequence[BudgetDeclaration]
+) -> tuple[tuple[str, str], ...]:
+    return tuple(period_budgets(standing_for(job, declared), [*others, Charge.of(job)]))
 
 
 def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:

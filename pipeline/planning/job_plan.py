@@ -97,12 +97,14 @@ class UsersNeeded:
 class FreshBudget:
     """Budget use of a recurring job whose users were not charged before.
 
-    `charged` is the epsilon of all `horizons` that fit the budget's `epsilon`.
+    `charged` is the epsilon of all `horizons` that fit the budget's `epsilon`; with a `period`, ISO
+    8601, of those that count in any such period.
     """
 
     epsilon: float
     horizons: int
     charged: float
+    period: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,12 +383,17 @@ def _fresh_budget(job: Job) -> FreshBudget | None:
     if job.budget is None or not job.epochs.renew:
         return None
     deployed = deploy_job(job, deployed_at=0)
-    horizons = horizons_within_budget(deployed, ()) or 1
+    fitting = horizons_within_budget(deployed, ())
+    horizons = fitting or 1
     try:
-        check_budget(deployed.model_copy(update={"horizons": horizons}), ())
+        check_budget(deployed.model_copy(update={"horizons": fitting}), ())
     except BudgetError:
         return None  # a warning reports it
-    return FreshBudget(job.budget.epsilon, horizons, horizons * Charge.of(deployed).epsilon)
+    charge = Charge.of(deployed)
+    period = None if job.budget.per is None else str(job.budget.per)
+    if period is not None:
+        horizons = charge.horizons_in(period) or horizons
+    return FreshBudget(job.budget.epsilon, horizons, horizons * charge.epsilon, period)
 
 
 def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
+from dpstream.pipeline.jobs.budgets import (
+    BudgetError,
+    check_budget,
+    endless_warning,
+    horizons_within_budget,
+)
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.record_sizes import most_users
@@ -80,8 +85,9 @@ def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
 def _of_budgets(job: Job) -> Iterator[str]:
     if job.budget is not None:
         try:
-            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
-            check_budget(first, ())
+            first = deploy_job(job, deployed_at=0)
+            fitting = horizons_within_budget(first, ())
+            check_budget(first.model_copy(update={"horizons": fitting}), ())
         except BudgetError as error:
             yield f"deploy will reject this job: {error}"
     endless = endless_warning(job)

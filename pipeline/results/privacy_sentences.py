@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standing_for
-from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
+from dpstream.pipeline.jobs.budgets import Charge, accounts_for, period_budgets, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import (
@@ -179,7 +179,8 @@ def budget_of(
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee
     charged = {name: total_of(own, name) for name in ("epsilon", "delta")}
-    accounts = accounts_for(job.population_name, own, standing_for(job, declared))
+    standing = standing_for(job, declared)
+    accounts = accounts_for(job.population_name, own, standing)
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
     filtered = accounts[0].filtered
@@ -198,6 +199,7 @@ def budget_of(
         "filtered": filtered,
         "allowed": allowed,
         "remaining": remaining,
+        "periods": period_budgets(standing, own),
     }
     return body | {"description": list(_budget_words(job, len(own), body))}
 
@@ -209,6 +211,8 @@ def budget_line(budget: dict[str, Any]) -> str:
     'epsilon 2 of 6 charged in total'
     """
     charged = budget["charged"]["epsilon"]
+    for limit, counted in budget.get("periods", ()):
+        return f"{limit}: {counted.partition(';')[0]}"
     if charged is None:
         return "charged without limit"
     if budget["allowed"] is None:
@@ -238,6 +242,10 @@ def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Ite
         )
     else:
         yield f"Nothing has been charged to {people} yet."
+    for limit, counted in budget["periods"]:
+        yield f"The budget is {limit}: {counted}."
+    if allowed is None and budget["periods"]:
+        return
     if allowed is None:
         yield "No budget is set: further jobs can charge this population without limit."
     elif remaining is not None:

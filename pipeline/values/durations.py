@@ -95,6 +95,22 @@ class Duration:
             )
         return self.exact
 
+    def most_in(self, span: Duration) -> int:
+        """Return the most epochs of this length that a period can overlap, wherever it begins.
+
+        Rounds up: for the longest months and years of the period, the shortest ones of the epochs,
+        and three hours by which clocks of a time zone may change.
+
+        >>> year = parse_duration("P1Y")
+        >>> [parse_duration(length).most_in(year) for length in ("P7D", "P1M", "P1Y", "P1D")]
+        [54, 13, 2, 368]
+        """
+        if self.months and span.months and not self.exact and not span.exact:
+            return -(-span.months // self.months) + 1
+        longest = timedelta(days=span.months // 12 * 366 + span.months % 12 * 31, hours=3)
+        shortest = timedelta(days=self.months // 12 * 365 + self.months % 12 * 28)
+        return -(-(longest + span.exact) // (shortest + self.exact)) + 1
+
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
         """Return the start of an epoch, which is the end of the previous one.
 

@@ -182,6 +182,10 @@ def test_budget_change_requires_a_reason(
         (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
         (["--remove", "--epsilon", "1", "--reason", "a"], "--remove cannot be combined"),
+        (["--remove", "--per", "P1Y", "--reason", "a"], "--remove cannot be combined"),
+        (["--per", "P1Y"], "--per requires --epsilon"),
+        (["--epsilon", "1", "--per", "often", "--reason", "a"], "--per: "),
+        (["--epsilon", "1", "--per", "P1Y", "--compose", "--reason", "a"], "--per cannot be"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
@@ -192,6 +196,18 @@ def test_budget_rejects_invalid_limits(
     assert (result.code, result.errors.count("\n")) == (2, 1)
     assert message in result.errors
     assert not cluster.records
+
+
+def test_budget_of_a_period_is_set_and_shown(dpstream: Commands, cluster: MemoryCluster) -> None:
+    begin(cluster, "first", 1)
+    change = ("--epsilon", "2", "--per", "1 year", "--reason", "ticket 13", "--yes")
+    result = dpstream("budget", "students", *change)
+    assert result.code == 0, result.errors
+    assert "is epsilon 2, delta 0, in any P1Y, for all jobs" in result.output
+    shown = dpstream("budget", "students").output
+    assert "epsilon 2 in any P1Y" in shown
+    assert "charges count as 1; 1 remaining; an operator set it" in shown
+    assert "none declared" not in shown
 
 
 def test_composed_budget_admits_many_small_charges(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from dpstream.pipeline.jobs.budgets import (
     check_budget,
     filter_of,
     horizons_within_budget,
+    period_budgets,
     spent_by,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -294,3 +296,89 @@ def test_composed_budget_round_trips() -> None:
     assert COMPOSED.who == "an operator set it by dpstream budget (1970-01-01: ticket 12)"
     lifted = replace(COMPOSED, epsilon=None, delta=None)
     assert "an operator lifted it" in lifted.who
+
+
+def weekly(
+    count: int = 52, name: str = "weekly", epsilon: float = 2.0, per: str = "P1Y", **keys: Any
+) -> DeployedJob:
+    """Return a recurring job whose year overlaps up to 54 epochs."""
+    epochs = {"count": count, "renew": True, "start": "2024-01-01", "length": "P1W"}
+    keys = {"epochs": epochs, "budget": {"epsilon": 4, "per": per}, **keys}
+    job = new_job(name, "sampled_response", {"epsilon": epsilon}, population="students", **keys)
+    return deploy_job(job, deployed_at=5)
+
+
+@pytest.mark.parametrize(
+    ("count", "per", "horizons"),
+    [(52, "P1Y", 2), (53, "P1Y", 2), (54, "P1Y", 1), (13, "P1Y", 5), (52, "P2Y", 3)],
+)
+def test_year_counts_the_horizons_it_can_overlap(count: int, per: str, horizons: int) -> None:
+    assert Charge.of(weekly(count)).horizons_in(per) == horizons
+    assert Charge.of(weekly(count)).horizons_in(None) is None
+
+
+def test_rolling_charges_of_a_year_fit_its_budget_for_ever() -> None:
+    job = weekly()
+    assert horizons_within_budget(job, []) is None
+    charge = check_budget(job, [])
+    assert charge.horizons is None
+    assert Charge.from_bytes(charge.to_bytes()) == charge
+    check_budget(weekly(54, "other", 4.0, budget=None), [])
+    with pytest.raises(BudgetError, match=re.escape(
+        "the budget of population students is epsilon 4 in any P1Y; 1 earlier deployment count 4 "
+        "and this one would count 0.5: epsilon 0.25 in each of the 2 horizons that count in such a "
+        "period. Lower epsilon, use longer horizons, or, if the users agree, raise the budget: "
+        "dpstream budget students --epsilon EPSILON --per P1Y"
+    )):  # fmt: skip
+        check_budget(weekly(name="more", epsilon=0.25), [charge])
+    own = [BudgetDeclaration.of(job, 5)]
+    with pytest.raises(BudgetError, match="as job weekly declared it"):
+        check_budget(weekly(name="bare", epsilon=0.25, budget=None), [charge], cast(Any, own))
+
+
+def test_charges_without_a_rolling_guarantee_count_whole() -> None:
+    per = {"epsilon": 14, "per": "P1Y"}
+    job = renewing(budget=cast(Any, per))
+    assert horizons_within_budget(job, []) == 3
+    once = Charge.of(deployed(population="students"))
+    assert horizons_within_budget(job, [once]) == 2
+    limited = replace(Charge.of(weekly(13)), horizons=3)
+    assert (limited.horizons_in("P1Y"), once.horizons_in("P1Y")) == (3, 1)
+    without_calendar = weekly(epochs={"count": 52, "renew": True})
+    for endless in (without_calendar, renewing(name="endless")):
+        charge = Charge.of(endless)
+        assert charge.horizons_in("P1Y") is None
+        with pytest.raises(BudgetError, match=f"job {endless.name} charges it without limit"):
+            check_budget(weekly(name="next"), [charge])
+    with pytest.raises(BudgetError, match=r"with epochs.start and epochs.length count by period"):
+        check_budget(without_calendar, [])
+
+
+def test_budgets_of_a_period_and_of_all_time_bind_both() -> None:
+    declared = BudgetDeclaration("students", 9.0, 0.0, "a", "0" * 32, 1)
+    job = weekly(epsilon=2.0)
+    assert horizons_within_budget(job, [], [declared]) == 4
+    with pytest.raises(BudgetError, match="epsilon 4 in any P1Y"):
+        check_budget(weekly(epsilon=2.1).model_copy(update={"horizons": 4}), [], [declared])
+    with pytest.raises(BudgetError, match="the budget of population students is epsilon 9"):
+        check_budget(job.model_copy(update={"horizons": 5}), [], [declared])
+    (shown,) = period_budgets([cast(Any, BudgetDeclaration.of(job, 5))], [Charge.of(job)])
+    assert shown[0] == "epsilon 4 in any P1Y"
+    assert shown[1].startswith("charges count as 4; 0 remaining; job weekly declared it")
+
+
+def test_period_of_a_budget_is_stored_only_if_set() -> None:
+    for job, stored in ((weekly(), True), (deployed(budget={"epsilon": 8}), False)):
+        declared = BudgetDeclaration.of(job, 5)
+        assert declared is not None
+        assert BudgetDeclaration.from_bytes(declared.to_bytes()) == declared
+        assert (b'"per"' in declared.to_bytes()) == (b'"per"' in job.to_bytes()) == stored
+        assert (b'"rolling_epochs"' in Charge.of(job).to_bytes()) == stored
+        assert DeployedJob.from_bytes(job.to_bytes()) == job
+    bad = json.loads(cast(BudgetDeclaration, BudgetDeclaration.of(weekly(), 5)).to_bytes())
+    with pytest.raises(CodecError, match="'per' must be a duration"):
+        BudgetDeclaration.from_bytes(json.dumps({**bad, "per": "often"}).encode())
+    charge = json.loads(Charge.of(weekly()).to_bytes())
+    for wrong in ({"epoch_length": "often"}, {"epoch_length": None}, {"rolling_epochs": 0}):
+        with pytest.raises(CodecError, match="not a charge"):
+            Charge.from_bytes(json.dumps({**charge, **wrong}).encode())

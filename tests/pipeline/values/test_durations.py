@@ -254,3 +254,28 @@ def test_device_jobs_use_utc() -> None:
     text = JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin")
     with pytest.raises(JobError, match=r"Remove epochs\.timezone"):
         parse_job(text + "devices: {}")
+
+
+@given(
+    length=st.sampled_from(["P1W", "P1D", "PT8H", "P1M", "P3M", "P1Y", "P10D", "P1M1D"]),
+    span=st.sampled_from(["P1Y", "P1M", "P52W", "P18M", "P30D", "PT1H"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+    begins=st.datetimes(datetime(2020, 1, 31), datetime(2032, 3, 1)),
+)
+def test_no_period_overlaps_more_epochs_than_counted(
+    length: str, span: str, zone: str, begins: datetime
+) -> None:
+    begin = begins.replace(tzinfo=UTC)
+    calendar = EpochCalendar(
+        datetime(2020, 1, 31, tzinfo=UTC), parse_duration(length), ZoneInfo(zone)
+    )
+    end = parse_duration(span).epoch_start(begin, 2) - timedelta(microseconds=1)
+    overlapped = calendar.epoch_of(end) - calendar.epoch_of(begin) + 1
+    assert overlapped <= parse_duration(length).most_in(parse_duration(span))
+
+
+def test_leap_year_can_overlap_54_weeks() -> None:
+    week, year = parse_duration("P7D"), parse_duration("P1Y")
+    monday = datetime(2023, 12, 25, tzinfo=UTC)
+    begin = datetime(2023, 12, 31, 23, tzinfo=UTC)
+    assert week.epoch_of(monday, year.epoch_start(begin, 2)) == week.most_in(year) == 54
