@@ -7,6 +7,7 @@ collector can therefore neither state a weaker guarantee nor have reports sealed
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ def statement_of(job: DeployedJob) -> str:
     assert length is not None
     guarantee, form = job.guarantee, job.content_format
     sampled = job.protocol_entry.sampled
+    rolling = guarantee.rolling
     asked = {} if sampled is None else {"answers": int(sampled(job.law) * job.epochs.count)}
     statement: dict[str, Any] = {
         "version": STATEMENT_VERSION,
@@ -66,6 +68,7 @@ def statement_of(job: DeployedJob) -> str:
             "unit": guarantee.unit,
             "neighbors": guarantee.neighbors,
             "trust": guarantee.trust,
+            **({} if rolling is None else {"rolling": asdict(rolling)}),
         },
         "population": job.population_name,
         "minimum": job.shuffle.minimum,

@@ -45,6 +45,8 @@ class Statement:
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: Cost of one charge in units of 10^-9 and 10^-18, rounded up.
         unit: "stream" (charged once per horizon) or "epoch" (charged at every reported epoch).
+        rolling: Number of consecutive epochs, and the cost for which the guarantee covers any such
+            epochs, in all horizons together, in units of 10^-9, rounded up; None if none is stated.
         minimum: Minimum number of contributors to a released window.
         seal: Public keys for sealing reports; empty if reports are not sealed.
         tokens: True if collectors require a token.
@@ -68,6 +70,7 @@ class Statement:
     epsilon: int
     delta: int
     unit: str
+    rolling: tuple[int, int] | None
     population: str
     minimum: int
     seal: tuple[SealingPeriod, ...]
@@ -185,11 +188,21 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         epsilon=spent(guarantee["epsilon"], EPSILON_DIGITS),
         delta=spent(guarantee["delta"], DELTA_DIGITS),
         unit=guarantee["unit"],
+        rolling=_rolling(guarantee.get("rolling")),
         population=body["population"],
         minimum=body["minimum"],
         seal=seal,
         tokens=bool(body["tokens"]),
     )
+
+
+def _rolling(body: Mapping[str, Any] | None) -> tuple[int, int] | None:
+    if body is None:
+        return None
+    epochs = body["epochs"]
+    if type(epochs) is not int or epochs < 1:
+        raise ValueError(f"'rolling' covers {epochs!r} epochs; expected a positive integer")
+    return epochs, spent(body["epsilon"], EPSILON_DIGITS)
 
 
 def _bytes(text: str, length: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dpstream.randomizers.byte_generator import ReadBytes
 from dpstream.randomizers.client.account import Account, Limit
+from dpstream.randomizers.client.amounts import EPSILON_DIGITS
 from dpstream.randomizers.client.device_errors import (
     ClosedError,
     DeviceError,
@@ -20,6 +21,7 @@ from dpstream.randomizers.client.device_errors import (
 )
 from dpstream.randomizers.client.document import Document, Membership, Waiting
 from dpstream.randomizers.client.statements import Statement
+from dpstream.randomizers.guarantee import RollingGuarantee
 from dpstream.randomizers.least_delta import SLACK
 from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
@@ -95,11 +97,26 @@ def check_randomizer(statement: Statement) -> None:
             f"the statement of job {statement.job} and its mechanism disagree on how often a "
             "device answers: the device does not join"
         )
+    if statement.rolling is not None and not _rolls(statement, devices.rolling):
+        raise StatementError(
+            f"the statement of job {statement.job} states epsilon for any few consecutive epochs, "
+            "which its mechanism does not guarantee: the device does not join"
+        )
     if devices.law.last_epoch < statement.clock.count:
         raise StatementError(
             f"the mechanism of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but "
             f"the horizon has {statement.clock.count:,} epochs: the device does not join"
         )
+
+
+def _rolls(statement: Statement, rolling: RollingGuarantee | None) -> bool:
+    assert statement.rolling is not None
+    epochs, epsilon = statement.rolling
+    return (
+        rolling is not None
+        and epochs <= rolling.epochs
+        and rolling.epsilon <= epsilon / 10**EPSILON_DIGITS * _OFF
+    )
 
 
 def check_newer(document: Document, statement: Statement) -> None:

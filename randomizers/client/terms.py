@@ -34,6 +34,7 @@ class Terms:
         trust: Trusted party.
         values: Values of the job; an app can check that it has such values.
         epochs: Times of reports.
+        answers: Number of answers in a horizon; None: at all of its epochs.
         recurring: True if another horizon follows and is charged.
         sealed: True if collectors cannot read reports.
         tokens: True if collectors require a token.
@@ -53,6 +54,7 @@ class Terms:
     trust: str
     values: DeviceValues
     epochs: EpochClock
+    answers: int | None
     recurring: bool
     sealed: bool
     tokens: bool
@@ -89,6 +91,7 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
         trust=str(statement.guarantee["trust"]),
         values=statement.values,
         epochs=statement.clock,
+        answers=statement.answers,
         recurring=statement.recurring,
         sealed=statement.sealed,
         tokens=statement.tokens,
@@ -113,6 +116,8 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         f"Job {statement.job} asks every {_length(clock)}, {last}, starting "
         f"{_moment(clock, clock.first)}."
     ]
+    if statement.answers is not None:
+        sentences += _of_answers(statement, statement.answers)
     if statement.unit == "stream":
         # A deployment within a horizon of the calendar covers only the rest of that horizon.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
@@ -120,6 +125,8 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         sentences.append(f"All answers{until} together cost {cost}: a guess about them {right}.")
         if until:
             sentences.append(f"Every further {clock.count} times cost the same again.")
+        if statement.rolling is not None:
+            sentences.append(_of_rolling(*statement.rolling))
     else:
         sentences.append(f"Each answer costs {cost}: a guess about it {right}.")
     enough = "any number" if charges is None else f"{charges}"
@@ -134,6 +141,30 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
     who = " and who reports" if statement.tokens else ""
     sentences.append(f"Collectors see the network address and a random id{who}.")
     return " ".join(sentences)
+
+
+def _of_answers(statement: Statement, answers: int) -> list[str]:
+    count = statement.clock.count
+    kept, again = (
+        (" and keeps for ever", f", and again every {count} times")
+        if statement.recurring
+        else ("", "")
+    )
+    return [
+        f"This device answers {answers} of every {count} times, which it draws at random when it "
+        f"joins{kept}. A time that is over by then is not made up for.",
+        "Each time, it sends an envelope of the same size; only those of its answers contain one. "
+        f"One more without an answer, when it joins{again}, counts the user as a participant.",
+    ]
+
+
+def _of_rolling(epochs: int, epsilon: int) -> str:
+    once, twice = losses(epsilon, 0), losses(2 * epsilon, 0)
+    return (
+        f"Whatever the user does within any {epochs} times in a row costs {once} in total, for "
+        "ever, even if everything that this device ever sends is seen. A longer time costs more: "
+        f"{epochs + 1} to {2 * epochs} times in a row cost {twice}."
+    )
 
 
 def _moment(clock: EpochClock, epoch: int) -> str:

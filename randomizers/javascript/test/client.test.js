@@ -109,6 +109,18 @@ test('a mechanism that ends before the horizon, or exceeds its epsilon, is rejec
       kind: 'statement',
       message: /ends with epoch \d, but the horizon has 1000 epochs/,
     });
+    if (told.epochs.answers) {
+      for (const [section, change] of [
+        ['epochs', { answers: 2 }],
+        ['epochs', { answers: null }],
+        ['guarantee', { rolling: { epochs: 5, epsilon: 9 } }],
+        ['guarantee', { rolling: { epochs: 4, epsilon: told.guarantee.epsilon * 0.9 } }],
+      ]) {
+        const forged = { ...told, [section]: { ...told[section], ...change } };
+        const message = /how often a device answers|any few consecutive epochs/;
+        await assert.rejects(checkRandomizer(readStatement(JSON.stringify(forged))), { kind: 'statement', message });
+      }
+    }
     for (const change of [{ theta: '0x1.8p+1' }, { noise: 2 ** 60 }, { theta: '0x1.8p-30' }]) {
       const forged = structuredClone(told);
       const { levels, booleans } = forged.law;

@@ -215,6 +215,48 @@ def test_value_of_an_ended_epoch_is_reported_as_of_that_epoch_or_lost(
             device.report(True, ago=wrong)  # type: ignore[arg-type]
 
 
+def test_terms_say_when_a_device_is_asked_and_what_any_epochs_cost(make_phone: MakePhone) -> None:
+    terms = make_phone({"values": ASKED}).start().terms()
+    assert terms.answers == 1
+    assert terms.description.startswith(
+        "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
+        "answers 1 of every 4 times, which it draws at random when it joins and keeps for ever. A "
+        "time that is over by then is not made up for. Each time, it sends an envelope of the same "
+        "size; only those of its answers contain one. One more without an answer, when it joins, "
+        "and again every 4 times, counts the user as a participant. "
+    )
+    assert (
+        " Whatever the user does within any 4 times in a row costs epsilon 1 in total, for ever, "
+        "even if everything that this device ever sends is seen. A longer time costs more: 5 to 8 "
+        "times in a row cost epsilon 2. "
+    ) in terms.description
+    ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
+    described = make_phone({"values": ending}).start().terms().description
+    assert "when it joins. A time" in described
+    assert "for ever" not in described
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "why"),
+    [
+        ("epochs", {"answers": 2}, "disagree on how often a device answers"),
+        ("epochs", {"answers": None}, "disagree on how often a device answers"),
+        ("epochs", {"answers": 5}, "expected a number of epochs of a horizon"),
+        ("guarantee", {"rolling": {"epochs": 5, "epsilon": 1}}, "any few consecutive epochs"),
+        ("guarantee", {"rolling": {"epochs": 4, "epsilon": 0.9}}, "any few consecutive epochs"),
+        ("guarantee", {"rolling": {"epochs": 0, "epsilon": 1}}, "expected a positive integer"),
+    ],
+)
+def test_statement_that_promises_more_than_the_mechanism_is_rejected(
+    make_phone: MakePhone, section: str, change: dict[str, Any], why: str
+) -> None:
+    phone = make_phone({"values": ASKED})
+    told = phone.statement()
+    told[section] |= change
+    with pytest.raises(StatementError, match=why):
+        phone.start().join(json.dumps(told).encode())
+
+
 def test_device_does_not_report_epochs_before_it_joined(make_phone: MakePhone) -> None:
     for values, days in ((ASKED, 1), (ASKED, 4), (STREAM, 4)):
         phone = make_phone({"values": {**values, "shuffle": {"grace": "4d"}}})

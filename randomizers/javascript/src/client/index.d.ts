@@ -70,6 +70,8 @@ export interface Guarantee {
   unit: 'stream' | 'epoch';
   neighbors: string;
   trust: string;
+  /** In recurring jobs that ask seldom: the loss of any few consecutive epochs, for ever. */
+  rolling?: { epochs: number; epsilon: number };
 }
 
 export interface Losses {
@@ -139,6 +141,8 @@ export interface Terms {
   /** Values of the job; an app can check that it has such values. */
   values: Values;
   epochs: Epochs;
+  /** Number of answers in a horizon; null: at all of its epochs. */
+  answers: number | null;
   /** True if another horizon follows and is charged. */
   recurring: boolean;
   /** True if collectors cannot read reports. */

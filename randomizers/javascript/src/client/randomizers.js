@@ -46,7 +46,7 @@ const OFF = 1 + 1e-9;
  * @param {import('./statements.js').Statement} statement
  */
 export async function checkRandomizer(statement) {
-  const { job, guarantee, minimum, epochs, answers } = statement;
+  const { job, guarantee, minimum, epochs, answers, rolling } = statement;
   const device = await randomizer(statement);
   const { loss, assumedContributors } = device;
   const least = device.leastDelta();
@@ -80,6 +80,14 @@ export async function checkRandomizer(statement) {
     throw new ClientError(
       'statement',
       `the statement of job ${job} and its mechanism disagree on how often a device answers: the device does not join`,
+    );
+  }
+  const own = device.rolling;
+  if (rolling && !(own && rolling.epochs <= own.epochs && own.epsilon <= (Number(rolling.epsilon) / 1e9) * OFF)) {
+    throw new ClientError(
+      'statement',
+      `the statement of job ${job} states epsilon for any few consecutive epochs, which its mechanism does not ` +
+        'guarantee: the device does not join',
     );
   }
   if (device.lastEpoch < epochs.count) {

@@ -119,11 +119,25 @@ function read(text, body) {
     guarantee,
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),
+    rolling: rollingOf(guarantee.rolling),
     population: /** @type {string} */ (body.population),
     minimum: /** @type {number} */ (body.minimum),
     seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
     tokens: Boolean(body.tokens),
   };
+}
+
+/**
+ * Return the number of consecutive epochs and the epsilon for which the guarantee covers any such
+ * epochs, in all horizons together, or null if none is stated.
+ *
+ * @param {any} rolling
+ */
+function rollingOf(rolling) {
+  if (rolling === undefined) return null;
+  const { epochs, epsilon } = rolling;
+  if (!(Number.isSafeInteger(epochs) && epochs >= 1)) throw new Error(`'rolling' covers ${epochs} epochs; expected a positive integer`);
+  return { epochs: /** @type {number} */ (epochs), epsilon: amount(epsilon, EPSILON_DIGITS, true) };
 }
 
 /** @param {any} epochs @returns {number | null} */

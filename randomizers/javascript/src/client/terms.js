@@ -22,14 +22,14 @@ const SPANS = /** @type {[string, number][]} */ ([
  * @param {Losses} limit
  */
 export function termsOf(told, account, limit) {
-  const { text: statement, job, population, deployed, guarantee, values, epochs, recurring, tokens } = told;
+  const { text: statement, job, population, deployed, guarantee, values, epochs, answers, recurring, tokens } = told;
   const spent = spentOf(account, population);
   const costs = /** @type {('epsilon' | 'delta')[]} */ (['epsilon', 'delta']).filter((name) => told[name] > 0n);
   const room = costs.map((name) => (limit[name] > spent[name] ? (limit[name] - spent[name]) / told[name] : 0n));
   const charges = room.length ? room.reduce((one, other) => (one < other ? one : other)) : null;
   const sealed = told.seal.length > 0;
   const description = inSentences(told, spent, limit, charges);
-  return { statement, job, population, deployed, guarantee, values, epochs, recurring, sealed, tokens, spent, limit, charges, description };
+  return { statement, job, population, deployed, guarantee, values, epochs, answers, recurring, sealed, tokens, spent, limit, charges, description };
 }
 
 /** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */
@@ -39,6 +39,15 @@ function inSentences(told, spent, limit, charges) {
   const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
+  if (told.answers !== null) {
+    const [kept, again] = told.recurring ? [' and keeps for ever', `, and again every ${epochs.count} times`] : ['', ''];
+    sentences.push(
+      `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
+        'A time that is over by then is not made up for.',
+      'Each time, it sends an envelope of the same size; only those of its answers contain one. ' +
+        `One more without an answer, when it joins${again}, counts the user as a participant.`,
+    );
+  }
   const right = `that was 50 % likely is right in at most ${percentRight(guarantee)} of cases`;
   if (guarantee.unit === 'stream') {
     // A deployment within a horizon of the calendar covers only the rest of that horizon.
@@ -46,6 +55,14 @@ function inSentences(told, spent, limit, charges) {
     const until = told.recurring ? ` before ${moment(later)}` : '';
     sentences.push(`All answers${until} together cost ${inWords(told)}: a guess about them ${right}.`);
     if (told.recurring) sentences.push(`Every further ${epochs.count} times cost the same again.`);
+    if (told.rolling) {
+      const { epochs: row, epsilon } = told.rolling;
+      sentences.push(
+        `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, for ever, ` +
+          'even if everything that this device ever sends is seen. A longer time costs more: ' +
+          `${row + 1} to ${2 * row} times in a row cost ${inWords({ epsilon: 2n * epsilon, delta: 0n })}.`,
+      );
+    }
   } else {
     sentences.push(`Each answer costs ${inWords(told)}: a guess about it ${right}.`);
   }

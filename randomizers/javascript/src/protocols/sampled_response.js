@@ -21,6 +21,7 @@ export class SampledResponse extends Device {
     );
     checkLoss(this.flips.loss, float('epsilon', body.epsilon));
     this.lasting = ['phase'];
+    if (this.answers === 1) this.rolling = { epochs: this.lastEpoch, epsilon: this.flips.loss };
     this.loss = perStream(this.flips.loss);
   }
 
