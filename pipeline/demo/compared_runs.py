@@ -9,7 +9,7 @@ from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
 from dpstream.pipeline.plots import new_figure, save_figure
 from dpstream.pipeline.results.curves import DASHED, curves_of, name_axes, plotted_query, positions
 from dpstream.pipeline.results.expected_errors import forecast_of
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.randomizers.guarantee import rounded_up
 

@@ -60,7 +60,7 @@ from dpstream.pipeline.kafka.topic_spread import (
     record_ages,
     wait_for_brokers,
 )
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from dpstream.topics.topic_checks import reject_topic
 

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.cluster import Cluster, identities_of
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings
 from dpstream.topics.topic_checks import SETTINGS
 

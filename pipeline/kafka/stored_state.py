@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.topic_checks import changed_settings
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
-from dpstream.pipeline.jobs.receipts import LATEST, Receipt
+from dpstream.pipeline.jobs.jobs_topic import LATEST, Receipt
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import DraftEntry, writing
@@ -102,8 +102,8 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
     """Write a receipt for the last entry of the ledger to ``dpstream.jobs``.
 
-    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.receipts.LATEST`. `now` is in
-    milliseconds since 1970.
+    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.jobs_topic.LATEST`. `now` is
+    in milliseconds since 1970.
     """
     chain = state.chain
     offset = chain.offset_of(chain.head)

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
-from dpstream.pipeline.jobs.receipts import Receipt
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic, Receipt
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.randomizers.accounting.whole_streams import there_throughout
 from dpstream.topics.manifests import Manifest

@@ -22,8 +22,8 @@ from dpstream.pipeline.jobs.descriptions import (
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_phases import phase_key
+from dpstream.pipeline.jobs.jobs_topic import LATEST
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
-from dpstream.pipeline.jobs.receipts import LATEST
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed

@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.deployed_jobs import (
     set_phase,
 )
 from dpstream.pipeline.kafka.topic_reader import TopicReader
-from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
+from dpstream.pipeline.kafka.workers import floor_of, group_name
 from dpstream.pipeline.operations.status.facts import OpenWindowStatus
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.results.follow import EstimateReader

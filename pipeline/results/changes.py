@@ -13,7 +13,7 @@ from dataclasses import replace
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 

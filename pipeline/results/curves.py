@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
 from dpstream.pipeline.results.counts_queries import CountsQuery, Query
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain

@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.results.counts_queries import Answer, Query
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.times import iso_moment, moment_of

@@ -20,7 +20,7 @@ from dpstream.pipeline.results.counts_queries import (
     Top,
 )
 from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.values.boxes import QueryError, finite
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text

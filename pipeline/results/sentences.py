@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumber, PublishedNumbers
 from dpstream.pipeline.results.changes import Changes, has_changes
 from dpstream.pipeline.results.counts_queries import Answer, Query
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20

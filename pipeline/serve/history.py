@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Published
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.series import Series, known, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.item_sums import NO_SUMS

@@ -20,7 +20,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,

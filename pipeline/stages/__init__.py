@@ -10,7 +10,7 @@ workers, and topics in memory.
   `decision_log` the manifests. `admission` validates single records.
 * Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_chunks`,
   `random_order`).
-* Reading released windows: `chunk_stage` (`attempts`, `complete_partials`), which aggregates them
+* Reading released windows: `chunk_stage` (`attempts`, `partial_log`), which aggregates them
   with a `window_transform`.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`
   estimates, `estimate_records` and `result_documents` are written, `checkpoints` speed up restarts.

@@ -18,10 +18,10 @@ from dpstream.pipeline.actions import Commit, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.admission import Rejection, dead_letter
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from dpstream.pipeline.stages.complete_partials import CompletePartials
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.epoch_sets import EpochSet
+from dpstream.pipeline.stages.partial_log import CompletePartials
 from dpstream.pipeline.stages.window_transform import Content, WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import WindowStatus

@@ -19,11 +19,11 @@ from dpstream.randomizers.accounting.cell_noise import (
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from dpstream.randomizers.accounting.clustered_noise import fewest_dummies
 from dpstream.randomizers.accounting.directions import ShiftedEitherWay, least_mean_either_way
 from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     check_target,
+    fewest_dummies,
     least_mean,
 )
 

@@ -11,13 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from dpstream.randomizers.accounting import rounding
-from dpstream.randomizers.accounting.cell_noise import CellNoise
+from dpstream.randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
-from dpstream.randomizers.search import least_parameter
+from dpstream.randomizers.search import least_integer, least_parameter
 
 LEAST_DELTA = 1e-12
 """Minimum delta; far above the charge for the tails of the noise, for any number of cells."""
@@ -153,3 +154,44 @@ def _directions(parts: Sequence[ShiftedCells]) -> list[LossDistribution]:
         composed([(shifted_losses(*kind), cells) for kind, cells in each.items()], width)
         for each in ([kinds] if kinds == mirrored else [kinds, mirrored])
     ]
+
+
+_LARGEST_SHAPE = 1 << 24
+
+
+def fewest_dummies(
+    epsilon: float,
+    delta: float,
+    shifts: Callable[[NegativeBinomialNoise], Sequence[ShiftedCells]],
+    poisson_mean: float,
+    variance_factor: float,
+) -> NegativeBinomialNoise:
+    """Return the negative-binomial noise with the least mean under a bound on its variance.
+
+    A privacy guarantee requires a certain variance, while communication costs grow with the mean.
+    The two are equal for Poisson noise; clustered dummies have a variance above their mean.
+
+    The bound is `variance_factor` times `poisson_mean`, the mean and variance of Poisson noise that
+    suffices. Shapes are integers: a smaller shape means fewer dummies and a larger variance.
+    `shifts` returns the shifted cells, given their noise. Raises `ValueError` if the factor is at
+    most 1, or too close to 1 for any shape.
+    """
+    if not variance_factor > 1:
+        raise ValueError(f"variance_factor is {variance_factor!r}; expected a number above 1")
+
+    variance = variance_factor * poisson_mean
+
+    def widest(shape: int) -> NegativeBinomialNoise:
+        """Return the noise of this shape with the maximum allowed variance."""
+        mean = 2 * variance / (1 + math.sqrt(1 + 4 * variance / shape))
+        return NegativeBinomialNoise(float(shape), mean)
+
+    def enough(shape: int) -> bool:
+        if shape > _LARGEST_SHAPE:
+            raise ValueError(f"variance_factor is {variance_factor}, too close to 1. Increase it")
+        return delta_spent(shifts(widest(shape)), epsilon) <= delta
+
+    shape = least_integer(enough, 0, step=16)
+    noise_of = partial(NegativeBinomialNoise, float(shape))
+    guess = widest(shape).mean
+    return noise_of(least_mean(epsilon, delta, lambda mean: shifts(noise_of(mean)), guess))

@@ -25,11 +25,11 @@ from dpstream.randomizers.accounting.cell_noise import (
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from dpstream.randomizers.accounting.clustered_noise import fewest_dummies
 from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     check_target,
     epsilon_spent,
+    fewest_dummies,
     least_mean,
 )
 

@@ -15,7 +15,7 @@ from dpstream.pipeline.cli.output import PrintableConsole
 from dpstream.pipeline.errors import one_line, printable, printable_json
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.operations.supervisor.lines import Lines
+from dpstream.pipeline.operations.supervisor.supervise import Lines
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.commands import Commands, Result

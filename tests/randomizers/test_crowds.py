@@ -12,14 +12,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.randomizers.accounting.crowd_counts import delta_of_counts, law_of_lost
 from dpstream.randomizers.crowds import (
     CrowdCounts,
     CrowdDevices,
     CrowdsLaw,
     sum_rounded_up,
 )
-from dpstream.randomizers.crowds.calibration import calibrate, decay_of, most_lost
+from dpstream.randomizers.crowds.calibration import (
+    calibrate,
+    decay_of,
+    delta_of_counts,
+    law_of_lost,
+    most_lost,
+)
 from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.single_message import (

@@ -141,7 +141,7 @@ ELSEWHERE = {
     # It predicts the accuracy of calibrations that are tested here.
     "prefix_levels.plan_prefixes",
     # Functions that are tested here use these searches.
-    "clustered_noise.fewest_dummies",
+    "shifted_noise.fewest_dummies",
     "directions.least_mean_either_way",
     # These functions only check targets and tables.
     "shifted_noise.check_target",

@@ -30,7 +30,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
-from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
+from dpstream.pipeline.kafka.workers import floor_of, group_name
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import decode_manifest
 from dpstream.topics.names import Role

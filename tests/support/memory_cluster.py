@@ -12,7 +12,7 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.topics.names import TopicSettings
 
 

@@ -27,8 +27,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.workers import Committed, group_name
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import Committed, group_name
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters

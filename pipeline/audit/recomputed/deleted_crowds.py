@@ -19,9 +19,8 @@ from dpstream.pipeline.audit.recomputed.small_laws import (
     together,
 )
 from dpstream.pipeline.conformance.divergences import exponential
-from dpstream.randomizers.accounting.crowd_counts import delta_of_counts
 from dpstream.randomizers.crowds import CrowdCounts
-from dpstream.randomizers.crowds.calibration import calibrate
+from dpstream.randomizers.crowds.calibration import calibrate, delta_of_counts
 
 ATTACK = "crowds"
 

@@ -16,9 +16,9 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
+from dpstream.pipeline.kafka.workers import COMMITTED_BY, Committed
 from dpstream.pipeline.kafka.workers.broker_outage import RETRY_SECONDS, repeat_until_answered
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed
 from dpstream.pipeline.kafka.workers.internals import (
     ClientThread,
     PromptConsumer,

@@ -35,7 +35,7 @@ from dpstream.pipeline.kafka.cluster_errors import (
     PositionDeletedError,
     WorkerError,
 )
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.names import Role
 

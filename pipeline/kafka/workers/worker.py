@@ -38,10 +38,10 @@ from dpstream.pipeline.kafka.cluster_errors import (
 )
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
+from dpstream.pipeline.kafka.workers import floor_of, group_name
 from dpstream.pipeline.kafka.workers.app import build_app
 from dpstream.pipeline.kafka.workers.broker_outage import Outage
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
 from dpstream.pipeline.kafka.workers.idle_note import IdleNote, IdleSettings, Quiet, idle_heartbeat
 from dpstream.pipeline.kafka.workers.internals import rejection_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog

@@ -35,7 +35,7 @@ from dpstream.pipeline.operations.status.facts import (
 from dpstream.pipeline.operations.status.health_rules import find_issues, find_notes
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.manifest_summaries import ManifestSummary, SummarizedDecisions

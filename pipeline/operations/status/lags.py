@@ -16,7 +16,7 @@ from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.many_topics import ManyTopics, Tail
 from dpstream.pipeline.kafka.stored_state import StageOffsets
-from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
+from dpstream.pipeline.kafka.workers import floor_of, group_name
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.names import SUMS, Role
 

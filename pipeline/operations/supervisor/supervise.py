@@ -6,19 +6,24 @@ scrapes; signal handlers only record signals.
 
 from __future__ import annotations
 
+import re
 import socket
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
+from typing import TextIO
 
+from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.watchdog import HEARTBEAT_SECONDS, heartbeat_of
 from dpstream.pipeline.operations.forks import Forks
@@ -30,7 +35,6 @@ from dpstream.pipeline.operations.supervisor.idle_monitor import (
     initial_idle_job,
     noted_idle_job,
 )
-from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
 from dpstream.pipeline.operations.supervisor.target_tasks import Tasks, tasks_of
 from dpstream.pipeline.operations.supervisor.watch import (
@@ -338,3 +342,36 @@ class _Supervisor:
             informed=self._informed,
             broker_answers=self._broker_answers,
         )
+
+
+_TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: .*")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    stage: str
+    worker: str
+    as_json: bool = False
+    stream: TextIO | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def info(self, job: str | None, message: str) -> None:
+        with self.lock:
+            self._about(job).info(message)
+
+    def warning(self, job: str | None, message: str) -> None:
+        """Log a problem that resolves itself or needs an operator."""
+        with self.lock:
+            self._about(job).warning(message)
+
+    def relay(self, job: str, line: str) -> None:
+        """Pass on a worker's log line; turn any other output into an error line."""
+        if line.startswith("{") if self.as_json else _TEXT.fullmatch(line):
+            with self.lock:
+                print(one_line(line), file=self._about(job).output, flush=True)
+        elif line:
+            with self.lock:
+                self._about(job).error(line.removeprefix("error: "))
+
+    def _about(self, job: str | None) -> LogLines:
+        return LogLines(job, self.stage, self.worker, self.as_json, self.stream)

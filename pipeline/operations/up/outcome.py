@@ -22,8 +22,8 @@ from dpstream.pipeline.results.coverage import (
     expected_coverage,
 )
 from dpstream.pipeline.results.expected_errors import predicted_rmse
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.kinds.headline import Headline
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.pipeline.results.sentences import sentence_of

@@ -1,5 +1,36 @@
 """Kinds of publications, one module each: one value, items, numbers.
 
 A kind defines its queries for one number, a few and everything, its headline, sentence and curves,
-and what is monitored and smoothed. `published_kind` is the interface, `known_kinds` the registry.
+and what is monitored and smoothed. `published_kind` is the interface. `kind_of` is the one place
+that distinguishes kinds.
 """
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from dpstream.pipeline.results.kinds.published_kind import PublishedKind
+from dpstream.pipeline.values.value_domains import ValueDomain
+
+_KINDS: Final = {
+    "value": ("one_value", "CountKind"),
+    "items": ("items", "ItemsKind"),
+    "numbers": ("numbers", "NumbersKind"),
+    "found": ("items", "FoundKind"),
+    "measure": ("one_value", "MeasureKind"),
+}
+"""Modules of this package, imported on demand, and their classes."""
+
+
+def kind_of(domain: ValueDomain) -> PublishedKind:
+    return _kind(domain.kind if domain.measure is None else "measure")
+
+
+@cache
+def _kind(name: str) -> PublishedKind:
+    module_name, kind = _KINDS[name]
+    module = import_module(f"dpstream.pipeline.results.kinds.{module_name}")
+    published_kind: PublishedKind = getattr(module, kind)()
+    return published_kind

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.routes import Route
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.pipeline.operations.registrations import Registrations
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.facts import (

@@ -17,7 +17,7 @@ from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.labeled_examples import unpacked_examples

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed, floor_of
+from dpstream.pipeline.kafka.workers import COMMITTED_BY, Committed, floor_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dpstream.pipeline.kafka.stored_state import (
     check,
     contradictions,
 )
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.topics.names import Role
 from tests.support.small_run import job_text
 

@@ -17,8 +17,8 @@ from dpstream.pipeline.actions import (
     Steps,
 )
 from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, WorkerError
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import Role
 from tests.support.waiting import until
 

@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, read_jobs, set_phase
-from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.pipeline.kafka.workers import Committed
 from dpstream.pipeline.operations.drains import DrainWatch, end_drain, start_drain
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role

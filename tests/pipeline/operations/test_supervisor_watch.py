@@ -10,7 +10,7 @@ from dataclasses import replace
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dpstream.pipeline.operations.supervisor.lines import Lines
+from dpstream.pipeline.operations.supervisor.supervise import Lines
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,

@@ -16,7 +16,7 @@ from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.counts_queries import Query
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.query_options import QueryOptions, make_query
 from dpstream.pipeline.results.series import SeriesError, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

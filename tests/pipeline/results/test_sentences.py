@@ -15,7 +15,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.sentences import (
