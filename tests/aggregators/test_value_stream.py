@@ -126,7 +126,7 @@ def test_reporting_devices_represent_absent_devices_and_newcomers(law: ValueStre
     assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
 
 
-def test_epoch_without_reports_carries_estimate_forward_with_gap(law: ValueStreamLaw) -> None:
+def test_epoch_without_reports_repeats_the_estimate_with_a_gap_flag(law: ValueStreamLaw) -> None:
     streams = np.ones((EPOCHS, 5), np.int64)
     streams[:3] = 0
     present = np.ones_like(streams, np.bool_)

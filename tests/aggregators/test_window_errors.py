@@ -76,7 +76,7 @@ def test_variances_of_retained_errors_match_dense_computation() -> None:
     assert variances_of(IndependentWindows(), found, 2) == {1: 25.0, 3: 34.0}
 
 
-def test_absence_of_an_estimate_adds_nothing() -> None:
+def test_epoch_without_an_estimate_adds_no_variance() -> None:
     for errors in (IndependentWindows(), RetainedWindows(0.5)):
         errors.next(None, 400)
         assert errors.variance == 0.0

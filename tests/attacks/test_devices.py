@@ -62,7 +62,7 @@ def test_attack_finds_no_violation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_interrupted_producer_sends_what_an_undisturbed_one_sends(name: str) -> None:
+def test_interruption_does_not_change_what_a_producer_sends(name: str) -> None:
     assert list(attack_interrupted(find_cases(name)[0])) == []
 
 

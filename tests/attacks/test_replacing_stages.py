@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_sum_contains_noise_of_each_party_after_the_one_replacing_reports(
+def test_sum_contains_the_noise_of_all_parties_after_the_attacker(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],

@@ -53,7 +53,7 @@ def test_any_two_items_share_the_stated_fraction_of_messages(hashes: AffineHashe
 @pytest.mark.parametrize(
     ("buckets", "items"), [(11, 100), (3, 20), (3, 8), (2, 50), (5, 5), (5, 6)]
 )
-def test_any_two_items_overlap_as_stated_on_any_number_of_lines(buckets: int, items: int) -> None:
+def test_items_overlap_as_stated_for_any_number_of_lines(buckets: int, items: int) -> None:
     hashes = AffineHashes.for_items(buckets, items)
     rows = min(ROWS, buckets ** (hashes.digits - 1))
     assert -(-items // hashes.row) <= rows

@@ -37,7 +37,7 @@ def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("changes", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("boost", [0, 1, 3])
-def test_worst_shift_vector_majorizes_differences_of_all_stream_pairs(
+def test_worst_case_shifts_majorize_those_of_any_two_streams(
     last_epoch: int, changes: int, boost: int
 ) -> None:
     shifts = BoostedReports(last_epoch, changes, boost).shifts
@@ -93,7 +93,7 @@ def test_divergences_approach_those_of_gaussian_noise(shift: int, alpha: float) 
     assert divergence > alpha * shift**2 / 2e6
 
 
-def test_divergence_is_the_larger_of_the_two_directions() -> None:
+def test_divergence_is_that_of_the_worse_direction() -> None:
     """Order 2 is the logarithm of the expected likelihood ratio, lambda / Z or (Z + 1) / lambda."""
     mean = 50.0
     counts = np.arange(1, 200)

@@ -82,7 +82,7 @@ def test_optimal_calibration_maximizes_c_gap_among_two_valued_weights(k: int) ->
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 32, 200])
-def test_calibration_as_in_the_paper_spends_less_than_epsilon(k: int, epsilon: float) -> None:
+def test_published_calibration_spends_less_than_epsilon(k: int, epsilon: float) -> None:
     law = published(k, epsilon)
     assert law.c_gap > 0
     assert law.loss < epsilon
@@ -90,7 +90,7 @@ def test_calibration_as_in_the_paper_spends_less_than_epsilon(k: int, epsilon: f
 
 
 @pytest.mark.parametrize("k", [2, 4, 16])
-def test_calibration_as_in_the_paper_randomizes_signs_within_an_annulus(k: int) -> None:
+def test_published_calibration_randomizes_signs_within_an_annulus(k: int) -> None:
     """Inside, consecutive weights differ by e^(eps / 5 sqrt k); outside, all are equal."""
     epsilon = 2.0
     weights = published(k, epsilon).weights
@@ -120,7 +120,7 @@ def test_each_dyadic_order_has_as_many_signs_as_it_can_use(
     assert not any(law.order_weights[last_epoch.bit_length() :])
 
 
-def test_calibration_as_in_the_paper_has_all_signs_at_every_order() -> None:
+def test_published_calibration_has_all_signs_at_every_order() -> None:
     law = calibrate(FutureRandParameters(1.0, 4, "published"), 8)
     assert law.composed == (published(4, 1.0),) * 4
     assert law.epsilon == 1.0

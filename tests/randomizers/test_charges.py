@@ -176,7 +176,7 @@ def test_renyi_order_of_the_privacy_filter_depends_only_on_the_budget() -> None:
     st.sampled_from([1e-3, 1e-6]),
 )
 @settings(max_examples=40, deadline=None)
-def test_filter_admits_charges_up_to_budget(charges: list[MechanismCost], delta: float) -> None:
+def test_filter_admits_charges_up_to_the_budget(charges: list[MechanismCost], delta: float) -> None:
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
     figure = budget.epsilon_of(charges)

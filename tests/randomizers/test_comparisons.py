@@ -126,7 +126,7 @@ def test_bun_baseline_loses_less_than_epsilon_up_to_a_maximum_epsilon() -> None:
         bun(1, 9.0)
 
 
-def test_baselines_draw_orders_uniformly_and_use_all_signs_at_each() -> None:
+def test_baselines_draw_orders_uniformly_and_use_all_signs() -> None:
     laws = {
         calibrate(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
         calibrate(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),

@@ -115,7 +115,7 @@ def test_published_calibration_matches_the_paper_or_is_rejected() -> None:
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 
 
-def test_cell_shared_by_two_items_is_sent_twice_only_as_in_the_paper() -> None:
+def test_shared_cell_is_sent_twice_only_by_the_published_calibration() -> None:
     code = HashedRows(50, 2, 4, "collisions")
     cells = code.encode(np.arange(1, 51))
     pair = next(

@@ -95,7 +95,7 @@ def test_parts_exceed_capacity_with_at_most_the_stated_probability(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
-def test_capacity_of_a_part_satisfies_bernstein_s_inequality(most: int, instances: int) -> None:
+def test_capacity_of_a_part_satisfies_the_bernstein_inequality(most: int, instances: int) -> None:
     """The capacity satisfies Bernstein's inequality, including its slack of a fifth."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)

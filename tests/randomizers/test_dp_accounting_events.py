@@ -208,7 +208,7 @@ after 14 iterations with steps of 20, and of 100 for 100,000 users and a local e
 
 
 @pytest.mark.parametrize("case", APPLE, ids=str)
-def test_amplified_epsilon_is_within_apple_s_bounds(case: tuple[int, float]) -> None:
+def test_amplified_epsilon_is_within_the_bounds_published_by_apple(case: tuple[int, float]) -> None:
     users, loss = case
     low, high = APPLE[case]
     assert low < amplified_epsilon(of_any_randomizer(loss), users, 1e-6) < high

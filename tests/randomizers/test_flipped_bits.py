@@ -55,7 +55,7 @@ def test_number_of_reversed_bits_depends_on_the_bits_of_each_cell() -> None:
     assert (np.abs(standardized) < 7).all()
 
 
-def test_binomial_of_many_trials_is_a_sum_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binomial_draw_with_many_trials_is_a_sum_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", 3)
     permanent_bits._table.cache_clear()
     drawn = FlippedBits(Fraction(1, 4)).reversed(np.full(CELLS, 37), seeded_generator(92))

@@ -102,7 +102,7 @@ def test_calibration_reverses_the_fewest_bits_that_privacy_allows(
 
 
 @pytest.mark.parametrize(("loss", "blanket"), [(8.55, 0.337), (2.94, 0.0159)])
-def test_exact_epsilon_of_the_horse_image_is_below_the_paper_s_formula(
+def test_exact_epsilon_of_the_horse_image_is_below_that_of_the_paper(
     loss: float, blanket: float
 ) -> None:
     exact = amplified_epsilon(of_randomized_response(loss, 2), HORSE, 5e-8)
@@ -120,7 +120,7 @@ def test_exact_calibration_allows_a_larger_loss_per_bit_than_the_paper() -> None
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
-def test_calibration_as_in_the_paper_is_private(epsilon: float) -> None:
+def test_published_calibration_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
     law = calibrate(requested(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
@@ -171,7 +171,7 @@ def test_exposure_grows_with_reports_up_to_the_backstop() -> None:
     ("backstop", "reports", "first"),
     [(8.547, 4, 6.94), (8.547, 16, 5.71), (8.547, 256, 3.00), (2.94, 256, 0.03), (7.28, 16, 4.45)],
 )
-def test_exposure_of_a_report_matches_the_paper_s_tables(
+def test_exposure_of_a_report_matches_the_tables_of_the_paper(
     backstop: float, reports: int, first: float
 ) -> None:
     assert law_of(backstop, reports).exposure(1) == pytest.approx(first, abs=0.02)
@@ -248,7 +248,7 @@ def test_messages_beyond_capacity_are_redrawn(monkeypatch: pytest.MonkeyPatch) -
     assert len(sent) <= 108
 
 
-def test_format_depends_on_report_count_and_not_on_values() -> None:
+def test_format_depends_on_the_number_of_reports_but_not_on_values() -> None:
     law = law_of(6.0, items=1_000)
     # 350 users send fewer messages than there are distinct ones without items, and more with items.
     for users, counted in ((10, False), (350, True), (5_000, True)):
@@ -320,7 +320,7 @@ def test_guarantee_states_the_loss_against_the_shuffler() -> None:
     assert guarantee.neighbors.startswith("having a set of at most 2 items at an epoch and having")
 
 
-def test_response_loses_at_most_the_requested_loss() -> None:
+def test_response_spends_at_most_the_requested_loss() -> None:
     for requested in np.geomspace(0.01, 30.0, 60).tolist():
         assert (
             response_within(requested).loss

@@ -92,7 +92,7 @@ def test_guarantee_states_the_spent_epsilon() -> None:
     assert FutureRand(calibrate(FutureRandParameters(1.0, 4), 16)).guarantee.epsilon == 1.0
 
 
-def test_dyadic_pieces_cover_a_prefix_in_distinct_orders() -> None:
+def test_dyadic_pieces_of_a_prefix_have_distinct_orders() -> None:
     for epoch in range(1, 300):
         pieces = dyadic_pieces(epoch)
         covered = [

@@ -17,7 +17,7 @@ from dpstream.randomizers.guarantee import (
 )
 
 
-def test_guarantee_formats_as_sentence_and_json() -> None:
+def test_guarantee_is_formatted_as_a_sentence_and_as_json() -> None:
     guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "none", "exact")
     assert str(guarantee) == (
         "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
@@ -33,7 +33,7 @@ def test_guarantee_formats_as_sentence_and_json() -> None:
     }
 
 
-def test_rolling_and_shuffled_guarantees_survive_json() -> None:
+def test_recurring_and_shuffled_guarantees_round_trip_through_json() -> None:
     rolling = RollingGuarantee(52, 1.0)
     guarantee = Guarantee(
         1.0, 0.0, "stream", "any two streams", "none", "exact", 1, rolling=rolling,
@@ -125,6 +125,6 @@ def test_losses_are_rounded_up_and_remaining_budgets_down(number: float, digits:
     assert up - down <= 1.001 * 10 ** (1 - digits) * number
 
 
-def test_attacker_s_success_rate_includes_delta() -> None:
+def test_attack_success_rate_includes_delta() -> None:
     assert (percent_right(1.0), percent_right(1.0, 0.01)) == ("73.2 %", "73.4 %")
     assert (percent_right(0.0, 0.4), percent_right(9.0, 1e-6)) == ("70 %", "99.99 %")

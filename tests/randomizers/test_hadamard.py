@@ -163,7 +163,7 @@ def test_infeasible_parameters_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2, 8])
-def test_blanket_in_the_paper_is_many_times_the_exact_blanket(items: int) -> None:
+def test_published_blanket_is_many_times_the_exact_blanket(items: int) -> None:
     labels = tuple(map(str, range(10)))
     exact, published = (
         calibrate(

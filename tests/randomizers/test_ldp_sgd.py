@@ -42,7 +42,7 @@ def test_shuffling_reduces_epsilon_of_all_steps(participations: int, expected: f
     assert epsilon_with(law, 2000) == pytest.approx(law.epsilon)
 
 
-def test_local_loss_of_a_report_is_at_most_the_requested_one() -> None:
+def test_local_loss_of_a_report_is_at_most_the_requested_loss() -> None:
     for requested in np.geomspace(0.2, 8.0, 12).tolist():
         parameters = LdpSgdParameters(requested, 1e-5, features=2, classes=2, groups=30)
         law = calibrate(parameters, 30, minimum=2000)
@@ -116,7 +116,7 @@ def test_too_many_steps_for_the_model_size_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
-def test_constants_of_0_are_rejected(wrong: dict[str, int]) -> None:
+def test_zero_constants_are_rejected(wrong: dict[str, int]) -> None:
     law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
     with pytest.raises(ValueError, match="0"):
         replace(law, **wrong)  # type: ignore[arg-type]

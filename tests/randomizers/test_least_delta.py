@@ -116,7 +116,7 @@ NUMBERS = {"low": 0, "high": 64, "buckets": 64}
         ]
     ),
 )
-def test_lower_bound_of_delta_accepts_jobs_with_trees_and_hashes(
+def test_lower_bound_on_delta_accepts_jobs_with_trees_and_hashes(
     protocol: str, parameters: dict[str, Any]
 ) -> None:
     body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}

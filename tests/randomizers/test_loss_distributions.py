@@ -44,7 +44,7 @@ TARGETS = [(1.0, 17.86), (1.0, 42.0), (0.1, 3_900.0), (4.0, 3.3), (0.25, 20.0)]
 NEAR = 1.01
 
 
-def test_log_transform_equals_the_sum_over_all_counts() -> None:
+def test_log_transform_equals_the_log_of_the_sum_over_all_counts() -> None:
     mean = mpmath.mpf(4_000)
     for power in (mpmath.mpc(-20, 3), mpmath.mpc(15, -30)):
         term, whole = mpmath.exp(-mean), mpmath.mpf(0)
@@ -212,7 +212,7 @@ def test_coarser_grid_has_the_same_mass_and_no_smaller_delta(one: LossDistributi
         assert coarse.delta(epsilon) <= one.delta(epsilon) + one.width / 2
 
 
-def test_coarser_grid_compositions_are_tight_upper_bounds() -> None:
+def test_compositions_on_coarser_grids_are_tight_upper_bounds() -> None:
     told = shifted_losses(PoissonNoise(900.0), 1)
     fine, coarse = on_grid(told, 1e-4), on_grid(told, 1e-3)
     assert len(fine.masses) > 4_096 > len(coarse.masses)
@@ -227,7 +227,7 @@ def test_coarser_grid_compositions_are_tight_upper_bounds() -> None:
             assert true <= each.delta(epsilon) <= 1.002 * true
 
 
-def test_truncated_mass_counts_as_a_larger_or_infinite_loss() -> None:
+def test_truncated_mass_counts_as_a_larger_loss_or_an_infinite_loss() -> None:
     masses = np.array([1e-9, 0.4, 0.6, 1e-10])
     one = LossDistribution(0.1, -1, masses, 0.0)
     none = LossDistribution(0.1, 0, np.ones(1), 0.0)
@@ -246,7 +246,7 @@ def test_probabilities_of_an_infinite_loss_compose() -> None:
         assert both.masses.sum() + both.certain == pytest.approx(1)
 
 
-def test_epsilon_is_infinite_for_small_and_0_for_large_deltas() -> None:
+def test_epsilon_is_infinite_for_a_small_delta_and_0_for_a_large_delta() -> None:
     one = on_grid(Losses(np.array([-0.5, 0.5]), np.array([0.4, 0.5]), 0.1, 0.0, 0.0), 0.1)
     assert one.epsilon(0.09) == math.inf
     assert one.epsilon(0.5) == 0.0
@@ -319,7 +319,7 @@ def test_dominating_distribution_covers_epsilons_below_all_losses() -> None:
     ("noise", "cells", "epsilon"),
     thinned(list(product(NOISES, [1, 2, 3], [0.003, 0.3, 1.5])), 2),
 )
-def test_delta_of_every_direction_pattern_is_a_tight_bound(
+def test_delta_is_a_tight_bound_for_every_pattern_of_directions(
     noise: CellNoise, cells: int, epsilon: float
 ) -> None:
     patterns = list(product((1, -1), repeat=cells))
@@ -352,7 +352,9 @@ def test_noise_suffices_for_all_pairs_of_streams(epsilon: float, delta: float, e
 
 
 @pytest.mark.parametrize(("epsilon", "epochs"), [(0.25, 64), (1.0, 170), (1.0, 1024), (4.0, 1024)])
-def test_chosen_noise_is_private_for_all_direction_patterns(epsilon: float, epochs: int) -> None:
+def test_chosen_noise_is_private_for_all_patterns_of_directions(
+    epsilon: float, epochs: int
+) -> None:
     noise = poisson_for_epochs(epsilon, 1e-6, epochs)
     either = ShiftedEitherWay(noise, epochs)
     assert either.private(epsilon, 1e-6)

@@ -88,7 +88,7 @@ def test_masses_are_those_of_shifted_and_clamped_noise() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_jl_hh_noise_is_once_or_twice_the_noise_of_the_paper(calibration: Calibration) -> None:
+def test_jl_hh_noise_is_one_or_two_times_the_noise_of_the_paper(calibration: Calibration) -> None:
     """The scale is sqrt(8 ln(1/delta)) / epsilon for entries 1/sqrt(m): 14,868 for 10^6 users."""
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, calibration), 1)
     times = 1 if calibration == "published" else 2
@@ -100,7 +100,7 @@ def test_jl_hh_noise_is_once_or_twice_the_noise_of_the_paper(calibration: Calibr
 
 @pytest.mark.parametrize(("epsilon", "delta", "measurements"), [(12.0, 0.2, 2), (1.0, 0.3, 1)])
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_worst_loss_of_all_item_pairs_equals_the_stated_epsilon(
+def test_worst_loss_of_any_two_items_equals_the_stated_epsilon(
     epsilon: float, delta: float, measurements: int, calibration: Calibration
 ) -> None:
     """Enumerate six items, some of them opposite in all rows; half of the noise would fail."""

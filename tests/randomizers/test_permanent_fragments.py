@@ -201,7 +201,7 @@ def test_epsilon_with_two_users_is_the_sum_of_local_losses(reports: int) -> None
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
 
-def test_intervals_of_sums_include_the_persistent_backstop_error() -> None:
+def test_intervals_of_sums_include_the_lasting_error_of_the_backstop() -> None:
     """Errors of the sum of four epochs contradict a standard error that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)

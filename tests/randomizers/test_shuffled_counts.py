@@ -194,7 +194,7 @@ def test_calibrated_noise_matches_the_reference(
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
-def test_half_of_the_minimum_contributors_have_a_larger_epsilon() -> None:
+def test_half_the_minimum_number_of_contributors_has_a_larger_epsilon() -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
     law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0

@@ -41,7 +41,7 @@ def shrunk(noise: BinomialNoise) -> BinomialNoise:
     return BinomialNoise(noise.contributors, noise.probability * 0.999)
 
 
-def test_too_few_contributors_error_states_the_required_number() -> None:
+def test_error_for_too_few_contributors_states_the_required_number() -> None:
     with pytest.raises(ValueError, match="got 500 contributors; expected at least about 722"):
         binomial_for_rows(1.0, 1e-6, 500, rows=5)
     assert binomial_for_rows(1.0, 1e-6, 722, rows=5).probability < 0.5
@@ -60,7 +60,7 @@ def test_rule_of_the_paper_requires_more_noise_for_many_items() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.0])
 @pytest.mark.parametrize(("rows", "items"), [(1, 1), (5, 1), (2, 8)])
-def test_rule_of_the_paper_has_far_more_noise_than_needed(
+def test_rule_of_the_paper_requires_far_more_noise_than_needed(
     epsilon: float, rows: int, items: int
 ) -> None:
     noise = PoissonNoise(published_mean(epsilon, 1e-6, rows, items))

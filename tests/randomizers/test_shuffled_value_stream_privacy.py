@@ -142,7 +142,9 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_delta_at_the_largest_distance_is_at_most_as_stated(epsilon: float, delta: float) -> None:
+def test_delta_at_the_largest_distance_is_at_most_the_stated_delta(
+    epsilon: float, delta: float
+) -> None:
     law = law_of(2, epsilon, delta)
     factor = exponential(epsilon, rounded_up=False)
     assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)
@@ -191,7 +193,7 @@ def test_adaptive_streams_do_not_increase_the_loss(epsilon: float, delta: float)
     assert min(found) > 0.95 * delta
 
 
-def test_fastest_spending_stream_is_capped_by_norm_budget() -> None:
+def test_fastest_spending_stream_is_capped_by_the_norm_budget() -> None:
     law = calibrate(ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
     devices.enroll(count, rng)

@@ -275,7 +275,7 @@ def test_clipping_bounds_the_loss_unconditionally(
         assert most > high * 1.001
 
 
-def test_theta_without_the_reserve_loses_less_or_is_rejected(deployed: ValueStreamLaw) -> None:
+def test_theta_without_the_reserve_lowers_the_loss_or_is_rejected(deployed: ValueStreamLaw) -> None:
     """If one r excludes the reserve, theta is too small and loses less, or is too large."""
     shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)

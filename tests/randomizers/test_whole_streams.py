@@ -42,7 +42,7 @@ def test_local_loss_inverts_the_shuffled_epsilon(epsilon: float, users: int) -> 
     assert amplified_delta(of_any_randomizer(loss * 1.0001), users, epsilon) > 1e-6
 
 
-def test_number_of_present_devices_is_a_lower_bound() -> None:
+def test_counted_devices_are_at_most_those_that_are_always_present() -> None:
     """Enumerate every way in which the devices of two producers can be absent."""
     enrolled = {b"a": 2, b"b": 1}
     for absences in product(product([0, 1], repeat=3), repeat=3):  # indexed by epoch and device

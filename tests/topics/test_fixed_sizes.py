@@ -100,7 +100,7 @@ def test_chunks_fit_the_target_record_size(most: int) -> None:
             assert len(encode_batch(batch_of(chunk, room))) <= RECORD_TARGET
 
 
-def test_number_of_messages_above_uint32_is_rejected() -> None:
+def test_more_messages_than_uint32_can_count_are_rejected() -> None:
     fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX)
     with pytest.raises(CodecError, match="Divide its devices among several producers"):
         fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX + 1)

@@ -56,7 +56,7 @@ def test_table_of_counts_has_the_same_canonical_form(values: NDArray[np.unsigned
     assert pack_messages(from_table) == pack_messages(Messages.canonical(values))
 
 
-def test_rows_are_ordered_numerically_by_first_column() -> None:
+def test_rows_are_ordered_numerically_by_the_first_column() -> None:
     values = np.array([[2, 1], [256, 0], [1, 300], [1, 7], [2, 0]], np.uint16)
     expected = [[1, 7], [1, 300], [2, 0], [2, 1], [256, 0]]
     assert Messages.canonical(values).values.tolist() == expected

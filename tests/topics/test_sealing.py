@@ -175,7 +175,7 @@ def test_unseal_rejects_batch_of_another_job_or_epoch(batch: Batch) -> None:
         open_batch(replace(sealed, ciphertext=seal(b"", LOCK)), KEY, CONTEXT)
 
 
-def test_full_batches_fit_their_records(batch: Batch) -> None:
+def test_full_batches_fit_in_their_records(batch: Batch) -> None:
     rows = np.zeros((9_000, 7), "<u8")
     for chunk in split_messages(Messages(rows), SEALED_PAYLOAD_TARGET):
         assert len(seal_batch(replace(batch, words=chunk), LOCK)) <= RECORD_TARGET

@@ -161,7 +161,7 @@ def test_table_sizes_out_of_range_are_rejected(cells: int) -> None:
         ShareFormat(cells)
 
 
-def test_only_small_message_formats_have_a_number_of_table_cells() -> None:
+def test_only_small_message_formats_fit_in_a_table() -> None:
     assert table_cells(MessageFormat(np.dtype("u1"))) == 256
     assert table_cells(MessageFormat(np.dtype("<u2"), distinct=300)) == 300
     assert table_cells(MessageFormat(np.dtype("<u4"))) is None

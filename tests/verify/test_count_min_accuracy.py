@@ -111,7 +111,7 @@ def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
 
 
 @pytest.mark.parametrize("users", MOST_ERROR)
-def test_count_min_error_matches_reference(users: int) -> None:
+def test_count_min_error_matches_the_reference(users: int) -> None:
     law = law_of(users)
     runs = [measured(law, users, seed, None) for seed in range(SEEDS)]
     rows: list[tuple[str, list[Errors]]] = []
@@ -137,7 +137,7 @@ def test_count_min_error_matches_reference(users: int) -> None:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_noise_error_matches_prediction(estimator: Estimator) -> None:
+def test_noise_error_matches_the_prediction(estimator: Estimator) -> None:
     """In windows without items, a tolerance of 5 % is at least 4.5 standard errors."""
     users = 100_000
     law = law_of(users)
@@ -162,5 +162,5 @@ def test_noise_error_matches_prediction(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_noise_mean_is_below_one_200th_of_that_in_the_paper() -> None:
+def test_noise_in_the_paper_is_over_200_times_as_large() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

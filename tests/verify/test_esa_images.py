@@ -138,7 +138,7 @@ if IMAGES.exists():
         [(HORSE, 0.05, 107.4), (HORSE, 0.25, 25.8), (HORSE, 1, 7.7), (CAMERA, 1, 11.3)],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else None,
     )
-    def test_fragments_error_with_four_reports_matches_simulations(
+    def test_error_of_fragments_with_four_reports_matches_simulations(
         image: Image, epsilon: float, bar: float
     ) -> None:
         """Bars use only the first of two bounds; the smaller bound has up to 9 % less error."""
@@ -170,7 +170,9 @@ if IMAGES.exists():
         return float(np.sqrt(np.square(np.clip(counts, 0, 255) - ground_truth).mean()))
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
-    def test_sketch_error_with_paper_odds_matches_simulations(epsilon: float, bar: float) -> None:
+    def test_error_of_a_sketch_with_published_odds_matches_simulations(
+        epsilon: float, bar: float
+    ) -> None:
         """Published odds assume that messages of all rows hide each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
         requested = CountMeanSketchParameters(

@@ -70,7 +70,7 @@ def measured(answer: HeavyHitters, counts: NDArray[np.int64], seconds: float) ->
 
 
 @pytest.mark.parametrize("messages", [4.5, 6.5])
-def test_search_recall_matches_plan(messages: float) -> None:
+def test_search_recall_matches_the_plan(messages: float) -> None:
     plan = plan_prefixes(BITS, USERS, 1.0, 1e-6, messages)
     cumulative = np.cumsum(np.arange(1, (1 << BITS) + 1) ** -EXPONENT)
     cumulative /= cumulative[-1]

@@ -41,7 +41,7 @@ def least_deviation(epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_single_item_query_error_matches_prediction(epsilon: float) -> None:
+def test_error_of_a_single_item_matches_the_prediction(epsilon: float) -> None:
     requested: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
         "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),

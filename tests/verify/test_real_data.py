@@ -51,13 +51,13 @@ OULAD = [
 
 
 @pytest.mark.parametrize("setting", OULAD, ids=lambda setting: f"epsilon-{setting.epsilon:g}")
-def test_errors_on_student_data_match_reference(setting: Setting) -> None:
+def test_errors_on_student_data_match_the_reference(setting: Setting) -> None:
     check(setting)
 
 
 if ASKUBUNTU.exists():
 
-    def test_errors_on_ask_ubuntu_data_match_reference(tmp_path: Path) -> None:
+    def test_errors_on_ask_ubuntu_data_match_the_reference(tmp_path: Path) -> None:
         prepared = tmp_path / "askubuntu.csv.gz"
         prepare_askubuntu.main([str(ASKUBUNTU), str(prepared)])
         check(Setting("Ask Ubuntu", prepared, 374, 4.0, 8, 2_924, 1_962, 0.15, 60))

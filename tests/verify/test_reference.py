@@ -49,7 +49,7 @@ ERRORS = {
 }
 
 
-def test_c_gaps_and_losses_match_reference() -> None:
+def test_c_gaps_and_losses_match_the_reference() -> None:
     rows = []
     for k, golden in C_GAPS.items():
         law = published(k, 1.0)
@@ -65,7 +65,7 @@ def test_c_gaps_and_losses_match_reference() -> None:
     assert all(row[1::2] == row[2::2] for row in rows)
 
 
-def test_predicted_errors_match_reference() -> None:
+def test_predicted_errors_match_the_reference() -> None:
     """Published calibration, and optimal calibration with k signs at every order (Algorithm 2)."""
     rows = []
     for (epochs, k), golden in ERRORS.items():

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.verify
 EPOCHS, SEEDS, MOST = 170, 24, 29.5
 
 
-def test_errors_on_student_data_match_prediction() -> None:
+def test_errors_on_student_data_match_predictions() -> None:
     students = load_change_log(demo_change_log(), last_epoch=EPOCHS)
     users = len(students.users)
     values = {

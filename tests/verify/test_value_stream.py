@@ -35,7 +35,7 @@ def students() -> ChangeLog:
 @pytest.mark.parametrize(
     ("epsilon", "changes", "seeds", "expected"), [(1.0, 2, 120, 1_156), (4.0, 4, 120, 376)]
 )
-def test_errors_on_student_data_match_prediction(
+def test_errors_on_student_data_match_predictions(
     students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
 ) -> None:
     job = new_job(
@@ -79,7 +79,7 @@ def test_errors_on_student_data_match_prediction(
 @pytest.mark.parametrize(
     ("epsilon", "changes", "public", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
-def test_errors_with_absent_and_late_students_match_prediction(
+def test_errors_with_absent_and_late_students_match_predictions(
     students: ChangeLog, epsilon: float, changes: int, public: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.

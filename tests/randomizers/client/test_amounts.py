@@ -18,7 +18,9 @@ numbers = st.floats(0, 1e6, allow_nan=False) | st.integers(0, 10**6)
 
 
 @given(numbers, st.sampled_from([9, 18]))
-def test_privacy_losses_are_rounded_up_and_limits_down(number: float, digits: int) -> None:
+def test_privacy_losses_are_rounded_up_and_limits_are_rounded_down(
+    number: float, digits: int
+) -> None:
     exact = Fraction(repr(number))
     unit = Fraction(1, 10**digits)
     assert 0 <= spent(number, digits) * unit - exact < unit
