@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Final
 
 from dpstream.pipeline.addresses import Network, is_within
 from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, BatchWriter
 from dpstream.pipeline.collector.http_connection import Slot
 from dpstream.pipeline.collector.http_limits import HttpRequest, Rates
-from dpstream.pipeline.collector.openapi import OPENAPI
 from dpstream.pipeline.collector.responses import (
     Headers,
     HttpResponse,
@@ -33,6 +33,7 @@ _TOLD: Final = (b"", b"time")
 _OPENAPI: Final = b"/v1/openapi.json"
 _ALIVE: Final = b"/healthz"
 _READY: Final = b"/readyz"
+_INTERFACE: Final = HttpResponse(200, files(__package__).joinpath("openapi.json").read_bytes())
 _PATHS: Final = frozenset({_JOBS, _OPENAPI, _ALIVE, _READY})
 _ALLOWED_FOR: Final = 86_400
 _DRAINED_SECONDS: Final = 60
@@ -186,7 +187,7 @@ class Service:
         if path == _JOBS:
             return json_response({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
         if path == _OPENAPI:
-            return OPENAPI
+            return _INTERFACE
         if path == _ALIVE:
             return json_response({"status": "alive"})
         if path == _READY:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from dpstream.pipeline.collector.openapi import DESCRIPTION
 from dpstream.topics.envelopes import CONTENT_TYPE
 from tests.support.collector_server import collecting
 from tests.support.device_jobs import device_job
@@ -21,7 +22,8 @@ REJECTED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 CONFIG = schemathesis.Config.from_dict(
     {"checks": {"negative_data_rejection": {"expected-statuses": REJECTED}}}
 )
-schema = schemathesis.openapi.from_dict(DESCRIPTION, config=CONFIG)
+INTERFACE = json.loads(files("dpstream.pipeline.collector").joinpath("openapi.json").read_text())
+schema = schemathesis.openapi.from_dict(INTERFACE, config=CONFIG)
 
 
 @schemathesis.serializer(CONTENT_TYPE)
