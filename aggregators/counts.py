@@ -59,7 +59,7 @@ class Counts(ABC):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Item numbers suppressed because too few of their messages are left."""
+        """Numbers of the items that are suppressed because too few of their messages are left."""
         return ()
 
     @abstractmethod
@@ -143,7 +143,7 @@ class EstimatedCounts(Counts):
     @property
     @abstractmethod
     def numbers(self) -> NDArray[np.int64]:
-        """Item numbers that have an estimate, shape (items,); a single count is item 1."""
+        """Numbers of the items that have an estimate, shape (items,); a single count is item 1."""
 
     @property
     @abstractmethod

@@ -86,7 +86,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def detection_threshold(self) -> float | None:  # type: ignore[override]
-        """The population if crowds are suppressed, as their counts are unknown; otherwise None."""
+        """The population if any crowd is suppressed, since its counts are unknown; else None."""
         return float(self.population) if self.suppressed else None
 
     @cached_property
@@ -130,7 +130,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> HeavyHitters:
-        """Return the largest item estimates, without crowd sizes, all with the widest interval."""
+        """Return the items with the largest estimates, all with the widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:

@@ -38,7 +38,7 @@ def first_node(epoch: int) -> int:
 
 
 class DyadicTree:
-    """Sparse int64 counts of the cells of every node of a horizon.
+    """Sparse int64 counts for every cell of every node of a horizon.
 
     >>> tree = DyadicTree(horizon=4, cells=2)
     >>> tree.add(2, np.array([[3, 1], [0, 5]]))
@@ -65,7 +65,7 @@ class DyadicTree:
         return min(self._nodes_due, default=self.horizon + 1)
 
     def add(self, epoch: int, counts: NDArray[np.int64]) -> None:
-        """Add counts, shape (orders due, cells), to the nodes complete at an epoch."""
+        """Add counts, shape (orders due, cells), to the nodes that an epoch completes."""
         held = self._nodes_due.get(epoch)
         if held is not None:
             held += counts
@@ -73,7 +73,7 @@ class DyadicTree:
             self._nodes_due[epoch] = counts.astype(np.int64)
 
     def nodes_due(self, epoch: int) -> NDArray[np.int64]:
-        """Return all nodes complete at an epoch, shape (orders due, cells), by order."""
+        """Return, by order, all nodes that an epoch completes, shape (orders due, cells)."""
         held = self._nodes_due.get(epoch)
         return np.zeros((orders_due(epoch), self.cells), np.int64) if held is None else held
 
@@ -82,7 +82,7 @@ class DyadicTree:
         return counts
 
     def order_counts(self, order: int, last_epoch: int) -> NDArray[np.int64]:
-        """Return the nodes of an order complete by an epoch, shape (last_epoch >> order, cells)."""
+        """Return all nodes of an order up to an epoch, shape (last_epoch >> order, cells)."""
         counts = np.zeros((last_epoch >> order, self.cells), np.int64)
         for index in range(1, len(counts) + 1):
             held = self._nodes_due.get(index << order)

@@ -122,7 +122,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch."""
+        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
             raise ValueError(f"saved state is {dict(state)}; expected nonnegative integers")

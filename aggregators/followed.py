@@ -179,7 +179,7 @@ class Received(NamedTuple):
     population: int
 
     def unseen(self, value: float) -> float:
-        """Return the `unseen_deviation` if about `value` devices have the value 1."""
+        """Return the `unseen_deviation`, given that about `value` devices have the value 1."""
         return unseen_deviation(value, self.population, self.present)
 
 
@@ -262,7 +262,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch."""
+        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes
@@ -322,7 +322,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
     def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
-        """Update `use`, a lower bound on the changes users have made, with an epoch's reports."""
+        """Update `use`, a lower bound on users' changes, with the reports of an epoch."""
         return use.after_count(
             found.value, found.deviation, received.population, self.law.last_epoch
         )

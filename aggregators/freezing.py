@@ -60,7 +60,7 @@ class FreezingModel:
         self._excess = cache(self._make_excess)
 
     def missed(self, order: int, signs: int) -> NDArray[np.float64]:
-        """Return the true minus the tracked fraction of users with value 1, for one order.
+        """Return, for one order, the true minus the tracked fraction of users with value 1.
 
         `signs` is the number of nonzero partial sums that are tracked. The result has shape
         (intervals + 1,), at the ends of intervals of 2^order epochs, starting with 0.
@@ -72,7 +72,7 @@ class FreezingModel:
         return missed
 
     def bias(self, law: FutureRandLaw, estimator: Estimator = "tree") -> NDArray[np.float64]:
-        """Return expected estimate minus ground truth for one user, shape (last_epoch,)."""
+        """Return the expected estimate of one user minus the ground truth, (last_epoch,)."""
         signs = [composed.k for composed in law.composed]
         return self.bias_of(signs, interval_variances(law), estimator)
 
@@ -160,7 +160,7 @@ def _held_by_odd(
 
 
 def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Move users with too many changes to the two largest change counts, keeping the parity."""
+    """Move users with too many changes to one of the two largest counts, keeping the parity."""
     most = max(2, int((_WORK / last_epoch) ** 0.5))
     capped = changes[: most + 1].copy()
     for count, share in enumerate(changes[most + 1 :].tolist(), most + 1):
@@ -169,7 +169,7 @@ def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64
 
 
 def _changes_until(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Return fractions of users with n changes in epochs 1 to t, shape (last_epoch, n values)."""
+    """Return the fractions of users with n changes by epoch t, shape (last_epoch, n values)."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, last_epoch + 1)))])
 
     def choose(total: NDArray[np.int64], part: NDArray[np.int64]) -> NDArray[np.float64]:

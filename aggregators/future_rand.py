@@ -122,9 +122,9 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch.
+        """Restore `state_after` into an empty aggregator, in place of the reports so far.
 
-        `participation` must cover at least the epochs at which intervals of later epochs start.
+        `participation` must cover every epoch at which an interval starts that ends later.
         """
         self._prefixes.resume(state, participation)
 
@@ -140,7 +140,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
-        """Estimate the intervals complete at an epoch from their own reports, by order."""
+        """Estimate, by order and from own reports, the intervals that an epoch completes."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 

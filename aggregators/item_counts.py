@@ -58,7 +58,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Estimate senders by item, shape (items,); return them and the largest noise variance."""
+        """Return the estimated senders with each item, (items,), and the largest noise variance."""
 
     def _count(
         self,

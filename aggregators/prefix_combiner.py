@@ -49,7 +49,7 @@ class PrefixCombiner:
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
-        """Advance by one epoch; `own` estimates the intervals due from own reports, by order."""
+        """Advance by one epoch; `own` has own estimates of the intervals due, by order."""
         self.epoch += 1
         for order, increment in enumerate(own):
             if increment is not None:

@@ -71,7 +71,7 @@ class _Cells:
 
     @property
     def noise(self) -> float:
-        """Error due to noise, exceeded on any level with a probability of at most 0.01."""
+        """Error due to noise; the probability that it is exceeded on any level is at most 0.01."""
         quantile = _quantile(_HIDDEN_BY_NOISE / self.code.messages)
         return quantile * self.with_users(self.deviation)
 

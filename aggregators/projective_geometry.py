@@ -120,7 +120,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Return counts of reporting users by item, their largest variance and the report count."""
+        """Return counts of reporting users by item, the largest variance, and the reports."""
         law, reports = self.law, int(received.sum())
         # The first point is not an item.
         inside = hyperplane_sums(law.space, received, 1 + items)[1:]

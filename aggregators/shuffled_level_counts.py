@@ -54,7 +54,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
 def predicted_deviations(
     law: ShuffledLevelCountsLaw, last_epoch: int, users: int, start: int = 0, end: int = 1
 ) -> NDArray[np.float64]:
-    """Predict standard errors of the values in [start, end) if all devices report, in users."""
+    """Predict standard errors, in users, of the range [start, end) if all devices report."""
     variances = equal_variances(law.levels, rooted=law.rooted)
     of_range = float(level_range_variances(law.levels, variances, start, end))
     noise = sum(noise.moments(users)[1] for noise in law.noises)

@@ -132,7 +132,7 @@ def received_errors(
 def predicted_deviations(
     law: ShuffledValueStreamLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors if all devices report, in users, shape (last_epoch,)."""
+    """Predict standard errors, in users, if all devices report; shape (last_epoch,)."""
     kernel = Kernel(law.boost, law.decay)
     deviations: NDArray[np.float64] = np.sqrt(
         _variance(law, 1, users) * kernel.variances(last_epoch)

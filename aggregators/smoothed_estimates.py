@@ -21,7 +21,7 @@ from dpstream.aggregators.tree_smoothing import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothedEstimates:
-    """Estimates for the epochs 1 to the last, of one count (a Boolean) or of several (items).
+    """Estimates of one count (a Boolean) or of several (items) for all epochs up to the last.
 
     Attributes:
         values: float64, shape (epochs, counts), in users; unbiased and consistent: increments of
@@ -73,7 +73,7 @@ class SmoothedEstimates:
 def smoothed_estimates(
     orders: Sequence[TreeEstimates], population: NDArray[np.int64], *, combine: bool = True
 ) -> SmoothedEstimates:
-    """Estimate all epochs of a horizon so far from the own estimates of its intervals.
+    """Estimate all epochs of a horizon so far, given own estimates of its intervals.
 
     If no report separates several epochs, their increments are taken as 0, or as equal if their sum
     is known. Confidence intervals of prefixes that end there are wider by 1.96 times the root mean

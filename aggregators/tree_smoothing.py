@@ -28,7 +28,7 @@ _COVERED = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeEstimates:
-    """Own estimates of several intervals; for smoothing, of all complete intervals of an order.
+    """Own estimates of intervals: each from its own reports. Smoothing takes those of an order.
 
     Attributes:
         values: float64, shape (intervals, counts); ignored where there are no reports.
@@ -213,7 +213,7 @@ def _with_diffuse(
 def _whole_pieces(
     last_epoch: int, epochs: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield each separate tree: order and index (from 0) of its root, and prefixes that have it."""
+    """Yield, for each tree, order and index (from 0) of its root, and prefixes that contain it."""
     start = 0
     for order in reversed(range(last_epoch.bit_length())):
         if last_epoch >> order & 1:

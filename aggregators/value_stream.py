@@ -43,7 +43,7 @@ class SymbolSums:
 
     @classmethod
     def of(cls, symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> SymbolSums:
-        """Sum symbols, in steps, with their multiplicities; shape (rows,) each."""
+        """Sum symbols (in steps) with their multiplicities; both have shape (rows,)."""
         return cls(int(counts.sum()), int(symbols @ counts), int(np.square(symbols) @ counts))
 
     def __add__(self, other: SymbolSums) -> SymbolSums:
@@ -192,5 +192,5 @@ def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
 
 
 def _spread(law: ValueStreamLaw) -> float:
-    """Return the standard deviation of one symbol in users, given that its own variance is 1."""
+    """Return the standard deviation of one symbol, converted to users."""
     return math.sqrt(law.squared_norm_budget) / law.gain

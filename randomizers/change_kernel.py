@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: `boost` a added to a report's mean u, times `decay` b every epoch."""
+    """Emphasis of a change: it adds `boost` a to a mean u, times `decay` b at every later epoch."""
 
     boost: float
     decay: float
@@ -40,7 +40,7 @@ class Kernel:
         """Return the variances of estimates for symbols of variance 1; shape (last_epoch,).
 
         All devices are assumed present. An estimate is a weighted sum of the inputs up to its
-        epoch. The input of l epochs ago has the weight h_l. Here h_0 = 1 / (1 + a), and h_l =
+        epoch. The input l epochs earlier has the weight h_l. Here h_0 = 1 / (1 + a), and h_l =
         (q - b) q^(l-1) / (1 + a) for l > 0, with q = (a + b) / (1 + a).
         """
         own, left = 1 / (1 + self.boost), self.left

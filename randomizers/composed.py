@@ -109,7 +109,7 @@ MAX_SIGNS = 1024
 
 @lru_cache(maxsize=1024)
 def log_rounded_up(ratio: Fraction, times: int = 1) -> float:
-    """Return the least float known to be at least times * ln(ratio), for ratio >= 1."""
+    """Return times * ln(ratio), rounded up to a float, for ratio >= 1."""
     with localcontext() as context:
         context.prec = 80
         # `next_plus` covers the rounding of the quotient, of the logarithm and of the product.

@@ -64,7 +64,7 @@ class Devices(ABC, Generic[LawT]):
 
     @property
     def answers(self) -> int | None:
-        """Number of epochs of a horizon at which a device answers; None if it does at all."""
+        """Number of epochs of a horizon at which a device answers; None if at every epoch."""
         return None
 
     def least_delta(self) -> float:
@@ -176,7 +176,7 @@ class Devices(ABC, Generic[LawT]):
         new: int | None = 0,
         allowed: range | None = None,
     ) -> NDArray[Any]:
-        """Declare a stored array, and return it for zero devices, to assign to `self._<name>`.
+        """Declare a stored array; assign the result, an array for zero devices, to `self._<name>`.
 
         `shape` is the shape per device. `new` is the value for a newly enrolled device; None if
         `_draw` draws it. `allowed` is the contiguous range of valid values; None if any value is

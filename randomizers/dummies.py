@@ -49,7 +49,7 @@ class Dummies(ABC):
         """
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the number of dummies in each cell, shape (cells,); arguments as for `draw`."""
+        """Draw the number of dummies in each cell, shape (cells,); arguments are as for `draw`."""
         return np.bincount(self.draw(contributors, cells, rng), minlength=cells)
 
     @property
@@ -145,7 +145,7 @@ class PoissonDummies(Dummies):
 
 @lru_cache(maxsize=256)
 def _shared_table(mean: float, digit: int) -> tuple[NoiseTable, int]:
-    """Return a table, and the number of its draws whose sum has mean `mean` times 2^digit."""
+    """Return a table and a number of draws, whose sum has a mean of `mean` times 2^digit."""
     # The mean is halved until the table is small; multiplying by a power of two is exact.
     halvings = max(0, math.frexp(math.ldexp(mean, digit) / LARGEST_TABLE_MEAN)[1])
     return poisson_table(math.ldexp(mean, digit - halvings)), 1 << halvings

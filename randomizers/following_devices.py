@@ -35,15 +35,15 @@ class FollowingLaw(typing.Protocol):
 
     @property
     def max_changes(self) -> int:
-        """k, number of boosted changes of a device."""
+        """k, the number of boosted changes of a device."""
 
     @property
     def boost(self) -> float:
-        """a, amount that a change adds to f."""
+        """a, the amount that a change adds to f."""
 
     @property
     def decay(self) -> float:
-        """b, fraction of f that remains an epoch later."""
+        """b, the fraction of f that remains one epoch later."""
 
 
 class FollowingDevices(Devices[LawT]):

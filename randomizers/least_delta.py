@@ -29,7 +29,7 @@ _LEAST_DISTANCE = 1e-4
 
 
 def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> float:
-    """Return delta between sending `shift` more messages to `cells` cells and not sending them.
+    """Return the delta between users who send `shift` more messages to `cells` cells or do not.
 
     `noise` is the noise of one cell, and `epsilon` is the declared epsilon.
 
@@ -51,7 +51,7 @@ def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> flo
 def of_coins(
     coins: int, probability: float, shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return delta for a user among `coins` coins of other users, each 1 with `probability`.
+    """Return the delta of a user among `coins` coins of other users, each 1 with `probability`.
 
     The user adds `shift` with probability `own`; under the neighboring input, with `other`.
     """
@@ -60,7 +60,7 @@ def of_coins(
 
 
 def of_normal(distance: float, deviation: float, epsilon: float) -> float:
-    """Return delta of sums with Gaussian noise that differ by a total Euclidean distance."""
+    """Return the delta of sums with Gaussian noise that differ by a total Euclidean distance."""
     if distance / deviation < _LEAST_DISTANCE:
         return 0.0
     shift = math.ceil(distance / deviation * _POINTS)
@@ -70,7 +70,7 @@ def of_normal(distance: float, deviation: float, epsilon: float) -> float:
 
 
 def _counts(a: float, b: float) -> NDArray[np.float64]:
-    """Return weights of counts k around the mode; each is a + b / k times the last (Panjer)."""
+    """Return weights of counts k around the mode; each is a + b / k times the previous (Panjer)."""
     variance = max(a + b, 0) / (1 - a) ** 2
     if variance > 2 * _MOST:
         return np.ones(1)
@@ -86,7 +86,7 @@ def _counts(a: float, b: float) -> NDArray[np.float64]:
 def _hockey_stick(
     weights: NDArray[np.float64], shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return delta between a distribution shifted with probability `own` and with `other`."""
+    """Return the delta between a distribution shifted with probability `own` and with `other`."""
     missing = np.zeros(min(shift, len(weights)))
     law = np.concatenate([weights, missing]) / weights.sum()
     shifted = np.concatenate([missing, weights]) / weights.sum()

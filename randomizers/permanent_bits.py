@@ -80,7 +80,7 @@ def _digits(bits: int) -> range:
 
 @lru_cache(maxsize=256)
 def _table(probability: Fraction, digit: int) -> tuple[NoiseTable, int]:
-    """Return a table, and the number of its draws whose sum has 2^digit trials."""
+    """Return a table and a number of draws, whose sum has 2^digit trials."""
     halvings = max(0, digit - _TABLE_DIGITS)
     return binomial_table(1 << digit - halvings, probability), 1 << halvings
 
@@ -131,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count answers of 1; `words` are for bit 0 of all cells, then for bit 1 in `sets`."""
+        """Count answers of 1; `words` answers bit 0 for all cells, then bit 1 for `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1

@@ -37,12 +37,12 @@ class PublicMatrix(ABC):
     @property
     @abstractmethod
     def measurements(self) -> int:
-        """M, number of rows."""
+        """M, the number of rows."""
 
     @property
     @abstractmethod
     def filled(self) -> int:
-        """W, number of non-zero entries of a column, the same for all items."""
+        """W, the number of non-zero entries of a column, the same for all items."""
 
     @abstractmethod
     def entries(self, items: NDArray[np.int64]) -> NDArray[np.int8]:

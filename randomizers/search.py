@@ -67,7 +67,7 @@ def crossing(excess: Callable[[float], float], low: float, high: float, toleranc
 def raised(
     enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
 ) -> float:
-    """Raise a value by the fraction `step`, which grows by `growth`, until `enough` is true."""
+    """Raise a value until `enough` is true: by the fraction `step`, times `growth` each time."""
     while not enough(value):
         value, step = value * (1 + step) or step, step * growth
     return value

@@ -57,7 +57,7 @@ FixedSize: TypeAlias = Slots | CountTable
 
 
 def fixed_size(form: MessageFormat, most: int) -> FixedSize:
-    """Return the encoding that is smaller for up to `most` reports, at most 2^32 - 1.
+    """Return the smaller of the two encodings for up to `most` reports (at most 2^32 - 1).
 
     >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)

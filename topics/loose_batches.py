@@ -138,7 +138,7 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enrollments:
-    """Devices that report for the first time in a horizon, possibly repeated.
+    """Devices that report for the first time in a horizon; repetitions are possible.
 
     Attributes:
         epoch: Epoch of their reports, at least 1.

@@ -190,7 +190,7 @@ def has_bit(bits: bytes, index: int) -> bool:
 
 
 def numbers_of(manifest: Manifest) -> tuple[int, ...]:
-    """Return the fields after fingerprint and deployment, common to all versions."""
+    """Return the fields common to all versions, after fingerprint and deployment."""
     return (
         manifest.epoch,
         manifest.first_offset,

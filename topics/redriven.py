@@ -23,7 +23,7 @@ _ROLE = "role"
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Rejected records of a topic of raw reports that were requeued to it.
+    """Rejected records that were requeued to their topic of raw reports.
 
     Attributes:
         partition: Partition in which the records were rejected.

@@ -23,7 +23,7 @@ MOST_CHILDREN = 64
 
 
 def mean_deviation(axis: AxisCode) -> float:
-    """Return the mean standard deviation of the count in a random range, for cell variance 1."""
+    """Return the mean standard deviation of counts in random ranges, for a cell variance of 1."""
     return float(np.sqrt(range_variances(axis, *random_ranges(axis.size))).mean())
 
 

@@ -75,7 +75,7 @@ def divergence(epsilon: float, order: float) -> float:
 
 
 def step_to_epsilon(order: float, delta: float) -> float:
-    """Return epsilon at a delta minus the Rényi divergence of an order, rounded up."""
+    """Return how much epsilon at a delta exceeds the Rényi divergence of an order, rounded up."""
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}; expected a number above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
@@ -112,7 +112,7 @@ class Filter:
 
 
 def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
-    """Return the epsilon of charges at a delta if all were fixed in advance, rounded up.
+    """Return, rounded up, the epsilon of charges at a delta if all were fixed in advance.
 
     The result is infinite if the charges' own deltas exceed `delta`.
 

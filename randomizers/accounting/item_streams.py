@@ -179,7 +179,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
 
 
 def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
-    """Return Poisson probabilities in a window and up to `more` beyond it, its start and error."""
+    """Return Poisson probabilities in a window widened by `more`, its start, and the error."""
     noise = PoissonNoise(mean)
     low, high = noise.window(TAIL)
     masses, error = noise.weights(low, high + more)

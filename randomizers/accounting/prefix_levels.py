@@ -74,12 +74,12 @@ class Skew:
         return cls(weights / float(weights @ many), many)
 
     def above(self, share: Array) -> Array:
-        """Return the number of items with more than each given share, in the shape of `share`."""
+        """Return, for each given share, the number of items with more than that; same shape."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 
     def squares_below(self, share: Array) -> Array:
-        """Return the sum of the squared shares that are not above each given share."""
+        """Return, for each given share, the sum of the squared shares that are not above it."""
         squares = self.items * self.shares**2
         totals = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)

@@ -29,7 +29,7 @@ from dpstream.randomizers.accounting.amplification import (
 
 
 def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
-    """Return the least delta for an epsilon of shuffled streams.
+    """Return the least delta of shuffled streams for an epsilon.
 
     `loss` is the local loss epsilon_0 of a whole stream. `users` is the number of honest users
     present at all epochs, including the target user.
@@ -38,7 +38,7 @@ def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
 
 
 def epsilon_of_streams(loss: float, users: int, delta: float) -> float:
-    """Return the least epsilon for a delta of shuffled streams, rounded up.
+    """Return the least epsilon of shuffled streams for a delta, rounded up.
 
     >>> round(epsilon_of_streams(1.0, 100_000, 1e-6), 5)
     0.01528

@@ -140,7 +140,7 @@ def _dyadic(
 
 
 def _spent(requested: Any) -> float:
-    """Return the loss: half of epsilon for published `erlingsson` and `memoized_response`."""
+    """Return the loss, which some published calibrations set to half of epsilon."""
     half = getattr(requested, "calibration", "full") == "published"
     return float(requested.epsilon / (2 if half else 1))
 

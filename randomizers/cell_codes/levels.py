@@ -66,7 +66,7 @@ class Levels:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Number of nodes of each level, from the root's 1 down; their cells are in this order."""
+        """Number of nodes of each level, from the root down; cells are numbered in this order."""
         return tuple(accumulate(self.branching, mul, initial=1))
 
     @property

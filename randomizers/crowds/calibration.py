@@ -1,4 +1,4 @@
-"""Calibrate the deletion of crowds from a job's parameters.
+"""Calibrate the deletion of messages from crowds, given a job's parameters.
 
 Of a crowd's n messages, max(0, min(n, n + Z - shift)) remain. Z is drawn from an integer table, so
 this distribution is known exactly. If a user moves to another crowd, one crowd has one message
@@ -52,7 +52,7 @@ def decay_of(epsilon: float) -> Fraction:
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """Return a bound on each crowd's deleted messages at an epoch, except with probability delta.
+    """Return a bound on the messages deleted from each crowd, except with probability delta.
 
     The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once. With
     probability at most delta, the noise of any crowd exceeds half of it. The shift is at most the

@@ -301,7 +301,7 @@ class FragmentsLaw(Constants):
         return self.reports * (self.slots * held + (self.items - self.slots) * other)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the capacity for messages of an epoch, for any values of contributors.
+        """Return the message capacity of an epoch, whatever the values of contributors.
 
         By the Chernoff bound, the probability of exceeding it is at most
         `dpstream.randomizers.dummies.REDRAW_PROBABILITY`. Let M(s) be the exponential moment of a
@@ -336,7 +336,7 @@ class FragmentsLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        """Format of a message: the report's number, from 0, times d, plus the cell's number."""
+        """Format of a message: (number of the report, from 0) * d + (number of the cell)."""
         return MessageFormat(narrowest(self.words), distinct=self.words)
 
 

@@ -174,7 +174,7 @@ class LdpSgdLaw(Constants):
 
     @property
     def dimensions(self) -> int:
-        """d, the number of weights of a model: those of all features for class 0, then 1, ..."""
+        """d, the number of weights of a model: one for each feature and class, class 0 first."""
         return self.features * self.classes
 
     @property
@@ -196,7 +196,7 @@ class LdpSgdLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        """Format of a message: the seed, little-endian, then a byte: 1 for the sign +, 0 for -."""
+        """Format of a message: the little-endian seed, then a byte that is 1 for + and 0 for -."""
         return MessageFormat(np.dtype("u1"), self.seed_bytes + 1)
 
     def capacity(self, epoch: int, contributors: int) -> int:

@@ -172,7 +172,7 @@ class ShuffledCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Expected number of messages, over the horizon, of a user always present with value 1."""
+        """Expected number of messages, over a horizon, of a user who always has value 1."""
         real = self.last_epoch * (self.boost + 1) + self.boost
         return real + self.last_epoch * self.noise.per_contributor(1)
 
@@ -269,7 +269,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Return the boosted changes to 1 minus the boosted changes to 0; update the state."""
+        """Return the number of boosted changes to 1 minus that to 0; update the state."""
         if epoch > self.epoch + 1:
             self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0

@@ -79,7 +79,9 @@ def law_of_budget(
 
 
 def best_threshold(loss: float) -> float:
-    """Return theta, both argument and maximum of E phi(c) / (1 + E Phi(-c)), for E = e^loss - 1.
+    """Return theta, the maximum of E phi(c) / (1 + E Phi(-c)) over c, for E = e^loss - 1.
+
+    It is also the c at which the maximum is attained.
 
     >>> round(best_threshold(1.0), 7)
     0.397463

@@ -86,7 +86,7 @@ _UNDECIDED = np.int16(1 << 14)
 
 @cache
 def _tables() -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
-    """Return cumulative weights, and symbols by 16 leading bits, or `_UNDECIDED`."""
+    """Return cumulative weights, and the symbol (or `_UNDECIDED`) for any 16 leading bits."""
     cumulated = np.cumsum(np.array(weights(), np.uint64), dtype=np.uint64)
     shift = np.uint64(WEIGHT_BITS - _GUIDE_BITS)
     cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift

@@ -56,7 +56,7 @@ class ItemStreamLaw(Protocol):
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
-        """Noise for current items and, with a boost, for items that were left."""
+        """Noise for current items and, with a boost, for items that users left."""
 
     @property
     def noisy_cells(self) -> int:
@@ -81,7 +81,7 @@ class ItemStreamLaw(Protocol):
     def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return messages about current items (kind 0) or items that were left (kind 1)."""
+        """Return messages about current items (kind 0) or items that users left (kind 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages, over the horizon, of a user always with an item."""
+        """Maximum expected number of messages, over a horizon, of a user who always has an item."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 

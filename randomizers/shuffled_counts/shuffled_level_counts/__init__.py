@@ -122,7 +122,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages, over the horizon, of a user always with a value."""
+        """Maximum expected number of messages, over a horizon, of a user who always has a value."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user

@@ -261,5 +261,5 @@ class RangeValues(Devices[RangeValuesLaw]):
 def _rows(
     members: NDArray[np.intp], part: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the index at which the array of all devices has a level's (maybe narrower) array."""
+    """Return the index of a level's array, which may be narrower, within that of all devices."""
     return (members, *(slice(length) for length in part.shape[1:]))
