@@ -53,7 +53,7 @@ class LogSlice:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write a record. Buffered: only a later `Flush` confirms that it was acknowledged."""
+    """Write a record. Only a later `Flush` confirms that the record was acknowledged."""
 
     role: Role
     partition: int
@@ -66,7 +66,7 @@ class Append:
 class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
-    Reply: `Ends` of the partitions appended to, each the offset after the last appended record.
+    The reply has `Ends` of the partitions with appends: the offset after the last appended record.
     Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
     """
 
@@ -88,7 +88,7 @@ class ReadRange:
 class EndOffsets:
     """Query the brokers for the end offsets of several partitions. Reply: `Ends` of all of them.
 
-    Offsets are determined in any order, but all after the request.
+    Offsets are determined in any order, but none before the request.
     """
 
     places: tuple[tuple[Role, int], ...]
@@ -170,7 +170,7 @@ def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
 
 
 def places_near(begin: int, end: int) -> Iterator[int]:
-    """Yield start offsets for a search near the end of a partition, each further back."""
+    """Yield start offsets, each further back, for a search near the end of a partition."""
     back = _READ_FIRST
     while end - back > begin:
         yield end - back
@@ -234,8 +234,8 @@ class LogCursor:
     def flush(self) -> Steps[None]:
         """Wait until all appends are acknowledged, and read up to and including them.
 
-        The acknowledgement states the record's offset. Among several records, the first counts, so
-        a writer that has read all records before its own knows which one that is.
+        The acknowledgement states the record's offset. Of several records, the first counts, so a
+        writer that has read all records before its own knows which one counts.
         """
         written: Ends | None = yield Flush()
         if written is None or self.place not in written:

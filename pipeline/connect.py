@@ -34,8 +34,9 @@ def ask_broker_clock(
 ) -> BrokerClock:
     """Return the broker's clock, which is read now if the job's epochs follow a calendar.
 
-    A broker states its time only in replies to writes. The record written here deregisters an
-    enrollment that does not exist, so readers skip it. Calls `notify` if the clocks differ.
+    A broker states its time only in replies to writes. This function therefore writes a record,
+    which deregisters an enrollment that does not exist, so that readers skip it. Calls `notify` if
+    the clocks differ.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:

@@ -2,7 +2,7 @@
 
 The parent keeps one of two connected sockets and passes the other to the child. When the parent
 ends for any reason, the operating system closes its socket, and the child notices at once. In the
-other direction, the child sends its exit reason as data, so nothing has to parse its output.
+other direction, the child sends its exit reason as data, so that its output need not be parsed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def received_reason(parent_watch: socket.socket) -> str:
 
 
 def fork_for_another(answer: int) -> bool:
-    """Fork a process that a subreaper adopts; return True there, and write its pid to `answer`."""
+    """Fork a process for a subreaper to adopt; return True in it, and write its pid to `answer`."""
     parent = -1
     # After a failure, the reader of `answer` gets no pid.
     with suppress(OSError):

@@ -1,8 +1,8 @@
 """The broker's clock, derived from acknowledgements.
 
-Every topic uses LogAppendTime, so an acknowledgement contains the broker's write time. A monotonic
-clock continues from there until the next acknowledgement. The result does not depend on this
-machine's wall clock, whose error is reported.
+Every topic uses LogAppendTime, so an acknowledgement contains the broker's write time. Until the
+next acknowledgement, a monotonic clock measures the time since then. The result does not depend on
+this machine's wall clock, and an error of that clock is reported.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class _Reading:
 class BrokerClock:
     """Current time of the broker's clock; unknown before the first acknowledgement.
 
-    When an acknowledgement arrives, this clock is set to the record's write time. It therefore
-    trails the broker's clock by the network delay, and is never ahead of it. `own` returns this
-    machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
+    When an acknowledgement arrives, this clock is set to the record's write time. This clock
+    therefore lags behind the broker's clock by the network delay, and is never ahead of it. `own`
+    returns this machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic
+    clock.
 
     >>> clock = BrokerClock(own=lambda: 7_200_000, steady=lambda: 5.0)
     >>> clock.now() is None  # prose: ok
@@ -61,7 +62,7 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Update the clock from a record's write time; `begin` returned `sent` before sending."""
+        """Update the clock from a record's write time; `sent` is from `begin`, before sending."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 

@@ -171,8 +171,8 @@ class Cluster:
     def partition_counts(self) -> dict[str, int]:
         """Return the current number of partitions of every topic.
 
-        Later reads use these numbers too. Otherwise, a consumer would request deleted partitions
-        for half a minute, and not see added partitions for five minutes.
+        Later reads use these numbers, too. Otherwise, a consumer would request deleted partitions
+        for half a minute, and would not see added partitions for five minutes.
         """
         self._described = self.admin.describe_topics()
         counts = {
@@ -358,7 +358,8 @@ class Cluster:
             }
 
         there = [each for each, offset in wanted.items() if offset < ends[each]]
-        # Instead of a deleted record, date the first remaining one, unless Kafka finds none.
+        # If a record was deleted, use the time of the first remaining record, unless Kafka finds
+        # none.
         for each, first in self._consumer.offsets_for_times(dict.fromkeys(there, 0)).items():
             if first is None:
                 there.remove(each)

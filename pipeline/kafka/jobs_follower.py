@@ -1,6 +1,6 @@
 """Follow ``dpstream.jobs`` as it grows, for processes that serve all jobs.
 
-The reader has its own thread, so that only this thread waits for an unreachable broker.
+Reading has a thread of its own, so that no other thread waits for an unreachable broker.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ Selection = TypeVar("Selection")
 class Follower(Generic[Selection]):
     """Read the topic continuously until closed.
 
-    `meaning` computes a result from the state of the topic. `post` is called with the result once
-    the topic has been read to its end, and after each change. It is also called with `Away` when
-    the broker stops answering, with None when it answers again, and with an unexpected error, which
-    ends the thread. `look` is called at each poll and returns the seconds until the next poll.
+    `meaning` computes a result from the state of the topic. `post` is called with the result when
+    the topic has been read to its end, and after each change. `post` is also called with `Away`
+    when the broker stops answering, with None when the broker answers again, and with an unexpected
+    error, which ends the thread. `look` is called at each poll and returns the seconds until the
+    next poll.
     """
 
     def __init__(

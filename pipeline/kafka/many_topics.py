@@ -1,10 +1,10 @@
 """A cluster client for polling hundreds of jobs together.
 
-Polled separately, each job takes about thirty small requests. `ManyTopics.look` instead fetches
-everything for all jobs in a few requests: partitions, start and end offsets, committed offsets, and
-the latest records of small topics. Later calls for this data use the snapshot; all other calls ask
-the brokers as usual. If a request is denied, or fails repeatedly, nothing is prefetched, and the
-later call raises the error.
+Polling each job separately would take about thirty small requests per job. `ManyTopics.look`
+fetches everything for all jobs in a few requests: partitions, start and end offsets, committed
+offsets, and the latest records of small topics. Later calls for this data use what was fetched; all
+other calls ask the brokers as usual. If a request is denied, or fails repeatedly, nothing is
+prefetched, and the later call raises the error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The topics of a job in memory, a driver that carries out actions on them, and a whole job.
+"""A job's topics in memory, a driver that carries out actions on them, and a whole job.
 
-``simulate`` runs the real producer and the real stages on this log. Tests stop it after every
-action: records that a crashed owner had appended but not flushed are then lost, or kept.
+``simulate`` runs the real producer and the real stages on this log. Tests can stop a stage after
+any action. Records that a crashed owner had appended but not flushed are then either lost or kept.
 """
 
 from __future__ import annotations

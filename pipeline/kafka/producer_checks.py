@@ -1,18 +1,19 @@
 """Check, before a producer reports, that its registration is valid and its state is the latest.
 
 A state is an old copy if the producer has sent an epoch that the state does not contain. Sent
-epochs appear in the reports and, once finalized, in the manifests. Neither is read completely:
+epochs appear in the reports and, after they are finalized, in the manifests. Neither topic is read
+completely:
 
-* A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch.
-  If the state ends with epoch e, the manifest of a later epoch therefore follows the manifests of
-  all epochs up to e - `EPOCHS_AHEAD`, which bounds its offset from below.
+* A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch. If
+  the state ends with epoch e, the manifest of a later epoch therefore comes after the manifests of
+  all epochs up to e - `EPOCHS_AHEAD`. Earlier manifests need not be read.
 * Records that an earlier start with this state has checked are not read again: the state still
   contains the epochs that it contained then.
 * Records older than the state folder cannot be from its producer, whose random enrollment ID was
   created with the folder. The first start reads only the producer registry.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
   reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
-  among the last sent and not finalized yet. Once it is finalized, its manifest reveals the copy.
+  among the latest and is not finalized yet. After it is finalized, its manifest reveals the copy.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def check_registered(
     try:
         latest = max(latest, _latest_sent(read, cluster, producer))
     except AccessError:
-        # Its reports are mixed with those of other producers, which it need not see.
+        # The producer's reports are mixed with those of others, which it need not see.
         notify(
             f"note: unfinalized epochs that producer {producer.name} sent cannot be compared "
             "with its state directory, because it is not allowed to read the reports: never "

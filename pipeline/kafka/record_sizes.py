@@ -1,8 +1,9 @@
 """Compute the maximum record sizes of a job in advance, and reject jobs with oversized records.
 
-An oversized record blocks its writer and all later epochs permanently; the job determines whether
-one can occur. Reports, windows, counts and manifests are split when they are written. A single
-report, the estimate for a whole domain, a model and the deployed job itself are not split.
+An oversized record blocks its writer and all later epochs permanently. Whether such a record can
+occur depends only on the job. Reports, windows, counts and manifests are split when they are
+written, but a single report, the estimate for a whole domain, a model and the deployed job itself
+are not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kafka's topic IDs, which change when a topic is deleted and recreated.
 
-aiokafka lacks the version of the metadata request that returns IDs, so kafka-python's request is
-sent over aiokafka's connections.
+The metadata request of aiokafka does not return IDs, so kafka-python's request is sent over
+aiokafka's connections.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def record_ages(
 
 
 def _search(oldest: int) -> _Search:
-    """Yield ages, receive whether the record is older than each, and return its age."""
+    """Yield ages, receive for each whether the record is older, and return the record's age."""
     least, most = 0, FINEST_AGE_MS
     while most < oldest and (yield most):
         least, most = most, 2 * most

@@ -2,6 +2,6 @@
 
 Start with `deployments`. `status` reads and assesses the state of a job, `supervisor` runs a worker
 for every deployed job, and `up` runs jobs on this machine. `processes` starts processes, each with
-a parent-death watch (`parent_watch`). `restarted_processes` restarts failed processes, and `forks`
-starts many processes that share their imports.
+a parent-death watch (`parent_watch`). `restarted_processes` restarts processes that fail, and
+`forks` starts many processes that share their imports.
 """

@@ -33,8 +33,8 @@ LogPosition: TypeAlias = tuple[str, int, int]
 class DeadLetterLog:
     """Rejected records of the deployment, read incrementally.
 
-    `redriven` and `discarded` contain the positions of requeued and discarded letters read so far.
-    All records from the offset `markers_from` are markers of requeued or discarded letters.
+    `redriven` and `discarded` contain the positions of the requeued and discarded letters read so
+    far. From offset `markers_from` on, all records are markers of requeued or discarded letters.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
@@ -82,7 +82,7 @@ class DeadLetterLog:
     def first_unhandled(self) -> int:
         """Offset of the oldest letter read that is neither requeued nor discarded.
 
-        If all are handled, the offset of the next record to read.
+        If all letters are handled, it is the offset of the next record to read.
         """
         handled = self.redriven | self.discarded
         return min(
@@ -94,7 +94,7 @@ class DeadLetterLog:
 def discard(cluster: Cluster, job: DeployedJob) -> int:
     """Discard all current dead letters and delete them; return how many were unhandled.
 
-    After a ClusterError, they are discarded, but the cluster has not deleted the records.
+    After a ClusterError, the letters are discarded, but the cluster has not deleted their records.
     """
     log = DeadLetterLog(cluster, job)
     places = {log_position(letter) for letter in log.read()}
@@ -109,8 +109,9 @@ def discard(cluster: Cluster, job: DeployedJob) -> int:
 def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
     """Delete dead letters up to the oldest one that is neither requeued nor discarded.
 
-    They contain users' reports, which are no longer needed. After an interruption, the next command
-    for dead letters completes the deletion. Raises ClusterError if records cannot be deleted.
+    Dead letters contain users' reports, which are no longer needed. After an interruption, the next
+    command about dead letters completes the deletion. Raises ClusterError if records cannot be
+    deleted.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)

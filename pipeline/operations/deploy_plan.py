@@ -45,7 +45,7 @@ from dpstream.pipeline.operations.topic_changes import TopicChange
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
-# The app's backend rotates these keys; another key does not change which devices can report.
+# The app's backend rotates these keys; a new key does not change which devices can report.
 _TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", "input", "roll_up", *WORDS)
 
@@ -216,7 +216,8 @@ def _over(
     if rejection is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
     elif rejection is None and (differences or set_budget is not None):
-        # Also if another budget limits it: an interrupted deployment might have declared that one.
+        # Even if another budget is the limit, because an interrupted deployment might have declared
+        # that one.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at

@@ -1,7 +1,7 @@
 """Deployed jobs: the compacted topic ``dpstream.jobs``, one record per name.
 
-A job is deployed only after its charge is a valid entry of the ledger. An interruption in between
-leaves a charge without a deployment, never a deployment without a charge.
+A job is deployed only after its charge is a valid entry of the ledger. An interruption can
+therefore leave a charge without a deployment, but never a deployment without a charge.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _append_declared_budgets(cluster: Cluster, plan: DeployPlan) -> None:
 def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     """Rewrite a running job's record.
 
-    At no time is the charge to users less than the privacy loss that the job can cause.
+    At any time, users are charged at least the privacy loss that the job can cause.
     """
     assert plan.running is not None
     job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons
@@ -225,7 +225,7 @@ def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
-    """End a deployment; its budget remains, as do its topics unless `delete_topics` is set."""
+    """End a deployment; its budget remains, and its topics, too, unless `delete_topics` is set."""
     deployed = find_deployed(cluster, name)
     if LEDGER_TOPIC in cluster.topics():
         write_entries(cluster, of_end(deployed, own_milliseconds()))

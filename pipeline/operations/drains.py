@@ -1,8 +1,8 @@
-"""Drain a job: finalize its open windows with the reports received, publish them, stop the workers.
+"""Drain a job: finalize and publish its open windows with the reports received, then stop.
 
-One record per partition tells the shuffler the offset to drain up to. Once everything is published,
-the job's phase makes supervisors stop its workers. Reports that producers write meanwhile stay in
-the topic until the job is resumed.
+For each partition, one record tells the shuffler up to which offset to drain. When everything is
+published, the job's phase makes supervisors stop the workers. Reports that producers write
+meanwhile stay in the topic until the job is resumed.
 """
 
 from __future__ import annotations

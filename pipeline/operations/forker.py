@@ -1,6 +1,6 @@
 """The forker: the process from which `operations.forks` forks other processes.
 
-The forker has one thread, no random number generator and no other per-process state, so a forked
+The forker has one thread, and no random number generator or other state of a process, so a forked
 process starts like any other. The forker exits with the process that started it.
 
 ``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, sends `IMPORTED` on
@@ -41,7 +41,7 @@ MORE_DESCRIPTORS = 4
 class Request:
     """Request to fork a process, which the operating system shows as `name`.
 
-    File descriptors are sent along, in this order:
+    File descriptors are sent with the request, in this order:
 
     * the answer pipe, which receives the process ID and is closed once the requester has adopted
       the process

@@ -1,10 +1,11 @@
 """Start many processes that share the imports of one process.
 
-Imports take each process of this package seconds, and most imports are the same for all. `Forks`
-therefore imports them once, in a process called the *forker* (`operations.forker`). Later processes
-are forked from it and adopted by this process. Like a `Process`, a forked process leads its own
-session and has a parent-death watch, a log and an exit code. The operating system shows its own
-name, but the command line of the forker.
+Imports take each process of this package seconds, and most imports are the same for all processes.
+`Forks` therefore imports these modules once, in a process called the *forker*
+(`operations.forker`). Later processes are forked from the forker, and adopted by this process. Like
+a `Process`, a forked process leads its own session and has a parent-death watch, a log and an exit
+code. The operating system shows a forked process under its own name, but with the command line of
+the forker.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Forks:
             with os.fdopen(answer, "w"):
                 handed_down = [answer, held.fileno(), output, *descriptors.values()]
                 request.send(self._channel, handed_down)
-            # Read to the end of the pipe, which means that the process is adopted.
+            # Read to the end of the pipe, which shows that the process is adopted.
             number = answers.read()
         if not number:
             parent_end.close()

@@ -59,7 +59,7 @@ def key_periods(
 
 
 def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
-    """Return the earlier one of the end of a key period and the last epoch of the job."""
+    """Return the end of a key period, or the last epoch of the job if that is earlier."""
     ends = [each for each in (last, job.last_epoch) if each is not None]
     return min(ends, default=None)
 

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.02
 
 def python_module(module: str, *arguments: str) -> list[str]:
     """Return a command line for a module of this package that works in any directory."""
-    # -P: the working directory might contain another module of the same name.
+    # -P, because the working directory might contain another module of the same name.
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -78,7 +78,7 @@ class Running(Protocol):
     def reason(self, seconds: float = 1.0) -> str:
         """Return the reason that the process reported for its exit; empty without a report.
 
-        Waits up to `seconds` until the rest of its output is passed on.
+        Waits up to `seconds` until the rest of the process's output is passed on.
         """
 
     def let_go(self) -> None:
@@ -114,8 +114,8 @@ class WatchingParent:
 class Process(WatchingParent, subprocess.Popen[str]):
     """A process with a parent-death watch, see `dpstream.pipeline.parent_watch`.
 
-    It leads its own session. Ctrl-C and the end of the terminal session therefore reach it only
-    through the process that started it.
+    The process leads its own session. Ctrl-C and the end of the terminal session therefore reach it
+    only through the process that started it.
 
     Args:
         command: The command line.
@@ -226,7 +226,7 @@ class BackOff:
 
 
 def _environment() -> dict[str, str]:
-    # Start with the folder of the package `dpstream`, which need not be installed.
+    # Start with the folder of the package `dpstream`, because the package need not be installed.
     places = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

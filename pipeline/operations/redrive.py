@@ -7,8 +7,9 @@
 * Once requeued records are acknowledged, markers among the dead letters list them. If this process
   ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
-* With parallel shufflers, the topic of the first is fed last, because that shuffler finalizes
-  windows. It gets its part of a draw's reports only after all other shufflers have their parts.
+* With parallel shufflers, records for the first one are requeued last, because that shuffler
+  finalizes windows. It gets its part of a draw's reports only after all other shufflers have their
+  parts.
 * A sealed batch does not reveal its producer, so all parts of its whole epoch must be complete.
 """
 
@@ -52,7 +53,7 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 class Parts:
     """Records of parallel shufflers, by draw and by epoch.
 
-    They are in a shuffler's topic, or about to be requeued there.
+    The records are in a shuffler's topic, or are about to be requeued there.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -84,7 +85,7 @@ class Parts:
     def has_others_of(self, record: RawRecord) -> bool:
         """Return whether all shufflers except the first have their parts of a record's draw.
 
-        If batches are sealed, they must have their parts of the record's whole epoch.
+        If batches are sealed, these shufflers must have their parts of the record's whole epoch.
         """
         others = self._job.route.reports[1:]
         if not self._job.seals_batches:
@@ -273,6 +274,6 @@ def _parts(
 
 
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:
-    """Return the partition where a record belongs, even if it was found in another one."""
+    """Return the partition to which a record belongs, wherever it was found."""
     header = header_of(letter)
     return letter.partition if header is None else job.topics.partition_of(int(header["epoch"]))

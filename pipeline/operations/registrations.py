@@ -22,7 +22,7 @@ class ProducerStatus:
         last_epoch: Last epoch of a producer that has left or was retired, or None.
         last_in: Latest epoch whose window included the producer, or None.
         devices: Number of devices that it represented in that epoch.
-        state: "reporting", "missing" (windows do not wait for it until it returns) or "left".
+        state: "reporting", "missing" (until it returns, windows do not wait for it) or "left".
     """
 
     name: str

@@ -74,8 +74,8 @@ def removable(
 ) -> tuple[Binding, ...]:
     """Return the ACLs to remove with a job: present ACLs that no other job needs.
 
-    The jobs topic and the ledger are shared: a principal with privileges for another job keeps its
-    ACLs on them.
+    The jobs topic and the ledger are shared. A principal with privileges for another job keeps its
+    ACLs on these two topics.
     """
     elsewhere = {each.principal for each in present if not concerns(each.resource, job)}
     return tuple(
@@ -89,7 +89,7 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer: it allows every operation to every user."""
+    """The cluster has no authorizer, so it allows every operation to every user."""
 
 
 class ClusterAcls:

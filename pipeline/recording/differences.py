@@ -1,7 +1,7 @@
 """Compare two jobs by epoch: equality of their integers, and differences of their estimates.
 
-Identical reports give identical integers, whatever the estimator. If the integers of two jobs are
-the same and their estimates are not, the estimators differ.
+Identical reports give identical integers, whatever the estimator. If two jobs have the same
+integers but different estimates, their estimators differ.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
 
 
 def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Iterator[Difference]:
-    """Compare two jobs epoch by epoch, streaming both; the epochs of each job must increase."""
+    """Compare two jobs epoch by epoch as streams; each job's epochs must increase."""
     left, right = iter(one), iter(other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:

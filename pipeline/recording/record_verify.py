@@ -1,8 +1,8 @@
 """Check a recording bit by bit, and for internal consistency.
 
-Checksums detect any alteration, truncation or loss. They cannot detect that false data was
-recorded: therefore tables are compared with each other and, on request, windows with the partials
-that the aggregate stage computed from them.
+Checksums detect any alteration, truncation or loss. Checksums cannot detect that false data was
+recorded. Therefore, tables are compared with each other. On request, windows are compared with the
+partials that the aggregator computed from them.
 """
 
 from __future__ import annotations

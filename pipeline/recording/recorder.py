@@ -1,7 +1,7 @@
 """Record every published epoch of a job from its topics into a folder.
 
-The recorder commits every few seconds and resumes where it was stopped. It records an epoch once it
-is published: window, manifest, partial and estimate together.
+The recorder commits every few seconds, and resumes where it was stopped. It records an epoch after
+the epoch is published: window, manifest, partial and estimate together.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Recorder:
             ClusterError: If a topic no longer exists.
             KafkaError: If the broker does not answer. No data is lost: try another round.
         """
-        # In this order: windows are written before the results computed from them.
+        # The order matters, because windows are written before the results computed from them.
         self._run(self._epochs.find_end())
         self._run(self._windows.find_end())
         while (epoch := self._run(self._next())) is not None:
@@ -228,7 +228,7 @@ class Recorder:
 def _check_free(folder: RecordingFolder) -> None:
     """Raise `RecordingError` unless a folder is empty, except for remains of a killed recorder.
 
-    Remains are its lock, and an index that was never renamed into place.
+    These remains are its lock, and an index that was never renamed into place.
     """
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:

@@ -41,7 +41,8 @@ class RecordedEstimate:
         estimate: ``null`` without an estimate.
         numbers: Value, low, high and standard error of a single estimate; otherwise None each.
         reason: Why the window is corrupt; None for other windows.
-        assumes_changes: Number of changes that intervals assume, as published; None if none.
+        assumes_changes: Maximum number of changes that intervals assume, as published; None if they
+            assume no maximum.
     """
 
     epoch: int

@@ -142,7 +142,7 @@ class RecordingWriter:
             places=tuple(places),
         )
         self._write_index(index)
-        # Committed: the files must not be removed from here on, even if the disk fails.
+        # From here on, the files are committed and must not be removed, even if the disk fails.
         self.index = index
         self._open.clear()
         self._epochs.clear()
@@ -181,7 +181,8 @@ class RecordingWriter:
             file.absorb(last)
 
     def _write_index(self, index: RecordingIndex) -> None:
-        # Sync the names of new files first: the index must not list a file missing on disk.
+        # Sync the names of new files first, because the index must not list a file that is missing
+        # on disk.
         self._folder.sync()
         file = self._folder.create(_NEW_INDEX)
         try:

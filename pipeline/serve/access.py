@@ -1,4 +1,4 @@
-"""Access to the page by password, or by a user name in a header set by a proxy. No I/O."""
+"""Access to the page by password, or by a user name that a proxy sets in a header. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Access rules; without a password and a header, anyone who reaches the page can read it.
+    """Access rules. Without a password and a header, anyone who reaches the page can read it.
 
     A proxy names the user in `header`, which is accepted only from `proxies`; None disables this.
     """

@@ -1,6 +1,7 @@
 """Read pipeline states and compute smoothed curves, in a thread of its own.
 
-* Pipelines are read every second, only while a viewer watches; jobs that are not open, less often.
+* Pipelines are read every second, but only while a viewer watches; jobs that no viewer has open are
+  read less often.
 * A horizon is smoothed when new epochs arrive, rarely enough to take at most a tenth of the time.
 """
 
@@ -75,8 +76,8 @@ class BackgroundListener(Protocol):
 class HorizonSmoother:
     """Smooth a job's horizons as they grow, within the last `EPOCHS_SMOOTHED` epochs.
 
-    Horizons longer than `LONGEST_SMOOTHED_HORIZON` are skipped: each new epoch would cost minutes,
-    and more memory than everything else.
+    Horizons longer than `LONGEST_SMOOTHED_HORIZON` are skipped, because each new epoch would cost
+    minutes, and more memory than everything else.
     """
 
     _epochs: EpochLog | None

@@ -8,13 +8,11 @@ source         columns         content
 =============  ==============  =====================================================================
 `band-i`       x, y            the 95 % band as one polygon for every unbroken run of epochs, with
                                NaN between them: `varea` and `Band` would fill straight through gaps
-`alone-i`      x, low, high    intervals of epochs whose neighbors are gaps: they span no area
-`wide-i`       x, y            as `band-i`, the simultaneous band of all epochs
-`far-i`        x, low, high    as `alone-i`, for the band of `wide-i`
-`estimate-i`   x, y            solid line and dots, NaN at gaps
-`smoothed-i`   x, y            dashed line
-`ground-truth-i`      x, y            dotted line
-`end-i`        x, y            a marker of its own shape at the last visible estimate
+`alone-i`      x, low, high    intervals of epochs whose neighbors are gaps: these have no area
+`wide-i`       x, y            as `band-i`, the simultaneous band of all epochs `far-i`        x,
+low, high    as `alone-i`, for the band of `wide-i` `estimate-i`   x, y            solid line and
+dots, NaN at gaps `smoothed-i`   x, y            dashed line `ground-truth-i`      x, y
+dotted line `end-i`        x, y            a marker of its own shape at the last visible estimate
 =============  ==============  =====================================================================
 
 Ranges are named `epochs` and `values`, their tick formatters `epochs-ticks` and `values-ticks`; the

@@ -2,8 +2,8 @@
 
 `ConnectionLimiter` wraps the protocol of every connection. It forwards a request only once its head
 is complete, within a time limit. When the limit of connections is reached, the connection that has
-been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or a
-byte at a time, therefore denies no resource to others.
+been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or one
+byte at a time, therefore takes no resource from others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follow the topics of deployed jobs, the ledger and estimates, in a thread of its own.
 
-`Reader` decides what to read and interprets it; `KafkaSource` reads it. An unreachable broker is
-retried until it answers.
+`Reader` decides what to read, and interprets it; `KafkaSource` reads it. Requests to an unreachable
+broker are repeated until the broker answers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _PROBE_MILLISECONDS = 4_000
 _REQUEST_MILLISECONDS = 6_000
 _BACK_OFF_SECONDS = 0.5
 _MOST_RECORDS = 500
-# A topic with more data than one response holds delays the next response until topics without
-# new data time out: hence large responses.
+# If a topic has more data than fits one response, the next response waits until topics without new
+# data time out. Responses are therefore large.
 _FETCH_BYTES = 4 << 20
 
 
@@ -110,7 +110,7 @@ class Reader:
             for record in records:
                 chain = self._spending.chain
                 chain.apply(record.offset, record.value, record.timestamp, record.key)
-            # Usually dpstream.jobs already contained the same.
+            # Usually, dpstream.jobs has already contained the same charges.
             same = self._accounts() == self._sent_accounts
             return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():

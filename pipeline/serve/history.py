@@ -19,7 +19,7 @@ from dpstream.pipeline.values.item_sums import NO_SUMS
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 MOST_EPOCHS = 1 << 14
-"""Number of a job's latest epochs in memory, plus up to an eighth; downloads have all."""
+"""Number of a job's latest epochs in memory, plus up to an eighth. Downloads have all epochs."""
 
 MAX_BYTES = 1 << 28
 """Approximate maximum bytes of a job's stored estimates; with many numbers, fewer epochs fit."""

@@ -30,7 +30,7 @@ from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, sum
 REQUEST_SECONDS = 15.0
 """Seconds for which a job counts as watched after a request for it."""
 
-# A page may be opened as soon as its server answers, before Kafka was polled.
+# A page can be opened as soon as its server answers, before Kafka is polled for the first time.
 _FIRST_LOOK_SECONDS = 5.0
 # Encoded epochs to cache: all viewers of a job get the same bytes.
 _MOST_ENCODED = 64
@@ -162,7 +162,7 @@ class JobStore:
             return
         old = state.pipeline
         if old is not None and {**old, "at": pipeline["at"]} == pipeline:
-            # Nothing changed except the time at which it was confirmed.
+            # Only the time of confirmation has changed.
             old["at"] = pipeline["at"]
             return
         state.pipeline, state.issues, state.lag_seconds = pipeline, issues, lag_seconds

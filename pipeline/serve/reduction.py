@@ -38,8 +38,8 @@ class Simultaneous:
             description=(
                 f"The wide band holds for all {epochs:,} epochs of a horizon at once, including "
                 "future ones: in 19 of 20 runs, the noise of every epoch stays within it. The "
-                f"narrow band holds for each epoch separately: the noise of about {outside:,} of "
-                f"{epochs:,} epochs is expected to leave it. Both hold for each curve separately."
+                "narrow band holds for each epoch separately: the noise is expected to leave it in "
+                f"about {outside:,} of {epochs:,} epochs. Both hold for each curve separately."
             ),
         )
 
@@ -73,10 +73,10 @@ class Reduction:
 def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: int) -> Reduction:
     """Select the epochs that show a curve in `columns` pixel columns as well as all epochs would.
 
-    Every column keeps the epochs of the minimum and maximum of each curve, and the first epoch of a
-    gap of the first curve. Both ends are kept. No peak is lost, and no gap except next to another
-    gap in its column. `epochs` are int64, shape (n,), increasing. `curves` are float64, shape (n,)
-    each, nan for gaps; the first one is the estimate.
+    Every column keeps the epochs with the minimum and maximum of each curve, and the first epoch of
+    a gap of the first curve. Both ends of the curves are kept. No peak is lost. A gap is lost only
+    if its column has another gap. `epochs` are int64, shape (n,), increasing. `curves` are float64,
+    shape (n,) each, nan for gaps; the first one is the estimate.
 
     >>> values = np.array([1.0, 9.0, 2.0, 3.0, np.nan, 4.0, 5.0, 0.0])
     >>> reduce_curve(np.arange(1, 9), [values], 2).kept.tolist()

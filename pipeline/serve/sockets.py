@@ -1,4 +1,4 @@
-"""WebSocket viewers, each sent the epochs that it lacks from a shared history.
+"""WebSocket viewers, each of which receives from a shared history the epochs that it lacks.
 
 There is no queue: a viewer has a position in the history, and receives everything after it, even if
 it was slow or disconnected. A viewer that reads nothing for two seconds is dropped, and catches up

@@ -108,10 +108,10 @@ def derived(
 ) -> JobState:
     """Return the state with other numbers in place of estimates.
 
-    They are means over windows of `window` (at least 2) epochs, if given, each at the window's last
-    epoch; and changes since `lag` (at least 1) epochs or windows ago, if given. `points` come from
-    the history of the state; epochs published meanwhile are ignored. Raises `RollUpError` or
-    `ChangeError` if the estimates do not determine them.
+    With `window` (at least 2), they are means over windows of that many epochs, each at the
+    window's last epoch. With `lag` (at least 1), they are changes since that many epochs or windows
+    ago. `points` come from the history of the state; epochs published meanwhile are ignored. Raises
+    `RollUpError` or `ChangeError` if the estimates do not determine them.
     """
     records: Iterable[EstimateRecord] = points
     truths = state.ground_truths
@@ -195,7 +195,8 @@ def summary(state: JobState) -> dict[str, Any]:
     }
     if last is not None:
         if state.headlined is None or state.headlined[0] is not last:
-            # Medians take long to compute, and all jobs are summarized whenever one has news.
+            # Medians take long to compute, and all jobs are summarized whenever any of them has
+            # news.
             state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
@@ -316,7 +317,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series to send to a viewer: the requested ones, else all if few, else a choice."""
+    """Return the series to send to a viewer: those requested, or all if few, or a choice."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()

@@ -4,10 +4,10 @@ Start with `stage`, the interface of all stages, and `stage_builder`, which buil
 job. `environment` is their injected clock, randomness and listeners. Drivers are in `kafka`: Faust
 workers, and topics in memory.
 
-* Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has the states of a window as a
-  table, `windows` the records received, `window_source` the senders (`producer_source`),
-  `window_decision` the closing rules (`shuffle_decision`, `timeline`, `latest_windows`),
-  `decision_log` the manifests. `admission` validates single records.
+* Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has a table of the states of a
+  window, `windows` has the records received, `window_source` has the senders (`producer_source`),
+  `window_decision` has the closing rules (`shuffle_decision`, `timeline`, `latest_windows`), and
+  `decision_log` has the manifests. `admission` validates single records.
 * Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_chunks`,
   `random_order`).
 * Reading released windows: `chunk_stage` (`attempts`, `partial_log`), which aggregates them

@@ -1,10 +1,11 @@
 """Draw the reports of devices that each later party of a sealed job adds to every window.
 
-A stage that replaces reports can leave one genuine device among its own reports. The noise of the
-other devices is then lost. Every party after the first stage therefore adds the reports of devices
-with the initial value, one for each honest user that the guarantee needs. Among these, the one
-genuine device is as safe as among the honest users that the guarantee assumes, whatever any one
-stage or party replaces or suppresses. Estimators know the number and the value of added devices.
+A stage that replaces reports can leave a single genuine device among its own reports. The noise of
+the other devices is then lost. Every party after the first stage therefore adds the reports of
+devices with the initial value, one for each honest user that the guarantee needs. Among these
+reports, the genuine device is as safe as among the honest users that the guarantee assumes,
+whatever any one stage or party replaces or suppresses. Estimators know the number and the value of
+added devices.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _SEALED_AT_ONCE: Final = 1 << 10
 class AddedDevices:
     """Reports that a party adds, derived from its private key, the deployment and the epoch.
 
-    Two noisy versions of the same counts could be averaged. A window that any worker of the party
-    writes again, or that is replayed, therefore receives the same added reports. `party` is one of
-    `DeployedJob.later_parties`.
+    Averaging two noisy versions of the same counts would reduce the noise. A window that any worker
+    of the party writes again, or that is replayed, therefore receives the same added reports.
+    `party` is one of `DeployedJob.later_parties`.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:

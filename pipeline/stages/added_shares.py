@@ -2,9 +2,9 @@
 
 A party decrypts the ciphertexts addressed to it and sums their shares modulo 2^32, together with a
 table of the devices it adds (`added_devices`). To anyone without the other party's shares, these
-shares and the sum in the partial are pseudorandom. A party suppresses the sum of a window whose
-shares state fewer devices than the job requires. A shuffler that forwards only the shares of a few
-devices therefore learns nothing about them.
+shares and the sum in the partial are pseudorandom. If the shares of a window state fewer devices
+than the job requires, a party suppresses the sum. A shuffler that forwards only the shares of a few
+devices therefore learns nothing about these devices.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Rejection:
     detail: str
 
 
-# A record of a few bytes can represent 2^40 messages, which `order: random` would write one by one.
+# A record of a few bytes can represent 2^40 messages, all of which `order: random` would write.
 WRITTEN_OUT_MAX = 1 << 24
 
 

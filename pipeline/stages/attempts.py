@@ -1,8 +1,8 @@
 """Read and write the windows in ``<job>.shuffled``, in chunks and possibly more than once.
 
 An attempt is one write of a window by a shuffler worker. Chunks of two attempts never mix. The
-first complete attempt is the window. Records left behind by a killed or paused worker form another
-attempt at the same window, complete or not.
+first complete attempt is the window. Records that a killed or paused worker leaves behind form
+another attempt at the same window, which can be complete or incomplete.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ Checkpoints have a key of their own in ``<job>.estimates``, which only the publi
 to write. Readers of estimates skip them. The logs stay authoritative: a checkpoint is used only if
 
 * its epoch is published,
-* the manifest it refers to decided that epoch,
+* the manifest to which it refers decided that epoch,
 * its state reproduces the published estimate of the epoch, byte for byte.
 
-Without a valid checkpoint, the logs are read from their beginning or that of the horizon.
+Without a valid checkpoint, the logs are read from their beginning, or from the beginning of the
+horizon.
 """
 
 from __future__ import annotations

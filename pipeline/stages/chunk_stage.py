@@ -27,7 +27,8 @@ from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 
-# Seconds that a window can stay incomplete before its partial is searched for further back.
+# Seconds for which a window can stay incomplete before earlier records are searched for its
+# partial.
 _LONG_SECONDS = 30.0
 
 
@@ -137,7 +138,7 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: incomplete windows hold back the floor; no clock is used."""
+        """See `Stage.idle_seconds`; incomplete windows hold back the floor, no clock is used."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None

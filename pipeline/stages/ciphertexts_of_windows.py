@@ -1,7 +1,8 @@
-"""Decrypt a window's reports: each stage removes one layer, and the last one the innermost.
+"""Decrypt a window's reports: each stage removes one layer, the last stage the innermost one.
 
-A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
-key, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts once.
+A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has a key
+of its own, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts only
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Delete random messages of every crowd in the shuffler.
 
-The result depends only on the messages and on a generator that is derived from noise key,
-deployment and epoch. A window is therefore the same if any worker writes it again.
+The result depends only on the messages and on a generator derived from the noise key, the
+deployment and the epoch. If any worker writes a window again, the window is therefore the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from dpstream.topics.messages import Messages
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the messages that remain in the crowds that stay large enough.
 
-    First, the number to leave is drawn for every crowd, even for a crowd without messages. It
-    therefore does not depend on other crowds. Messages without a crowd are deleted.
+    First, the number of messages to leave is drawn for every crowd, even for a crowd without
+    messages. This number therefore does not depend on other crowds. Messages without a crowd are
+    deleted.
 
     `words` has all messages of a window, in canonical order. The result is a subset of them in
     the same order, with counts if `words` has counts. The caller chooses its canonical encoding.

@@ -1,7 +1,7 @@
 """Read the manifest log of a deployment; the first manifest of an epoch counts.
 
-The shuffler workers of a job share only this log. Each worker reads it up to the manifest it wrote,
-so that all workers continue under the same decision, whichever worker made it.
+The shuffler workers of a job share only this log. Each worker reads the log up to the manifest that
+it wrote itself, so that all workers continue under the same decision.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dpstream.topics.manifests import (
 from dpstream.topics.names import Role
 from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
-# A producer that missed this many consecutive decided epochs is not awaited until it returns.
+# After missing this many consecutive decided epochs, a producer is not awaited until it returns.
 MAX_MISSED_EPOCHS = 3
 # Maximum number of manifests decoded together. Fewer than `_FEW_ROWS` are decoded one by one, which
 # is as fast.

@@ -2,8 +2,8 @@
 
 Kafka drops the offsets of a group after a week without members, and a restored cluster might have
 older offsets. A stage then finds its offset below the start of its topic. Nothing is lost if all
-deleted records belong to published windows. This module checks that with estimates and manifests;
-it only runs in this case.
+deleted records belong to published windows. Only in this case, this module uses estimates and
+manifests to check whether they do.
 """
 
 from __future__ import annotations

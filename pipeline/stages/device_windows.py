@@ -1,8 +1,8 @@
 """Windows of device jobs: only the first report of each tag in the log counts.
 
-Copies of a sealed report under other tags do not count either. Otherwise, a party that forwards
-reports it cannot read could send copies of one report under tags of nonexistent devices, and
-observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
+Copies of a sealed report under other tags do not count, either. Otherwise, a party that forwards
+reports that it cannot read could send copies of one report under the tags of nonexistent devices,
+and observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def devices(self) -> int:
-        """Number of contributors; where few devices are asked, those that sent a message."""
+        """Number of contributors; if only some devices are asked, of those that sent a message."""
         return self._count()[0]
 
     def drop_messages(self) -> None:

@@ -34,7 +34,8 @@ class EpochPosition:
     """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
-        epoch: Last epoch read; up to its manifest, exactly the epochs up to this one are decided.
+        epoch: Last epoch read. In the log up to its manifest, exactly the epochs up to this one are
+            decided.
         manifest_offset: Offset of the epoch's manifest.
         manifest_digest: SHA-256 of the manifest's record.
         whole_manifests: Offsets of manifests that later short manifests can refer to.
@@ -194,7 +195,8 @@ class EpochLog:
 
     def find_end(self) -> Steps[None]:
         """Find the current ends of the logs: `next` reads up to them."""
-        # Order matters: an epoch is published after its manifest and partial are written.
+        # The order matters, because an epoch is published after its manifest and partial are
+        # written.
         if self._only_published:
             yield from self._estimate_log.find_end()
         yield from find_ends(self.logs)

@@ -25,7 +25,7 @@ _READER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class EstimateRecord:
-    """Final published record of one epoch.
+    """The published, final record of one epoch.
 
     Attributes:
         deployment: Deployment id, 16 bytes.

@@ -55,7 +55,7 @@ class Estimation:
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
         elif manifest.window_status is WindowStatus.RELEASED:
-            # Unknown reports count as absent, which implies nothing about their values.
+            # Users with unknown reports count as absent, which implies nothing about their values.
             contributors = 0
         self.last_epoch = self._job.epochs.local(manifest.epoch)
         self.participation.set(self.last_epoch, contributors, manifest.population)
@@ -63,7 +63,7 @@ class Estimation:
     def estimate(self) -> Published | None:
         """Estimate the epoch added last, or return None if none of its reports were released.
 
-        Counts of earlier epochs alone are not an estimate of this one.
+        The counts of earlier epochs alone are not an estimate of this epoch.
         """
         if not self.received:
             return None

@@ -3,7 +3,8 @@
 The actions of a stage depend only on clocks and on the topics it reads. A stage is idle if
 `Stage.idle_seconds` is not None and every record of its topic is processed. No worker is then
 needed until one of the topics grows or the stage's timer expires. The condition stores the end
-offsets of these topics, read before `idle_seconds` was called: any later write changes an end.
+offsets of these topics. They are read before `idle_seconds` is called, so that any later write
+changes an end offset.
 """
 
 from __future__ import annotations

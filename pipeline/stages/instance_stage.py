@@ -1,14 +1,14 @@
-"""Parallel shufflers other than the first: they write partial windows that the first decides.
+"""Parallel shufflers after the first: they write partial windows, for which the first decides.
 
 Every message of an epoch goes to one of several shufflers, chosen at random. Each shuffler has its
 own topic, so its operator sees only a fraction of a device's messages. The first shuffler, a
 `ShuffleStage`, decides for all: its manifest lists the producers in the window and their draws.
 
-* A producer sends messages to the first shuffler last. Once its manifest is in the log, every topic
-  therefore has all records of the producers in the window. A shuffler that then reads its topic to
-  the end does not need to wait for more records.
-* Producers might omit records, however. Omitted records stay missing, but all writes of a partial
-  window must have the same content, even if a record arrives between two of them.
+* A producer sends its messages to the first shuffler last. Once the first shuffler's manifest is in
+  the log, every topic therefore has all records of the producers in the window. A shuffler that
+  then reads its topic to the end does not need to wait for more records.
+* However, producers might omit records. Omitted records stay missing, but all writes of a partial
+  window must have the same content, even if a record arrives between two writes.
 * A shuffler therefore writes its own manifest before its partial window: a copy of the decision
   with the offsets of its own topic. It continues under the first such manifest in the log, so that
   the log alone determines the partial window.
@@ -46,7 +46,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 # The first shuffler rejects epochs more than `EPOCHS_AHEAD` ahead of the decisions it has read.
-# This one may have read fewer, and must not reject what the first one accepts.
+# This shuffler may have read fewer decisions, and must not reject what the first one accepts.
 _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 
 

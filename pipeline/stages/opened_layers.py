@@ -1,8 +1,9 @@
 """Chained shuffler after the first: it decrypts a layer of every report, and drops the order again.
 
 It adds its own devices (`added_devices`). It decides nothing: the first shuffler decides windows.
-Its input and output are ciphertexts under different keys, each sorted by its bytes. A holder of the
-keys of all other stages and of the aggregate key therefore still cannot tell which report is whose.
+The input and the output of this stage are ciphertexts under different keys, both sorted by their
+bytes. Even a holder of the keys of all other stages and of the aggregate key therefore cannot tell
+which report is whose.
 """
 
 from __future__ import annotations

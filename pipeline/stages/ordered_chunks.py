@@ -38,9 +38,9 @@ def ordered_chunks(
 ) -> Steps[Chunks]:
     """Cut the canonical encoding of a multiset into the same chunks as `split_messages`.
 
-    The multiset is read twice: its encoding and number of chunks, which every chunk states, follow
-    from its number of distinct rows. `distinct` yields these rows in increasing order with counts,
-    in blocks. `messages` is the number of rows with repetitions, at least 1.
+    The multiset is read twice, because its number of distinct rows determines the encoding and the
+    number of chunks, which every chunk states. `distinct` yields these rows in increasing order
+    with counts, in blocks. `messages` is the number of rows with repetitions, at least 1.
     """
     rows = rows_per_chunk(row_bytes, payload_bytes, counted=True)
     total_rows, frequent = 0, []

@@ -1,8 +1,8 @@
 """Find the offset from which to read the latest estimates of a deployment.
 
 Estimates are published in the order of epochs, without gaps. Records near the end of the topic
-therefore prove that all earlier epochs are published. This is verified: if the records read are not
-consecutive epochs, more of the topic is read, and finally all of it.
+therefore prove that all earlier epochs are published. If the records read are not consecutive
+epochs, more of the topic is read, and finally all of it.
 """
 
 from __future__ import annotations

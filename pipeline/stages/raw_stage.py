@@ -1,9 +1,9 @@
 """Common part of stages that read raw reports: the shuffler, and parallel shufflers.
 
 Records of an epoch are collected in a window. Once a manifest in the log releases the window, its
-messages are a pending write. They are written as a multiset, from the window or the topic. Only
-then does the committed offset pass the window's first record. Subclasses decide when manifests are
-written, and by which worker.
+messages are a pending write. They are written as a multiset, from the window or from the topic.
+Only after this write does the committed offset pass the window's first record. Subclasses decide
+when manifests are written, and by which worker.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         """Reset the state, to read decisions from the beginning of the log."""
 
     def _tells(self, partition: int, floor: int) -> bool:
-        """Return whether the logs that were already read suffice for a partition."""
+        """Return whether the logs read so far suffice for a partition."""
         return False
 
     @abstractmethod

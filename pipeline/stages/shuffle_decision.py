@@ -1,7 +1,8 @@
 """Close windows of producer jobs, whose producers register and punctuate.
 
 A window is decided when all records of every expected producer are in it, or when an operator
-drains the job. Otherwise it is decided after its grace period, which starts when its time has come.
+drains the job. Otherwise, the window is decided after its grace period. The grace period starts
+when the epoch has ended (see `timeline`).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class ShuffleDecision(WindowDecision[Window]):
     """Decide windows by the registered producers.
 
     A producer is expected if it reports for the epoch and was in one of the last windows, or if any
-    of its records has arrived. Missing producers of the first kind are counted down when they
-    complete, and counted again only if the registry or the last decisions change.
+    of its records has arrived. The number of missing producers of the first kind decreases whenever
+    one is complete. It is computed again only if the registry or the last decisions change.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ Raw records of epoch e are in partition e mod P. For each window, the stage
 * and only then moves the committed offset past the window's first record.
 
 `window_states` has the states of a window. The committed offset never exceeds the first record of
-an unfinished epoch. A worker that takes over a partition starts there, and the logs alone determine
-whether it collects an epoch again or has a pending write.
+an unfinished epoch. A worker that takes over a partition starts at the committed offset. The logs
+alone determine whether the worker collects an epoch again or has a pending write.
 """
 
 from __future__ import annotations
@@ -224,7 +224,8 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _schedule_write(self, decision: Decision) -> None:
         """Schedule the window of a decision if this worker owns its partition.
 
-        The floor never passes the first offset of an unfinished window: windows below it are done.
+        The floor never passes the first offset of an unfinished window, so windows below it are
+        finished.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1

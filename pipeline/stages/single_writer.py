@@ -19,7 +19,7 @@ from dpstream.topics.names import Role
 
 
 class SingleWriter(ABC):
-    """Stage with one active worker; `listener` is called with every window it has written."""
+    """Stage with one active worker; `listener` is called with every window written."""
 
     role: ClassVar[Role]
     """Topic, with one partition, that wakes the stage."""

@@ -25,8 +25,8 @@ _TAG_TYPE = np.dtype("<u8")
 class TaggedContents:
     """Rows of a tag and a content, in order of arrival; the first row of a tag counts.
 
-    Tags are digests, so divisions by their first bits have similar sizes. With other tags,
-    divisions might need more memory, but results stay the same.
+    Tags are digests, so divisions by their first bits have similar sizes. Other tags might need
+    more memory, but the results would be the same.
 
     >>> contents = TaggedContents(content_bytes=1)
     >>> contents.add(np.array([7, 9, 7], np.uint64), np.array([[1], [2], [3]], np.uint8))

@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.decision_log import MAX_MISSED_EPOCHS, DecisionLog
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Producer that sends epochs whose time has not come, and by how many epochs it is ahead."""
+    """Producer that sends epochs before their time, and how many epochs it is ahead."""
 
     producer: str
     epochs: int

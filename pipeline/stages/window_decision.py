@@ -64,7 +64,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         return self._log.oldest_undecided(self.first_epoch)
 
     def too_far_ahead(self, epoch: int) -> str | None:
-        """Return why an epoch is too far ahead to open its window, or None if it is not."""
+        """Return why an epoch is too far ahead to open a window, or None if it is not."""
         oldest = self.oldest_undecided
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
@@ -121,8 +121,8 @@ class WindowDecision(ABC, Generic[WindowT]):
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
         """Return whether an operator's drain closes an epoch.
 
-        A drain closes every epoch whose first record precedes it. It also closes all epochs before
-        such an epoch, because estimates are published in the order of epochs.
+        A drain closes every epoch whose first record was written before the drain. It also closes
+        all epochs before such an epoch, because estimates are published in the order of epochs.
         """
         end = self._registry.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:

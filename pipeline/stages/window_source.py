@@ -38,7 +38,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @property
     def known(self) -> object:
-        """State on which the source's answers about epochs' times depend."""
+        """State that determines the source's answers about the times of epochs."""
         return None
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Read the messages of decided windows from the raw topic, and write them without their origin.
 
-The manifest determines the result. Repeated writes differ only in attempt ids and random order.
+The manifest determines the result: repeated writes differ only in attempt ids and random order.
 """
 
 from __future__ import annotations

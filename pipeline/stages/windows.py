@@ -52,7 +52,7 @@ class Drawing:
 class Contribution:
     """Records of one producer for one epoch, until it is complete.
 
-    There is one draw, unless the producer's folder was copied and the copy also draws the epoch.
+    There is one draw, unless the producer's folder was copied and the copy draws the epoch, too.
 
     Attributes:
         drawings: Draws by the draw ID in their batches and punctuation, in the order of their first
@@ -65,7 +65,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation of the draw in the window, or else the first received; None before that."""
+        """Punctuation of the draw in the window, or else the first one received, or None."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 

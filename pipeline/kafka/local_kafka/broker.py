@@ -44,7 +44,7 @@ _BRIEF = ("-XX:TieredStopAtLevel=1",)
 # Minimum free bytes. Index files are mapped into memory: on a full disk, the broker starts, reports
 # that it is ready, and exits at the first record.
 _ROOM = 32 << 20
-# Seconds within which a killed broker releases its port, even on a busy machine.
+# Seconds until a killed broker has released its port, even on a busy machine.
 _DYING = 10.0
 
 SETTINGS: Mapping[str, str] = {
@@ -66,8 +66,8 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # After a kill, the controller admits the new broker only once the dead one's session has ended:
-    # 9 s with Kafka's default.
+    # After a kill, the controller admits the new broker only when the session of the dead one has
+    # ended: after 9 s, by Kafka's default.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "message.max.bytes": "4194304",

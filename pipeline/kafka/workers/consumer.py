@@ -1,8 +1,8 @@
 """Extend Faust's consumer to restore the stage before it reads records.
 
-Faust lets records flow as soon as it has sought the committed offsets. Here, the flow stays closed
-until the stage has restored its partitions and returned its read positions. Offsets are committed
-only when the stage requests it.
+Faust lets records flow as soon as it has moved to the committed offsets. This consumer stops the
+flow until the stage has restored its partitions and returned its read positions. Offsets are
+committed only when the stage requests it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run one stage: its partitions and its steps, one at a time.
 
-* All work of a stage belongs to an assignment. When Kafka revokes the partitions, the current steps
-  are closed, and none of their later actions is carried out.
+* All work of a stage belongs to an assignment of partitions. When Kafka revokes the partitions, the
+  current steps are closed, and none of their further actions are carried out.
 * Between two assignments, no record reaches the stage. An assignment starts by restoring every
   partition, which determines the offsets to read from.
 """
@@ -96,7 +96,8 @@ class Execution:
     Args:
         starts: Start offset of the deployment in each partition of the topic; other partitions are
             not read.
-        pause: Seconds without `beat` after which the membership is confirmed before continuing.
+        pause: Seconds without `beat` after which group membership is confirmed before the work
+            continues.
         report: Called with messages about assigned partitions and harmless failures.
         fail: Called with the error that ends the execution.
     """
@@ -232,7 +233,8 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
-        # Deleting a topic deletes the group's offsets: a recreated topic must not look new.
+        # Deleting a topic also deletes the group's offsets, but a recreated topic must not look
+        # new.
         for partition, position in positions.items():
             self.reached[partition] = max(position, self.reached.get(partition, 0))
         # Offsets that the stage committed during its restoration are in neither mapping.

@@ -61,8 +61,8 @@ class Quiet:
     def lasts(self, now: float, done: int, *, idle: bool) -> bool:
         """Return whether there has been no work for long enough; `now` in seconds.
 
-        `done` counts records read and written since the start, including while restoring, when a
-        worker might consume the record that woke it. `idle` is True if there is no work now.
+        `done` counts records read and written since the start. It includes restoring, because the
+        worker might then read the record that woke it. `idle` is True if there is no work now.
         """
         if not idle or done != self._done:
             self._since = None

@@ -130,7 +130,7 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect; raise `KafkaConnectionError` if no broker answers, and can be repeated then."""
+        """Connect. Raises `KafkaConnectionError` if no broker answers; then, call it again."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)
@@ -320,7 +320,7 @@ class KafkaLog:
                 stop = min(stop, (await reader.end_offsets([where]))[where])
             return []
         finally:
-            # Idle partitions are paused: their fetches would delay the next request.
+            # Idle partitions are paused, because their fetches would delay the next request.
             reader.pause(where)
 
     async def _first(self, where: TopicPartition) -> int:

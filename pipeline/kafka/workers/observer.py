@@ -19,7 +19,8 @@ from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener,
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.manifests import WindowStatus
 
-# Beyond this number of points, every second point is dropped, so that the history can grow old.
+# Beyond this number of points, every second point is dropped, so that the history can cover a
+# longer time.
 _POINTS = 256
 
 

@@ -1,7 +1,7 @@
 """Detect changes to the topics of a job while its workers run.
 
 * A topic that is gone, or has fewer partitions or records than before, was deleted and perhaps
-  recreated. Its data is lost, and continuing would hide that.
+  recreated. Its data is lost, and continuing would hide the loss.
 * Added partitions are unused: epoch e is in partition e mod P, with the P of the deployment.
   Records elsewhere are not read.
 * `GroupWatch` detects partitions that no member of a worker's consumer group has. A group leader
@@ -27,7 +27,7 @@ class UnassignedError(WorkerError):
 class GroupWatch:
     """Detect partitions that have had no owner for more than `session` seconds.
 
-    A worker without partitions is normal as long as other workers have all `partitions`.
+    That a worker has no partitions is normal if other workers have all `partitions`.
     """
 
     def __init__(self, partitions: int, session: float) -> None:

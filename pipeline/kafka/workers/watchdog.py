@@ -4,9 +4,9 @@
   without expected progress, and ends the process. A supervisor restarts it, and nothing is lost.
 * Seconds count only while this process runs, so suspension is not a fault. Restoring and reading
   are timed only while the broker answers, so an outage is not a fault either.
-* A worker has a heartbeat file, whose modification time changes while its event loop runs. If the
-  interpreter hangs or the process is stopped, so that this thread cannot end it, its parent process
-  detects this by the file.
+* A worker has a heartbeat file, whose modification time changes while the event loop runs. If the
+  interpreter hangs or the process is stopped, the watchdog's thread cannot end the process. The
+  parent process then notices that the file no longer changes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-# A worker is unhealthy after half of the watchdog's timeout: monitoring shows it before the exit.
+# A worker is unhealthy after half of the watchdog's timeout, so that monitoring shows it before the
+# exit.
 _SHARE = 0.5
 
 

@@ -4,6 +4,6 @@
   `heartbeats` reads the workers' latest heartbeats, and `health_rules` derives issues that require
   action.
 * Workers are never queried, so a hung worker cannot delay the status.
-* Where devices rely on the shuffler to hide how many messages they send, the status never counts
-  these messages. It contains numbers of devices and seconds instead.
+* If devices rely on the shuffler to hide how many messages they send, the status never counts these
+  messages. Instead, it contains numbers of devices, and seconds.
 """

@@ -179,7 +179,7 @@ class JobWatch:
     def _catch_up(self) -> None:
         for record in self._new(Role.STATUS, at_most=self._heartbeats_read):
             self._heartbeats.apply(record)
-        # Read before the manifests: a published epoch was finalized earlier.
+        # Read before the manifests, because a published epoch was finalized earlier.
         for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
             self._note_estimate(record.value)
         for stage, role in self._partials.items():
@@ -202,7 +202,7 @@ class JobWatch:
     ) -> Iterator[LogRecord]:
         """Yield the new records of a single-partition topic.
 
-        `at_most` limits them to the latest records at the first call, or with `skip` at every call.
+        The first call reads only the latest `at_most` records; with `skip`, every call does.
         """
         if not self._exists(role):
             return
@@ -217,7 +217,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Skip all but the latest manifests; a worker reports how many precede them."""
+        """Skip all manifests except the latest; a worker reports how many are skipped."""
         known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
         newer = summary is not None and summary != self._summary and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not newer):

@@ -25,7 +25,7 @@ class OpenWindowStatus:
         waits_for: Some of the expected producers whose punctuation is missing.
         devices: Number of devices present at the producers whose punctuation has arrived.
         begins: Start of the epoch; None without a calendar.
-        grace_left: Rest of the grace period in seconds; None before the grace period starts.
+        grace_left: Remaining seconds of the grace period; None before the grace period starts.
     """
 
     epoch: int
@@ -38,12 +38,13 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; counts are of devices if the number of reports is hidden.
+    """The latest heartbeat of a worker; it counts devices if the number of reports is hidden.
 
     Attributes:
         age: Seconds since the heartbeat.
         records_per_second: Rate of records read from the stage's topic; None if hidden.
-        reports_per_second: Rate of reports; None for stages without, or after a single heartbeat.
+        reports_per_second: Rate of reports; None for stages that read no reports, or after a single
+            heartbeat.
         windows: The oldest open windows.
         late_reports: Reports received after their epoch was finalized, since the worker started.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
@@ -159,7 +160,7 @@ class JobStatus:
         windows: Number of finalized windows by status; if the history is long, empty until a worker
             reports it.
         producers: Number of registered producers; None if devices report without producers.
-        missing_producers: Producers that windows do not wait for until they return.
+        missing_producers: Producers for which windows do not wait until they return.
         suppressed: Number of consecutive unreleased epochs, up to the last finalized one.
         other_clocks: Names of topics whose timestamps come from the writers' clocks.
         contradictions: Sentences about contradictions in the stored data.

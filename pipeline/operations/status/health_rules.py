@@ -193,7 +193,7 @@ def _records_since_drain(status: JobStatus) -> str:
 
 
 def _clock_issues(status: JobStatus) -> Iterator[str]:
-    """Yield issues with inaccurate clocks, on which no guarantee relies."""
+    """Yield issues with inaccurate clocks; no guarantee relies on clocks."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
             f"This machine's clock is {off_by(status.clock_ahead)} the broker's: correct it. Ages "
@@ -268,7 +268,7 @@ def _stage_issues(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterat
 def _stuck(job: DeployedJob, stage: StageStatus, up: Sequence[WorkerStatus]) -> bool:
     allowed = STUCK_SECONDS + allowed_wait(job, stage)
     idle = not any(worker.busy for worker in up)
-    # Records sent ahead of time are not stuck, unless a window has exceeded its grace period.
+    # Records that are ahead of time are not stuck, unless a window has exceeded its grace period.
     windows = [window for worker in up for window in worker.windows]
     early = any(worker.ahead for worker in up) and all(each.grace_left != 0 for each in windows)
     return stage.waiting is not None and stage.waiting > allowed and idle and not early

@@ -1,8 +1,8 @@
 """Lag of a stage's committed offsets behind the end of its topic.
 
-The clock of this machine might differ from the broker's, and a broker never sends its time to a
-reader. But the broker's clock stamps every record, and workers write one record per second. A
-record that appears between two polls was written between them, and never in the future.
+This machine's clock might differ from the broker's, and a broker never sends its time to a reader.
+However, the broker's clock stamps every record, and workers write one record per second. A record
+that appears between two polls was written between them.
 """
 
 from __future__ import annotations

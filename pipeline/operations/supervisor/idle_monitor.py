@@ -1,10 +1,12 @@
 """Monitor jobs with idle workers: wake the workers on demand, and report that they are idle.
 
-* All idle workers together cost one request, several times a second. It reads the end offsets of
-  the topics that wake them, in the thread that reads the jobs topic (`jobs_follower.Follower`).
+* All idle workers together cost one request, several times a second. The request reads the end
+  offsets of the topics that wake these workers, in the thread that reads the jobs topic
+  (`jobs_follower.Follower`).
 * While Kafka is unreachable, no worker is woken, and no record can have arrived.
-* Every worker is woken once a day, and becomes idle again within seconds if there is no work: Kafka
-  drops the offsets of a group without members after days, and only workers see some conditions.
+* Every worker is woken once a day, and becomes idle again within seconds if there is no work.
+  Otherwise, Kafka would drop the offsets of its group after some days without members; moreover,
+  some conditions are visible only to workers.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ class _Slot:
 class Schedule:
     """Decide which workers to start and to stop.
 
-    Report events by `target` and `ended`; `steps` returns the steps to take. A `Start` counts as
-    successful until `ended` reports a failure. Each job has at most one running worker. A worker is
-    replaced when another version is requested. Times are seconds of a monotonic clock.
+    Report events by `target` and `ended`; `steps` returns the steps to take. A `Start` is assumed
+    to be successful until `ended` reports a failure. Each job has at most one running worker. A
+    worker is replaced when another version is requested. Times are seconds of a monotonic clock.
 
     >>> schedule = Schedule()
     >>> schedule.target({"students": b"1"})

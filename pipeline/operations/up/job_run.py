@@ -124,7 +124,7 @@ class JobInput:
 
     @property
     def last_epoch(self) -> int:
-        """Last epoch of the run: that of the input or of the job, whichever is earlier."""
+        """Last epoch of the run: that of the input or that of the job, whichever is earlier."""
         return min(
             self.ground_truths.last_epoch, self.job.last_epoch or self.ground_truths.last_epoch
         )

@@ -79,8 +79,8 @@ class Row:
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
         status = self.record.window_status
         unreleased = [] if status is WindowStatus.RELEASED else [status.value]
-        # Omit `outside`: the numbers shown are clipped, so readers would take it to mean a ground
-        # truth outside the interval.
+        # Omit the flag `outside`: the displayed numbers are clipped, so readers would take the flag
+        # to mean that the ground truth is outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
         return [*unreleased, *([f"{name}, the largest"] if name else []), *flags]
 
@@ -153,7 +153,7 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Number of intervals that contain the ground truth, and of those that claim to do so."""
+        """Numbers of intervals that contain the ground truth, and that claim to contain it."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 

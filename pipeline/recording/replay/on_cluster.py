@@ -58,7 +58,8 @@ Result = TypeVar("Result")
 class ClusterReader:
     """Read a job's topics, a little ahead of the requests.
 
-    Windows are small and requested one by one: without reading ahead, each would cost a request.
+    Windows are small and are requested one by one. Without reading ahead, each window would cost a
+    request.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:

@@ -103,7 +103,7 @@ class ReplayWriter:
             manifest,
             deployment=self._job.deployment,
             first_epoch=self._plan.first,
-            # Offsets of raw reports, which a replay does not have.
+            # Offsets of raw reports; a replay has no raw reports.
             first_offset=0,
             cut_offset=0,
         )
