@@ -120,7 +120,7 @@ class RetainedErrors:
 
     Args:
         lag: Number of epochs a change covers, at least 1.
-        kept: That fraction, in [0, 1). The whole error remains at an epoch flagged `GAP`.
+        kept: Fraction of the previous error that remains, in [0, 1); all of it at a `GAP`.
     """
 
     def __init__(self, lag: int, kept: float) -> None:
@@ -150,7 +150,7 @@ class SampledChanges:
 
     Args:
         lag: Number of publications a change covers, at least 1.
-        window: Number of epochs whose mean each publication is.
+        window: Number of epochs that each published mean covers.
     """
 
     def __init__(self, lag: int, window: int = 1) -> None:

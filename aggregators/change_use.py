@@ -34,7 +34,7 @@ class ChangeUse(NamedTuple):
 
     Attributes:
         settled: Count, in users, at the end of the shortest path within the band.
-        moved: Length of that path, in changes per user.
+        moved: Length of the path, in changes per user.
         squares: Sum over epochs of the devices' mean u^2 - 1/4, including noise.
         spread: Sum over epochs of 1 / reports.
         fewest: Smallest number of reports at any epoch; 0 before the first.

@@ -34,7 +34,7 @@ class FreezingModel:
 
     Args:
         changes: float64, shape (most + 1,): fraction of the users with 0, 1, ... changes.
-        last_epoch: 1 to `LONGEST`; changes fall on the epochs 1 to this one.
+        last_epoch: 1 to `LONGEST`; changes fall on epochs 1 to `last_epoch`.
 
     Raises:
         ValueError: If the horizon is too long, or a user has more changes than epochs.
@@ -63,7 +63,7 @@ class FreezingModel:
         """Return, for one order, the true minus the tracked fraction of users with value 1.
 
         `signs` is the number of nonzero partial sums that are tracked. The result has shape
-        (intervals + 1,), at the ends of intervals of 2^order epochs, starting with 0.
+        (intervals + 1,): first for epoch 0, then for the end of each interval of 2^order epochs.
         """
         excess = self._excess(order)
         missed = np.zeros(1 + (self.last_epoch >> order))

@@ -69,7 +69,7 @@ class GridCounts(Counts):
             code: Encoding of the items.
             cells: Number of messages received per cell, shape (cells,).
             noise_mean: Mean number of dummies in a cell, from all contributors.
-            noise_variance: Variance of that number.
+            noise_variance: Variance of the number of dummies in a cell.
             contributors: Number of users who sent the messages, at least 1.
             population: Number of users to estimate; None for the contributors. Absent users are
                 assumed to be like present ones.

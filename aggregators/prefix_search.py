@@ -97,7 +97,7 @@ def heavy_items(
         code: Encoding of prefixes as cells.
         counts: Number of messages per cell, shape (code.cells,).
         noise_mean: Mean number of dummies in a cell.
-        noise_variance: Variance of that number.
+        noise_variance: Variance of the number of dummies in a cell.
         contributors: Number of users who sent the messages.
         top: Maximum number of items to return.
         width: Maximum number of prefixes to extend per level. Default: 16 per requested item, at

@@ -51,8 +51,8 @@ def random_walk(
         received: x + F in users, shape (epochs,); ignored in epochs without reports.
         variances: Variance of the received noise, shape (epochs,); inf in epochs without reports.
         first_variance: Variance of the step to epoch 1: large enough to be almost uninformative.
-        boost: Boost at the epoch of a change, a.
-        decay: Fraction of a boost left one epoch later, b.
+        boost: a, the boost at the epoch of a change.
+        decay: b, the fraction of a boost left one epoch later.
     """
     epochs, known = len(received), np.isfinite(variances)
     if not known.any():

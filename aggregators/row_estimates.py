@@ -43,8 +43,8 @@ class RowEstimates(Counts):
         shrinking: Fraction of an item's count that remains; less than 1 if the offset is a mean
             over all cells, the item's own included.
         standard_error: Standard error of an estimate.
-        half_width: Half-width of its 95 % interval.
-        errors: Sample of its errors, float64.
+        half_width: Half-width of the 95 % interval of an estimate.
+        errors: Sample of the errors of an estimate, float64.
         flags: Name of the estimator.
     """
 
@@ -80,7 +80,7 @@ class RowEstimates(Counts):
             population: Number of users the counts describe.
             estimator: Method that combines rows; None selects the smallest predicted error.
             reports: Number of contributors; None for all users.
-            allowance: Amount added to estimates by the estimator min, to make them one-sided.
+            allowance: Amount added to estimates of the estimator "min", to make them one-sided.
         """
         reports = population if reports is None else reports
         cells = cells.reshape(code.rows, code.buckets)

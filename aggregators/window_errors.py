@@ -76,7 +76,7 @@ class RetainedWindows:
     See `WindowErrors`, and `RetainedErrors` for changes.
 
     Args:
-        kept: That fraction, in [0, 1). The whole error remains at an epoch flagged `GAP`.
+        kept: Fraction of the previous error that remains, in [0, 1); all of it at a `GAP`.
     """
 
     from_start: ClassVar[bool] = True

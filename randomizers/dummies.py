@@ -139,7 +139,7 @@ class PoissonDummies(Dummies):
         ]
 
     def distance(self, contributors: int) -> float:
-        """Return the maximum total variation distance of the total from a Poisson number."""
+        """Return the maximum total variation distance of the dummy count from a Poisson number."""
         return math.fsum(table.distance * times for table, times in self.tables(contributors))
 
 

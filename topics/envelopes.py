@@ -72,7 +72,7 @@ class Envelopes:
 
     Attributes:
         epoch: Epoch of the reports, at least 1.
-        key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
+        key: 8 bytes, ID of the key to which contents are sealed; None if they are not sealed.
         rows: uint8, shape (envelopes, bytes per envelope), at least one envelope.
     """
 

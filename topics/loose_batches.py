@@ -72,7 +72,7 @@ class LooseBatch:
 
     Attributes:
         epoch: Epoch of the reports, at least 1.
-        key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
+        key: 8 bytes, ID of the key to which contents are sealed; None if they are not sealed.
         rows: uint8, shape (reports, bytes per row), at least one row: tag (8 bytes), report ID (16
             bytes, if sealed), content.
     """

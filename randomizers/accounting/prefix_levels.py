@@ -51,7 +51,7 @@ class Skew:
     """Skew of item counts, as classes of items with equal counts.
 
     Attributes:
-        shares: float64, decreasing; fraction of all users' items that are a given item of a class.
+        shares: float64, decreasing; for each class, an item's fraction of all users' items.
         items: float64; number of items in each class.
     """
 
@@ -93,7 +93,7 @@ class PrefixPlan:
         noise_mean: Mean lambda of each cell's Poisson noise, with the minimum contributor count.
         messages_per_user: Number of real and dummy messages, with the minimum contributor count.
         smallest_found: Least count of an item that the search finds if counts follow Zipf's law.
-        standard_error: Predicted standard error of the estimate of an item with that count.
+        standard_error: Predicted standard error of the estimate of such an item.
     """
 
     levels: tuple[PrefixLevel, ...]

@@ -68,7 +68,7 @@ class FragmentsParameters:
     """Parameters of fragments.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's set of one epoch, shuffled.
+        epsilon, delta: Privacy loss of a user's set of one epoch, after shuffling.
         domain: Domain of at most 2^20 items.
         items: k, the maximum number of items of a user at an epoch.
         reports: tau, the number of reports of each bit.
@@ -135,8 +135,8 @@ class FragmentsLaw(Constants):
         odds: Weights of keeping and of reversing a bit, drawn independently for every report.
         backstop: The same weights for the bits that reports are made from. None for a single
             report, which is made from the true bits unless the backstop is permanent.
-        epsilon: Privacy loss of an epoch, shuffled, with `delta`.
-        stream_epsilon: Privacy loss of all epochs together, shuffled, with `delta`.
+        epsilon: Privacy loss of an epoch after shuffling, with `delta`.
+        stream_epsilon: Privacy loss of all epochs together after shuffling, with `delta`.
         permanent: True if the backstop reverses the same bits at all epochs; weights sum to 2^32.
     """
 

@@ -95,7 +95,7 @@ class HadamardLaw(Constants):
         rows: tau, the number of columns of a message.
         minimum: Minimum number of contributors, for which the blanket is calibrated.
         blanket: Mean number of blanket tuples per contributor.
-        dummies: Distribution of that number; with "bernoulli" it is fixed.
+        dummies: Distribution of the number of blanket tuples; "bernoulli" is a fixed number.
         epsilon: Privacy loss of an epoch, with `delta`.
         stream_epsilon: Privacy loss of all epochs together, with `delta`.
     """

@@ -132,8 +132,8 @@ class LdpSgdLaw(Constants):
     Attributes:
         minimum: Minimum number of contributors among whom a report is hidden.
         odds: Weights of keeping and of reversing a bit.
-        epsilon: Privacy loss of a step, shuffled, with `delta`.
-        stream_epsilon: Privacy loss of all steps of a device, shuffled, with `delta`.
+        epsilon: Privacy loss of a step after shuffling, with `delta`.
+        stream_epsilon: Privacy loss of all steps of a device after shuffling, with `delta`.
     """
 
     last_epoch: int

@@ -76,7 +76,7 @@ class ValueStreamLaw(Constants):
         max_changes: k, the number of boosted changes of a device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, the amount that a change adds to u.
-        decay: b, the fraction of that amount that remains an epoch later.
+        decay: b, the fraction of the boost that remains one epoch later.
         squared_norm_budget: r^2, the maximum sum of u^2, including `reserve`.
         theta: `goal` divided by r.
         gain: g, where the mean of z is g u / r.

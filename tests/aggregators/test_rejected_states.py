@@ -106,7 +106,7 @@ def read_sums(data: bytes) -> object:
         (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "messages are out of order"),
         (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
         *(
-            (read_stream, integers(1, *sums), "epoch 1: no set of symbols has count, sum and sum")
+            (read_stream, integers(1, *sums), "epoch 1: no symbols have the count, sum and sum")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
         (read_stream, integers(2, 1, 0, 0)[:-1], "sums are 31 bytes long; expected a multiple"),

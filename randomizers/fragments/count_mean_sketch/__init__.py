@@ -51,7 +51,7 @@ class CountMeanSketchParameters:
     """Parameters of the count-mean sketch.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's item of one epoch, shuffled.
+        epsilon, delta: Privacy loss of a user's item of one epoch, after shuffling.
         domain: Items, at most 2^20.
         rows: k, the number of rows.
         buckets: m, the number of buckets of a row.

@@ -317,7 +317,7 @@ def check_noises(law: ItemStreamLaw) -> None:
 
 
 def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
-    """Return the maximum number of messages: 1 + 2r per contributor and level, and dummies."""
+    """Return the maximum number of messages: 1 + 2r per contributor and level, plus dummies."""
     dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
     return contributors * levels * (1 + 2 * law.boost) + dummies
 

@@ -57,7 +57,7 @@ class ShuffledValueStreamLaw(Constants):
         squared_norm_budget: R, the maximum sum of a device's squared messages, in units of 1/65536.
         deviation: sigma, the standard deviation of a window's noise, in steps of 1/256.
         boost: a, the amount that a change adds to u.
-        decay: b, the fraction of that amount that remains an epoch later.
+        decay: b, the fraction of the boost that remains one epoch later.
     """
 
     last_epoch: int
