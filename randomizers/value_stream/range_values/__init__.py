@@ -118,7 +118,7 @@ class RangeValuesLaw(Constants):
             raise ValueError(f"got {len(weights)} level weights; expected {len(nodes)}")
         if any(type(weight) is not int or weight < 0 for weight in weights) or not weights[-1]:
             raise ValueError(
-                f"level weights are {weights}; expected non-negative integers, the last one positive"
+                f"level weights are {weights}; expected nonnegative integers, the last one positive"
             )
         if len(horizons := {law.booleans.last_epoch for law in self.levels}) != 1:
             raise ValueError(f"levels end with epochs {horizons}; expected the same last epoch")
