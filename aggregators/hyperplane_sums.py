@@ -1,6 +1,6 @@
 """Count the reports y in S_x = {y: <x, y> = 0}, for all points x of a projective space.
 
-Points are numbered as in `dpstream.randomizers.projective_geometry.points`. Comparing all pairs of
+Points are numbered as in `dpstream.randomizers.point_spaces`. Comparing all pairs of
 points would be slow. Instead, sums are built up one coordinate at a time, in integers.
 
 The first nonzero coordinate of y is 1; f is its position. The last nonzero coordinate of x is 1. So
@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.point_spaces import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ the number of signs in which it differs from the input. k + 1 integer weights de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -77,12 +77,15 @@ class ComposedLaw:
         """Return the probability of any single sign vector at a distance from the input."""
         return Fraction(self.weights[distance], sum(self.masses))
 
-    def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    def sample(
+        self, count: int, rng: np.random.Generator, masses: Sequence[int] | None = None
+    ) -> NDArray[np.int8]:
         """Randomize a vector of k ones, `count` times; int8, shape (count, k), +1 or -1.
 
-        The distance is drawn first, then the signs that differ; every probability is exact.
+        The distance is drawn first, then the signs that differ; every probability is exact. The
+        distances have other total weights if they have other `masses` than vectors of signs.
         """
-        left = draw_categories(self.masses, count, rng).astype(np.uint16)
+        left = draw_categories(masses or self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
             # All subsets of the remaining positions with the size still needed are equally likely.

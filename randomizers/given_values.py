@@ -35,6 +35,25 @@ def checked_booleans(
     return values.astype(np.int8, copy=False)
 
 
+def check_items(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    items: int,
+) -> None:
+    """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
+    if values.shape != (population,):
+        raise ValueError(
+            f"'values' has shape {values.shape}; expected ({population},), one value per device"
+        )
+    if values.dtype.kind not in "biu":
+        raise ValueError(f"'values' has dtype {values.dtype}; expected integers")
+    wrong = (values < 0) | (values > items)
+    allowed = "0 or 1" if items == 1 else f"1 to {items}, or 0 for no item"
+    reject_wrong(epoch, values, wrong, present, allowed)
+
+
 def reject_wrong(
     epoch: int,
     values: NDArray[np.integer] | NDArray[np.bool_],

@@ -15,8 +15,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.given_values import reject_wrong
-
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 
 MAX_LABEL = 100
@@ -64,21 +62,3 @@ def tracked(
     held = items.astype(rows.dtype)
     has_plus = np.bitwise_count(rows & held) & 1 == 0
     return np.asarray(has_plus & (held != 0), np.bool_)
-
-
-def check_items(
-    epoch: int,
-    values: NDArray[np.integer] | NDArray[np.bool_],
-    present: NDArray[np.bool_] | None,
-    population: int,
-    items: int,
-) -> None:
-    """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
-    if values.shape != (population,):
-        raise ValueError(
-            f"'values' has shape {values.shape}; expected ({population},), one value per device"
-        )
-    if values.dtype.kind not in "biu":
-        raise ValueError(f"'values' has dtype {values.dtype}; expected integers")
-    wrong = (values < 0) | (values > items)
-    reject_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")

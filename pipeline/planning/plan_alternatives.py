@@ -3,8 +3,7 @@
 Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more.
 value_stream and future_rand need no trust, nor do hadamard_values (items) and range_values
 (numbers). The best choice depends on the horizon and on the number of changes per user. With few
-epochs or many changes it may be one that asks each user once: sampled_response; for items,
-projective_geometry, which spends privacy at every epoch.
+epochs or many changes it may be sampled_response, which asks each user once or a few times.
 """
 
 from __future__ import annotations

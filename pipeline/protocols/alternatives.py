@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, singledispatch
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.randomizers.baselines import IndependentResponseParameters
@@ -13,7 +13,7 @@ from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.fragments import FragmentsParameters
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.hadamard import HadamardParameters
-from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -21,9 +21,6 @@ from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
-
-FEW_EPOCHS: Final = 16
-"""Maximum number of epochs for comparisons with protocols that divide epsilon among epochs."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
@@ -73,8 +70,15 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield protocols that follow two and four changes; sampling users follows any number."""
+    epsilon, domain = requested.epsilon, requested.domain
     for max_changes in (2, 4):
-        yield "value_stream", partial(ValueStreamParameters, requested.epsilon, max_changes)
+        if domain is None:
+            yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
+        elif isinstance(domain, Numbers):
+            numbers = epsilon, max_changes, domain.low, domain.high, domain.buckets
+            yield "range_values", partial(RangeValuesParameters, *numbers)
+        elif isinstance(domain, tuple):
+            yield "hadamard_values", partial(HadamardValuesParameters, epsilon, max_changes, domain)
 
 
 @alternatives.register
@@ -91,6 +95,8 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
     epsilon, delta = requested.epsilon, requested.delta
     domain, items = requested.domain, requested.items
     yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)
+    if last_epoch == 1 and items == 1:
+        yield "sampled_response", _sampled(epsilon, domain)
     yield "single_message", partial(SingleMessageParameters, epsilon, delta, domain, items)
     for dummies in ("poisson", "shuffle"):
         counted = partial(CountMinParameters, epsilon, delta, domain, items, dummies=dummies)
@@ -99,19 +105,20 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
 
 @alternatives.register
 def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield a protocol that trusts the shuffler; for few epochs, also one that divides epsilon."""
+    """Yield a protocol that trusts the shuffler, and one that asks each user a few times."""
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, requested.domain)
-    if last_epoch <= FEW_EPOCHS:
-        yield (
-            "projective_geometry",
-            partial(ProjectiveGeometryParameters, requested.epsilon / last_epoch, requested.domain),
-        )
+    yield "sampled_response", _sampled(requested.epsilon, requested.domain)
+
+
+def _sampled(epsilon: float, domain: ItemDomain) -> Callable[[], SampledResponseParameters]:
+    return partial(SampledResponseParameters, epsilon, domain=domain)
 
 
 @alternatives.register
 def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     buckets = Numbers(requested.low, requested.high, requested.buckets)
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, buckets)
+    yield "sampled_response", _sampled(requested.epsilon, buckets)
 
 
 @alternatives.register
@@ -145,6 +152,8 @@ def _of_shuffled_counts(
         # In hadamard_values, the first item of a user does not count as a change.
         items = requested.epsilon, max_changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
+    if domain is not None:
+        yield "sampled_response", _sampled(requested.epsilon, domain)
 
 
 def _trusting_with_values(

@@ -48,7 +48,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "points": space.points,
-                "points_of_an_item": space.hyperplane,
+                "points_of_an_item": space.block,
                 "own": kept,
                 "other": other,
                 "bytes_per_user": law.message_format.report_bytes,

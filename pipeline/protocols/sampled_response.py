@@ -1,4 +1,4 @@
-"""Yes or no by answers at few epochs of a horizon; trusted party: none. Entry and forecast."""
+"""Yes or no, or items, by answers at few epochs; trusted party: none. Entry and forecast."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
+from dpstream.aggregators.sampled_items import SampledItemsAggregator, sampled_items
 from dpstream.aggregators.window_errors import IndependentWindows
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
-from dpstream.pipeline.protocols.protocol import (
-    Aggregation,
-    Example,
-    Planning,
-    Protocol,
-    fixed_format,
-)
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.sampled_response import (
     SampledResponse,
     SampledResponseLaw,
@@ -29,6 +26,7 @@ from dpstream.randomizers.sampled_response import (
 
 _unit_variance = late("sampled_response", "unit_variance")
 _calibrate = late("sampled_response", "calibrate")
+_expected_share = late("sampled_response", "expected_share")
 
 
 class SampledResponseForecast:
@@ -37,7 +35,7 @@ class SampledResponseForecast:
     def __init__(
         self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
     ) -> None:
-        self._law, self._share = law, requested.share
+        self._law, self._share = law, _expected_share(requested)
         self.reports_per_user = np.full(last_epoch, law.reports / law.last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -47,12 +45,22 @@ class SampledResponseForecast:
                 "epsilon": law.flips.loss,
             },
         )
-        worst = math.sqrt(_unit_variance(law, 0.5) / _unit_variance(law, self._share))
-        self.notes = (
-            f"errors are predicted for a value that {self._share:.3g} of the users have; at 0.5 "
-            f"they are {worst:.3g} times as large",
-            *self._limited_by_recurrence(requested),
+        self.notes = (self._by_share(requested), *self._limited_by_recurrence(requested))
+
+    def _by_share(self, requested: SampledResponseParameters) -> str:
+        if requested.domain is None:
+            return (
+                f"errors are predicted for a value that {self._share:.3g} of the users have; at "
+                f"0.5 they are {self._times(0.5):.3g} times as large"
+            )
+        return (
+            f"errors are predicted for an item that one in {self._law.items:,} users has; for an "
+            f"item that few have they are {self._times(0.0):.3g} times as large, and for one that "
+            f"half of the users have {self._times(0.5):.3g} times"
         )
+
+    def _times(self, share: float) -> float:
+        return math.sqrt(_unit_variance(self._law, share) / _unit_variance(self._law, self._share))
 
     def _limited_by_recurrence(self, requested: SampledResponseParameters) -> Iterator[str]:
         if requested.reports is not None:
@@ -100,25 +108,38 @@ def _window_changes(law: SampledResponseLaw, window: int, lag: int) -> ChangeErr
     return SampledChanges(lag, window) if (lag + 1) * window <= longest else None
 
 
+def _values(requested: SampledResponseParameters) -> ValueDomain:
+    return BOOLEAN if requested.domain is None else SetDomain(requested.domain, None)
+
+
+def _make(
+    law: SampledResponseLaw, requested: SampledResponseParameters
+) -> SampledResponseAggregator | SampledItemsAggregator:
+    return SampledResponseAggregator(law) if requested.domain is None else sampled_items(law)
+
+
 PROTOCOL = Protocol(
     name="sampled_response",
     parameters=SampledResponseParameters,
     law=lambda requested: SampledResponseLaw,
     calibrate=late_calibration("sampled_response"),
-    message_format=fixed_format(SampledResponse),
     randomizer=SampledResponse,
-    aggregation=Aggregation.of(
-        SampledResponseAggregator,
+    aggregation=Aggregation(
+        _make,
+        lambda law, requested, data: type(_make(law, requested)).from_bytes(law, data),
         changes=_changes,
         window_errors=lambda law, requested: IndependentWindows(),
         window_changes=_window_changes,
     ),
     planning=Planning(SampledResponseForecast),
+    values=_values,
     recurring=_recurring,
     sampled=lambda law: Fraction(law.reports, law.last_epoch),
     examples=(
         Example(SampledResponseParameters(1.0), 4),
         Example(SampledResponseParameters(2.0, 2), 3),
         Example(SampledResponseParameters(4.0, 3), 3),
+        Example(SampledResponseParameters(2.0, domain=("a", "b", "c")), 2),
+        Example(SampledResponseParameters(2.0, 2, domain=("a", "b", "c"), complete=True), 2),
     ),
 )

@@ -38,6 +38,8 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 class SetDomain(ValueDomain):
     """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
+    If `slots` is None, a user has one item at a time, which holds until it changes.
+
     The class itself handles a list of labels; for other domains, constructing it returns a
     subclass.
 
@@ -48,18 +50,20 @@ class SetDomain(ValueDomain):
     """
 
     initial = 0
-    slots: int
     about = "items"
     supported_options: tuple[str, ...] = ("--item", "--top", "--range")
 
-    def __new__(cls, domain: ItemDomain = (), slots: int = 1) -> SetDomain:
+    def __new__(cls, domain: ItemDomain = (), slots: int | None = 1) -> SetDomain:
         return super().__new__(_KINDS.get(type(domain), cls))
 
-    def __init__(self, domain: ItemDomain, slots: int) -> None:
+    def __init__(self, domain: ItemDomain, slots: int | None) -> None:
         self.domain = domain
         self.slots = slots
         self.size = 1 + domain_size(domain)
         self.kind = "items" if self.size - 1 <= MOST_PUBLISHED else "found"
+        if slots is None:
+            # Ranges and quantiles come from the counts of single epochs.
+            self.supported_options = ("--item", "--top")
 
     @property
     def identity(self) -> object:
@@ -125,11 +129,16 @@ class _PredicateSets(SetDomain):
         return self.domain.names
 
     def parse(self, texts: Sequence[str]) -> Parsed:
-        return self._values.parse(texts)
+        values, problems = self._values.parse(texts)
+        if self.slots is not None:
+            return values, problems
+        several = np.flatnonzero(values[:, 1:].any(axis=1)).tolist()
+        why = "meets several predicates; expected at most one"
+        return values[:, 0], {at: f"value {shown(texts[at])} {why}" for at in several} | problems
 
     @cached_property
     def _values(self) -> PredicateValues:
-        return PredicateValues(self.domain, self.slots)
+        return PredicateValues(self.domain, self.slots or 1)
 
 
 class _AttributeSets(SetDomain):
@@ -150,7 +159,7 @@ class _NumberSets(SetDomain):
     supported_options = ("--item", "--top", "--range", "--quantile")
     numeric = True
 
-    def __init__(self, domain: ItemDomain, slots: int) -> None:
+    def __init__(self, domain: ItemDomain, slots: int | None) -> None:
         super().__init__(domain, slots)
         self._buckets = NumericDomain(self.domain.low, self.domain.high, self.domain.buckets)
         self.step = self.width = self._buckets.width
@@ -226,16 +235,13 @@ class _WrittenOut(SetDomain):
 class _PointSets(_WrittenOut):
     domain: Points
 
-    def __init__(self, domain: ItemDomain, slots: int) -> None:
+    def __init__(self, domain: ItemDomain, slots: int | None) -> None:
         super().__init__(domain, slots)
         single = len(self.grid) == 1
         self.about = "points of an axis" if single else "points of a grid"
-        self.supported_options = (
-            "--item",
-            "--top",
-            *(("--range", "--quantile") if single else ()),
-            "--box",
-        )
+        if slots is not None:
+            axis = ("--range", "--quantile") if single else ()
+            self.supported_options = ("--item", "--top", *axis, "--box")
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ WEIGHT_BITS = 100
 """Approximate precision of weights, in bits."""
 
 
-def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
+def optimal(k: int, epsilon: float | Decimal, inside: int = 1, outside: int = 1) -> ComposedLaw:
     """Return the distribution with the largest c_gap among those with a loss of at most epsilon.
 
     Sign vectors within a distance t of the input have e^epsilon times the weight of other vectors;
@@ -27,25 +27,33 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
     that decrease with the distance d. So only the two extreme weights occur, the larger one at
     small distances. Their ratio is below e^epsilon by at most 2^-99.
 
+    The same holds for k messages instead of signs, of which `inside` are in the set of an input and
+    `outside` are not; c_gap is then the probability of a message in the set.
+
     >>> round(optimal(4, 1.0).c_gap, 6)
     0.20962
     """
-    outside = 1 << WEIGHT_BITS
+    other = 1 << WEIGHT_BITS
     with localcontext() as context:
         context.prec = _PRECISION
         # Decimal.exp is correctly rounded: its lower neighbor cannot exceed the true value.
         factor = Decimal(epsilon).exp().next_minus()
-        inside = int((factor * outside).next_minus().to_integral_value(ROUND_FLOOR))
+        own = int((factor * other).next_minus().to_integral_value(ROUND_FLOOR))
+    messages = inside + outside
     best, radius = Fraction(-1), 0
-    within = 0
+    within = first_inside = 0
     for distance in range(k):
-        within += math.comb(k, distance)
-        # The sum of C(k,d) (1 - 2d/k) up to a distance is C(k-1, distance).
-        advantage = (inside - outside) * math.comb(k - 1, distance)
-        c_gap = Fraction(advantage, (outside << k) + (inside - outside) * within)
-        if c_gap > best:
-            best, radius = c_gap, distance
-    return ComposedLaw((inside,) * (radius + 1) + (outside,) * (k - radius))
+        # Vectors up to the distance, and those of them with the first message inside.
+        rest = inside ** (k - 1 - distance) * outside**distance
+        within += math.comb(k, distance) * rest * inside
+        first_inside += math.comb(k - 1, distance) * rest * inside
+        kept = Fraction(
+            (own - other) * first_inside + other * inside * messages ** (k - 1),
+            (own - other) * within + other * messages**k,
+        )
+        if kept > best:
+            best, radius = kept, distance
+    return ComposedLaw((own,) * (radius + 1) + (other,) * (k - radius))
 
 
 def response_within(loss: float, parts: int = 1) -> ComposedLaw:

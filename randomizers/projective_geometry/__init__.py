@@ -1,11 +1,11 @@
 """Counts of items without a trusted party, as accurate as one private message allows.
 
-Items and messages are points of a projective space over a field of q elements (`points`). The set
-S_x of an item x is a hyperplane: all points y with <x, y> = 0, about 1/q of all points. A message
-in S_x has e^epsilon times the probability of a message outside. Any two sets have the same number
-of points in common, so every other item contributes equally to the reports in S_x. With q near
-e^epsilon + 1 the variance per user is that of the best local protocol, 4 e^epsilon /
-(e^epsilon - 1)^2. Point 0 encodes "no item".
+Items and messages are points of a projective space over a field of q elements
+(`dpstream.randomizers.point_spaces`). The set S_x of an item x is a hyperplane: all points y with
+<x, y> = 0, about 1/q of all points. A message in S_x has e^epsilon times the probability of a
+message outside. Any two sets have the same number of points in common, so every other item
+contributes equally to the reports in S_x. With q near e^epsilon + 1 the variance per user is that
+of the best local protocol, 4 e^epsilon / (e^epsilon - 1)^2. Point 0 encodes "no item".
 
 Epochs are independent, and each is charged: T epochs lose T epsilon. A user has up to k items in k
 slots; the device reports one slot, drawn uniformly.
@@ -41,7 +41,7 @@ from dpstream.randomizers.parameter_checks import (
     check_epsilon,
     check_items_held,
 )
-from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 # The guarantee with shuffling is stated if its epsilon is below this fraction of the local loss.
@@ -150,16 +150,13 @@ class ProjectiveGeometryLaw(Constants):
     def message_weights(self) -> tuple[int, int]:
         """Total weight of all points in the item's set, and of all points outside."""
         own, other = self.odds.weights
-        return own * self.space.hyperplane, other * self.space.outside
+        return own * self.space.block, other * self.space.outside
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
         """Probabilities that a message is in an item's set, if its user has the item and if not."""
-        own, other = self.odds.weights
-        space, total = self.space, sum(self.message_weights)
-        reported = Fraction(self.message_weights[0], total)
-        common = own * space.common + other * (space.hyperplane - space.common)
-        elsewhere = Fraction(common, total)
+        reported = Fraction(self.message_weights[0], sum(self.message_weights))
+        elsewhere = self.space.elsewhere(reported)
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
 
     def epsilon_of(self, epochs: int) -> float:

@@ -1,16 +1,10 @@
 """Calibrate the mechanism of projective_geometry from a job's parameters.
 
-In a large space with q - 1 = e^epsilon, the variance of a rare item is that of the best local
-protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
-best prime costs at most 3 %, but the number of points, (q^t - 1) / (q - 1), must exceed the number
-of items. Candidates are all primes and numbers of coordinates whose variance, computed in integers,
-is within 3 % of the least. The candidate with the fewest points is chosen: it has the shortest
-messages, the smallest state and the fastest estimates.
+The space is that of `dpstream.randomizers.accounting.best_spaces`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
@@ -19,29 +13,23 @@ from dpstream.randomizers.accounting.amplification import (
     of_any_randomizer,
     of_randomizer_of_sets,
 )
+from dpstream.randomizers.accounting.best_spaces import best_space
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.affine_hashes import is_prime
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.parameter_checks import MOST_ITEMS
+from dpstream.randomizers.point_spaces import MOST_POINTS
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
-NEAR: Final = Fraction(103, 100)
-"""Maximum ratio to the least variance that is accepted for the sake of fewer points."""
 CELLS: Final = 1 << 18
 """Number of cells of each prefix length if there are at least three prefix lengths."""
 CELLS_OF_TWO: Final = 1 << 19
 """Number of cells of each prefix length if there are two prefix lengths."""
 MOST_EXTENSION: Final = 11
 """Maximum number of bits by which a prefix exceeds the next shorter one."""
-MOST_ORDER: Final = 1 << 9
-"""Bound on the order of the field if points have more than two coordinates; the time that estimates
-take is quadratic in the order."""
 
 
 def calibrate(
@@ -65,8 +53,8 @@ def calibrate(
         cells = prefixes.levels[0].buckets
         space = best_space(cells, odds, MOST_POINTS // prefixes.messages)
     own, other = odds.weights
-    total = own * space.hyperplane + other * space.outside
-    elsewhere = float(Fraction(other * (space.hyperplane - space.common), total))
+    total = own * space.block + other * space.outside
+    elsewhere = float(Fraction(other * (space.block - space.common), total))
     coins = (
         of_any_randomizer(odds.loss),
         of_randomizer_of_sets(odds.loss, elsewhere),
@@ -113,49 +101,3 @@ def prefixes_of(bits: int) -> PrefixCells:
         tuple(PrefixLevel(length, cells) for length in lengths),
         seed=f"projective_geometry of {bits} bits",
     )
-
-
-def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
-    """Return the space with the fewest points whose variance is within 3 % of the least.
-
-    The space has more than `items` points. `most`, at least three times `items`, limits the points
-    of spaces with more than two coordinates.
-
-    >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
-    (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
-    """
-    found = [(space, relative_variance(space, odds)) for space in _spaces(items, most)]
-    least = min(variance for _, variance in found)
-    near = (each for each in found if each[1] <= NEAR * least)
-    return min(near, key=lambda each: (each[0].points, each[1]))[0]
-
-
-def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
-    """Return the exact variance per user of the count of an item that no user has.
-
-    Let a be the probability of a message in the set of the user's item, and b that of a message in
-    another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - r points outside the
-    other set, so a - b times the weight of all points is (own - other) (s - r).
-
-    >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
-    3.761
-    """
-    own, other = odds.weights
-    total = own * space.hyperplane + other * space.outside
-    different = space.hyperplane - space.common
-    elsewhere = own * space.common + other * different
-    return Fraction(elsewhere * (total - elsewhere), ((own - other) * different) ** 2)
-
-
-def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Yield spaces with more points than items: one with two coordinates, and all up to `most`."""
-    order = items
-    while not is_prime(order):
-        order += 1
-    yield PointSpace(order, 2)
-    for order in filter(is_prime, range(2, MOST_ORDER)):
-        points, coordinates = 1 + order, 2
-        while points <= items or coordinates < 3:
-            points, coordinates = points * order + 1, coordinates + 1
-        if points <= most:
-            yield PointSpace(order, coordinates)

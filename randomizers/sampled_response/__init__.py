@@ -1,9 +1,10 @@
 """Sampled response: a device answers at few epochs of a horizon, with all of its epsilon.
 
-On enrollment, a device draws a *phase*, which is public, and r secret flips by one mechanism of r
-signs. It answers at r epochs, spread evenly over the horizon from its phase on. Each answer is its
-value at that epoch, reversed if the flip says so. How often values change does not matter: every
-epoch is estimated from a random sample of r / T of the users.
+On enrollment, a device draws a *phase*, which is public, and r secret flips by one joint mechanism.
+It answers at r epochs, spread evenly over the horizon from its phase on. Each answer is a uniform
+point in the set of its value at that epoch (`dpstream.randomizers.set_systems`), or outside it if
+the flip says so. For yes or no, an answer is the value, or the other one. How often values change
+does not matter: every epoch is estimated from a random sample of r / T of the users.
 
 Users enrolled together, if they are the first, are dealt phases: a uniformly random assignment in
 which every phase has equally many users, or one more. Later users, and devices on their own, draw
@@ -17,43 +18,62 @@ A phase drawn again could put two answers next to each other, at twice the epsil
 of a horizon share one distribution of flips, so parts of two horizons would cost more than epsilon.
 
 Reference: population division, Ren et al., *LDP-IDS*, 2022; the joint mechanism of r answers is
-that of the signs in *Randomize the Future*.
+that of the signs in *Randomize the Future*; subsets are those of Ye and Barg, *Optimal schemes for
+discrete distribution estimation under locally differential privacy*, 2018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.given_values import check_epoch, check_items
 from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.parameter_checks import check_epsilon
+from dpstream.randomizers.parameter_checks import check_domain, check_epsilon, check_items_held
+from dpstream.randomizers.point_spaces import PointSpace
+from dpstream.randomizers.set_systems import Subsets
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_EPOCHS = 1 << 20
 MAX_REPORTS = 8
 """Maximum number of answers of a device in a horizon."""
 
 
+SHARE = 0.1
+"""Share of the users with value 1 for which `reports` is chosen by default."""
+
+AnswerSets: TypeAlias = Subsets | PointSpace
+
+
 @dataclass(frozen=True, slots=True)
 class SampledResponseParameters:
-    """Parameters of a sampled response for a yes-or-no value.
+    """Parameters of a sampled response.
 
     Attributes:
         epsilon: Privacy loss of a user's stream in a horizon.
         reports: Number of answers of a device in a horizon; None: the number with the smallest
-            error at `share`.
-        share: Share of the users with value 1 for which `reports` is chosen.
+            error. More than `MOST_VALUES` values have one answer.
+        share: For yes or no: share of the users with value 1 for which `reports` is chosen.
+        domain: At most 2^20 listed items, of which a user has one at a time; None for yes or no.
+        complete: True if every user has an item at every epoch. A device without one then answers
+            for a random item.
     """
 
     epsilon: float
     reports: int | None = None
-    share: float = 0.1
+    share: float = SHARE
+    domain: ItemDomain | None = None
+    complete: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -63,8 +83,27 @@ class SampledResponseParameters:
         share = self.share
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
             raise ValueError(f"share is {share!r}; expected a number above 0 and below 1")
+        if type(self.complete) is not bool:
+            raise ValueError(f"complete is {self.complete!r}; expected true or false")
+        self._check_domain()
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "share", float(share))
+
+    def _check_domain(self) -> None:
+        if self.domain is None:
+            if self.complete:
+                raise ValueError("'complete' requires a domain of items. Set 'domain'")
+            return
+        if self.share != SHARE:
+            raise ValueError("'share' applies to yes or no only. Remove it, or remove 'domain'")
+        check_items_held(1, self.domain)
+        check_domain(domain_size(self.domain))
+        if self.complete and domain_size(self.domain) < 2:
+            raise ValueError("domain has 1 item; 'complete' requires at least 2")
+
+
+def _read_sets(body: Mapping[str, Any]) -> AnswerSets:
+    return Subsets.from_json(body) if "values" in body else PointSpace.from_json(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +112,19 @@ class SampledResponseLaw(Constants):
 
     Attributes:
         last_epoch: Number of epochs T of a horizon.
-        epsilon: Requested epsilon, at least the loss of the flips.
-        flips: Joint distribution of the flips of a device's answers, as signs.
+        epsilon: Requested epsilon, at least the loss of the answers.
+        flips: Weight of every sequence of r answers, by the number of answers outside their sets.
+        sets: Set of points of each value.
+        items: Number of items; 1 for yes or no.
+        complete: True if every user has an item, so that value 0 has no set.
     """
 
     last_epoch: int
     epsilon: float
     flips: ComposedLaw
+    sets: AnswerSets = field(metadata={"read": _read_sets})
+    items: int
+    complete: bool
 
     def __post_init__(self) -> None:
         if type(self.last_epoch) is not int or not 1 <= self.last_epoch <= MAX_EPOCHS:
@@ -91,6 +136,13 @@ class SampledResponseLaw(Constants):
             )
         if self.flips.loss > self.epsilon:
             raise ValueError(f"loss is {self.flips.loss}; expected at most {self.epsilon}")
+        check_domain(self.items)
+        values = self.items + (not self.complete)
+        if type(self.complete) is not bool or values > self.sets.most_values:
+            raise ValueError(
+                f"'complete' is {self.complete!r} and there are {values:,} values; expected true "
+                f"or false, and at most {self.sets.most_values:,} values"
+            )
 
     @property
     def reports(self) -> int:
@@ -98,9 +150,31 @@ class SampledResponseLaw(Constants):
         return self.flips.k
 
     @property
+    def masses(self) -> tuple[int, ...]:
+        """Total weight of all sequences with d answers outside their sets, for d = 0 to r."""
+        sets, reports = self.sets, self.reports
+        return tuple(
+            math.comb(reports, flips) * sets.block ** (reports - flips) * sets.outside**flips * each
+            for flips, each in enumerate(self.flips.weights)
+        )
+
+    @property
+    def probabilities(self) -> tuple[Fraction, Fraction]:
+        """Probabilities a and b of an answer in the set of the value, and of another value."""
+        masses = self.masses
+        inside = sum((self.reports - flips) * mass for flips, mass in enumerate(masses))
+        own = Fraction(inside, self.reports * sum(masses))
+        return own, self.sets.elsewhere(own)
+
+    @property
     def c_gap(self) -> float:
-        """P(an answer is the value) - P(it is not)."""
-        return self.flips.c_gap
+        """Difference a - b of the `probabilities`."""
+        own, other = self.probabilities
+        return float(own - other)
+
+    @property
+    def message_format(self) -> MessageFormat:
+        return MessageFormat(narrowest(self.sets.points), distinct=self.sets.points)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -120,14 +194,12 @@ class SampledResponse(Devices[SampledResponseLaw]):
     (250, 1)
     """
 
-    word_dtype = np.dtype(np.uint8)
-    width = 1
     lasting = ("phase",)
 
     def __init__(self, law: SampledResponseLaw) -> None:
         super().__init__(law)
         self._phase = self._declare("phase", np.uint32, new=None, allowed=range(law.last_epoch))
-        # Bit i, counted from the lowest, reverses the i-th answer in time.
+        # Bit i, counted from the lowest: the i-th answer in time is outside the set of its value.
         self._flips = self._declare("flips", np.uint8, new=None, allowed=range(1 << law.reports))
         self._index()
 
@@ -140,7 +212,8 @@ class SampledResponse(Devices[SampledResponseLaw]):
         """The guarantee of a user's stream in a horizon, from the weights of the mechanism.
 
         Phases are drawn before any value is read. However values are chosen, also in view of
-        earlier answers, the probability of the answers depends on the number of flips alone.
+        earlier answers, the probability of the answers depends on the number of flips alone: all
+        values have equally many points inside and outside their sets.
         """
         return Guarantee(
             epsilon=self.law.flips.loss,
@@ -169,16 +242,22 @@ class SampledResponse(Devices[SampledResponseLaw]):
         values: NDArray[np.integer] | NDArray[np.bool_],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.uint8]:
-        """Return the answers due, uint8, shape (answers, 1): values 0 or 1, or reversed."""
-        check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
-        values = checked_booleans(epoch, values, present, self.population)
+    ) -> NDArray[np.unsignedinteger]:
+        """Return the answers due: unsigned, shape (answers, 1)."""
+        law = self.law
+        check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        check_items(epoch, values, present, self.population, law.items)
         answers = []
         for devices, answer in self._due(epoch):
             here = devices if present is None else devices[present[devices]]
-            answers.append(values[here].astype(np.uint8) ^ (self._flips[here] >> answer & 1))
+            numbers = values[here].astype(np.int64)
+            if law.complete:
+                random = rng.integers(0, law.items, len(here))
+                numbers = np.where(numbers, numbers - 1, random)
+            inside = self._flips[here] >> answer & 1 == 0
+            answers.append(law.sets.draw(numbers, inside, rng))
         self.epoch = epoch
-        return np.concatenate(answers)[:, None]
+        return np.concatenate(answers).astype(law.message_format.dtype)[:, None]
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
         last_epoch = self.law.last_epoch
@@ -188,7 +267,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
             dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)
             others = rng.permutation(last_epoch)[: count % last_epoch].astype(np.uint32)
             phases = rng.permutation(np.concatenate([dealt, others]))
-        reversed_ = self.law.flips.sample(count, rng) < 0
+        reversed_ = self.law.flips.sample(count, rng, self.law.masses) < 0
         flips = np.packbits(reversed_, axis=1, bitorder="little")[:, 0]
         return {"phase": phases, "flips": flips}
 

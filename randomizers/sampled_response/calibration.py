@@ -1,38 +1,79 @@
-"""Calibrate sampled_response: the number of answers, and the joint distribution of their flips."""
+"""Calibrate sampled_response: the sets of points, and the number of answers with their mechanism.
+
+Up to `MOST_VALUES` values have subsets as points, of the size, and with as many answers, as give an
+item that an average share of the users has the smallest variance. More values have hyperplanes, and
+one answer: more answers pay for few items and much epsilon only.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from dpstream.randomizers.accounting.best_spaces import best_space
 from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.sampled_response import (
     MAX_REPORTS,
+    AnswerSets,
     SampledResponseLaw,
     SampledResponseParameters,
 )
+from dpstream.randomizers.set_systems import MOST_VALUES, Subsets
 
 
 def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> SampledResponseLaw:
-    """Calibrate with `reports` answers, or with the number that minimizes the error at `share`.
+    """Calibrate with `reports` answers, or with the number that minimizes the error.
 
     Raises `ValueError` if there are no epochs or too many, or fewer than `reports`.
 
     >>> [calibrate(SampledResponseParameters(epsilon), 52).reports for epsilon in (1, 2, 4, 6)]
     [1, 2, 3, 5]
+    >>> labels = ("car", "bus", "bicycle", "train", "tram", "none of these")
+    >>> calibrate(SampledResponseParameters(1, domain=labels, complete=True), 52).sets
+    Subsets(values=6, size=2)
     """
-    most = max(1, min(MAX_REPORTS, last_epoch))
+    share = expected_share(parameters)
+    return min(_laws(parameters, last_epoch), key=lambda law: unit_variance(law, share))
+
+
+def expected_share(parameters: SampledResponseParameters) -> float:
+    """Return the share of the users for which errors are predicted: `share`, or one in D items."""
+    domain = parameters.domain
+    return parameters.share if domain is None else 1 / domain_size(domain)
+
+
+def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[SampledResponseLaw]:
+    epsilon, complete = parameters.epsilon, parameters.complete
+    items = 1 if parameters.domain is None else domain_size(parameters.domain)
+    values = items + (not complete)
+    systems: list[AnswerSets]
+    if values <= MOST_VALUES:
+        systems = [Subsets(values, size) for size in range(1, values)]
+    else:
+        if (parameters.reports or 1) != 1:
+            raise ValueError(
+                f"reports is {parameters.reports}; expected 1 for more than {MOST_VALUES} values"
+            )
+        systems = [best_space(values - 1, optimal(1, epsilon))]
+    most = 1 if values > MOST_VALUES else max(1, min(MAX_REPORTS, last_epoch))
     counts = range(1, most + 1) if parameters.reports is None else [parameters.reports]
-    laws = (
-        SampledResponseLaw(last_epoch, parameters.epsilon, optimal(count, parameters.epsilon))
-        for count in counts
-    )
-    return min(laws, key=lambda law: unit_variance(law, parameters.share))
+    for sets in systems:
+        for count in counts:
+            flips = optimal(count, epsilon, sets.block, sets.outside)
+            yield SampledResponseLaw(last_epoch, epsilon, flips, sets, items, complete)
 
 
 def unit_variance(law: SampledResponseLaw, share: float, users: int | None = None) -> float:
-    """Return the variance of an estimate per enrolled user, of whom `share` have value 1.
+    """Return the variance of an estimate per enrolled user, of whom `share` have the value.
 
     The first part is due to flips, the second to who is asked; `users` None: of many users.
     """
     asked = law.reports / law.last_epoch
     small = 1.0 if users is None else users / max(1, users - 1)
-    flips = (law.c_gap**-2 - 1) / 4
-    return (flips + (1 - asked) * small * share * (1 - share)) / asked
+    return (flip_variance(law, share) + (1 - asked) * small * share * (1 - share)) / asked
+
+
+def flip_variance(law: SampledResponseLaw, share: float) -> float:
+    """Return the variance of one answer's estimate of a value, given the user's own."""
+    own, other = map(float, law.probabilities)
+    return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
-from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.point_spaces import PointSpace
 from tests.support.projective_points import item_vector, word_vector
 
 SPACES = [(2, 2), (2, 3), (2, 8), (3, 2), (3, 3), (3, 6), (5, 3), (5, 4), (11, 3), (101, 2)]
@@ -38,7 +38,7 @@ def test_message_is_counted_for_every_item_whose_set_contains_it(data: st.DataOb
     counts[data.draw(st.integers(0, space.points - 1))] = data.draw(st.integers(1, 1 << 62))
     found = hyperplane_sums(space, counts, space.points)
     assert found.tolist() == by_pairs(space, counts).tolist()
-    assert np.count_nonzero(found) == space.hyperplane
+    assert np.count_nonzero(found) == space.block
 
 
 def test_sums_beyond_float_precision_are_exact() -> None:

@@ -63,6 +63,15 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         1,
         _FEWEST,
     ),
+    (
+        "sampled_response",
+        _grid(
+            ("epsilon: 1", "epsilon: 4"),
+            ("", "reports: 2", _ITEMS, f"{_ITEMS}, complete: true", "domain: {bits: 10}"),
+        ),
+        12,
+        "",
+    ),
     ("split_budget", ("epsilon: 1", "epsilon: 5"), 8, ""),
     (
         "memoized_response",

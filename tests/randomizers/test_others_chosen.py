@@ -175,7 +175,7 @@ def of_sketch(law: Any, users: int) -> Case:
 def of_sets(law: ProjectiveGeometryLaw, users: int) -> Case:
     """Return the case of points with two coordinates, where each item's set has one point."""
     space, (own, other) = law.space, law.odds.weights
-    assert (space.coordinates, space.hyperplane) == (2, 1)
+    assert (space.coordinates, space.block) == (2, 1)
     values = held(law.items, 1)
     total = own + other * space.outside
     sent = {

@@ -20,23 +20,20 @@ from dpstream.randomizers.accounting.amplification import (
     of_any_randomizer,
     of_randomizer_of_sets,
 )
+from dpstream.randomizers.accounting.best_spaces import best_space, relative_variance
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.affine_hashes import is_prime
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from dpstream.randomizers.projective_geometry.calibration import (
-    best_space,
-    calibrate,
-    relative_variance,
-)
-from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.projective_geometry.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.projective_points import item_vector, orthogonal, word_vector
 
@@ -100,7 +97,7 @@ def test_each_point_on_or_off_the_hyperplane_is_chosen_once(order: int, coordina
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):
-        inside = chosen(space, item, np.arange(space.hyperplane, dtype=np.uint32), True)
+        inside = chosen(space, item, np.arange(space.block, dtype=np.uint32), True)
         outside = chosen(space, item, np.arange(space.outside, dtype=np.uint32), False)
         assert len(inside) == len(own)
         assert set(inside) == own
@@ -111,7 +108,7 @@ def test_each_point_on_or_off_the_hyperplane_is_chosen_once(order: int, coordina
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
 def test_any_two_hyperplanes_share_equally_many_points(order: int, coordinates: int) -> None:
     space, sets = PointSpace(order, coordinates), sets_of(order, coordinates)
-    assert {len(own) for own in sets} == {space.hyperplane}
+    assert {len(own) for own in sets} == {space.block}
     met = {len(one & other) for one in sets for other in sets if one is not other}
     assert met == {space.common}
 
@@ -123,7 +120,7 @@ def test_points_of_large_spaces_are_distinct_and_orthogonal(data: st.DataObject)
     space = PointSpace(order, coordinates)
     item = data.draw(st.integers(0, space.points - 1))
     inside = data.draw(st.booleans())
-    among = space.hyperplane if inside else space.outside
+    among = space.block if inside else space.outside
     numbers = data.draw(st.lists(st.integers(0, among - 1), min_size=1, max_size=50, unique=True))
     words = chosen(space, item, np.array(numbers, np.uint32), inside)
     assert len(set(words)) == len(words)
@@ -306,7 +303,7 @@ def test_exact_delta_is_at_most_the_shuffled_delta(
 ) -> None:
     law = law_of(order, coordinates)
     elsewhere = Fraction(
-        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.message_weights)
+        ODDS.weights[1] * (law.space.block - law.space.common), sum(law.message_weights)
     )
     coin = of_randomizer_of_sets(ODDS.loss, float(elsewhere))
     twice = HiddenCoin(coin.loss, min(0.99, 2 * coin.clone), coin.shown)

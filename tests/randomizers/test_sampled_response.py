@@ -7,19 +7,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpstream.pipeline.conformance.laws.sampled_response import ExactSampledResponse
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.sampled_response import (
+    AnswerSets,
     SampledResponse,
     SampledResponseLaw,
     SampledResponseParameters,
 )
 from dpstream.randomizers.sampled_response.calibration import calibrate, unit_variance
+from dpstream.randomizers.set_systems import Subsets
 
 
 def law_of(epsilon: float, last_epoch: int, reports: int | None = None) -> SampledResponseLaw:
@@ -232,3 +239,160 @@ def test_several_answers_cost_more_than_epsilon_across_horizons() -> None:
         once = [sum(law.flips.probability(first + second) for second in (0, 1)) for first in (0, 1)]
         assert 2 * math.log(once[0] / once[1]) == pytest.approx(expected, abs=5e-4)
         assert SampledResponse(law).rolling is None
+
+
+def labels(items: int) -> tuple[str, ...]:
+    return tuple(map(str, range(items)))
+
+
+def items_law(
+    epsilon: float, items: int, last_epoch: int = 52, **others: Any
+) -> SampledResponseLaw:
+    return calibrate(SampledResponseParameters(epsilon, domain=labels(items), **others), last_epoch)
+
+
+@pytest.mark.parametrize(
+    ("items", "complete", "epsilon", "sets", "reports", "probabilities"),
+    [
+        (6, True, 1, Subsets(6, 2), 1, (0.576116885, 0.284776623)),
+        (5, False, 1, Subsets(6, 2), 1, (0.576116885, 0.284776623)),
+        (6, True, 2, Subsets(6, 1), 1, (0.596418003, 0.080716399)),
+        (3, True, 2, Subsets(3, 1), 1, (0.786986042, 0.106506979)),
+        (3, True, 4, Subsets(3, 1), 2, (0.904150522, 0.047924739)),
+        (16, False, 1, Subsets(17, 5), 1, (0.531092644, 0.279306710)),
+        (1_024, False, 1, PointSpace(3, 7), 1, (0.575781632, 0.332806061)),
+        (1 << 20, False, 4, PointSpace(37, 5), 1, (0.602640765, 0.027026714)),
+    ],
+)
+def test_mechanisms_of_items_match_reference(
+    items: int,
+    complete: bool,
+    epsilon: float,
+    sets: AnswerSets,
+    reports: int,
+    probabilities: tuple[float, float],
+) -> None:
+    law = items_law(epsilon, items, complete=complete)
+    assert (law.sets, law.reports) == (sets, reports)
+    assert tuple(map(float, law.probabilities)) == pytest.approx(probabilities, abs=1e-9)
+    assert SampledResponseLaw.from_json(law.to_json()) == law
+
+
+@pytest.mark.parametrize(
+    ("items", "last_epoch", "expected"),
+    [
+        (16, 4, (2_359, 1_143, 503, 185)),
+        (16, 52, (8_510, 4_130, 1_835, 718)),
+        (1_024, 12, (4_353, 2_125, 943, 307)),
+        (1 << 20, 52, (9_069, 4_428, 1_963, 642)),
+    ],
+)
+def test_planned_errors_of_items_match_reference(
+    items: int, last_epoch: int, expected: tuple[int, ...]
+) -> None:
+    found = [
+        math.sqrt(1e5 * unit_variance(items_law(epsilon, items, last_epoch), 1 / items))
+        for epsilon in (0.5, 1, 2, 4)
+    ]
+    assert [round(each) for each in found] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("items", "epsilon", "reports", "gain"), [(3, 4, 2, 0.78), (4, 4, 2, 0.85), (6, 4, 1, 1)]
+)
+def test_few_items_and_much_epsilon_have_two_answers(
+    items: int, epsilon: float, reports: int, gain: float
+) -> None:
+    best, single = (
+        items_law(epsilon, items, 1_024, complete=True, reports=each) for each in (None, 1)
+    )
+    assert best.reports == reports
+    ratio = unit_variance(best, 1 / items) / unit_variance(single, 1 / items)
+    assert math.sqrt(ratio) == pytest.approx(gain, abs=0.005)
+
+
+def set_law(sets: AnswerSets, epsilon: float, last_epoch: int, reports: int) -> SampledResponseLaw:
+    flips = optimal(reports, epsilon, sets.block, sets.outside)
+    return SampledResponseLaw(last_epoch, epsilon, flips, sets, sets.most_values - 1, False)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("sets", "last_epoch", "reports", "values"),
+    [
+        (PointSpace(3, 2), 3, 1, 4),
+        (PointSpace(3, 2), 3, 2, 4),
+        (PointSpace(2, 3), 2, 1, 4),
+        (PointSpace(2, 3), 2, 2, 4),
+        (Subsets(4, 2), 3, 2, 4),
+        (Subsets(3, 1), 3, 3, 3),
+    ],
+)
+def test_loss_of_items_over_all_pairs_of_streams_is_epsilon(
+    epsilon: float, sets: AnswerSets, last_epoch: int, reports: int, values: int
+) -> None:
+    law = set_law(sets, epsilon, last_epoch, reports)
+    exact = ExactSampledResponse(law, last_epoch)
+    views = [exact.views(stream) for stream in product(range(values), repeat=last_epoch)]
+    assert all(sum(one.values()) == 1 for one in views[:3])
+    worst = max(max(one[view] / two[view] for view in one) for one in views for two in views)
+    assert math.log(worst) == pytest.approx(epsilon, abs=1e-12)
+    assert math.log(worst) <= law.flips.loss <= epsilon
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        set_law(PointSpace(3, 3), 1.0, 2, 1),
+        set_law(Subsets(5, 2), 2.0, 2, 2),
+        items_law(2.0, 3, 2, complete=True),
+    ],
+    ids=lambda law: str(law.sets),
+)
+def test_answers_follow_the_exact_law(law: SampledResponseLaw) -> None:
+    users, exact = 40_000, ExactSampledResponse(law, 2)
+    rng = seeded_generator(8)
+    for stream in ((1, 2), (0, 0)):
+        devices = devices_of(law, users, 9)
+        seen: list[list[tuple[tuple[int, ...], ...]]] = [[] for _ in range(users)]
+        for epoch, value in enumerate(stream, 1):
+            sent = devices.report(epoch, np.full(users, value), None, rng).tolist()
+            reports = dict(zip(devices.due(epoch).tolist(), sent, strict=True))
+            for device, views in enumerate(seen):
+                views.append(tuple([tuple(reports[device])] if device in reports else []))
+        counts = Counter(map(tuple, seen))
+        expected = {view: users * float(p) for view, p in exact.views(stream).items()}
+        assert set(counts) <= set(expected)
+        chi_square = sum((counts[view] - each) ** 2 / each for view, each in expected.items())
+        assert chi_square < len(expected) + 7 * math.sqrt(2 * len(expected))
+
+
+def test_devices_without_an_item_answer_for_a_random_one() -> None:
+    law, users = items_law(4.0, 4, 1, complete=True, reports=1), 80_000
+    rng = seeded_generator(2)
+    counts = np.bincount(
+        devices_of(law, users).report(1, np.zeros(users, np.int8), None, rng)[:, 0]
+    )
+    assert len(counts) == law.sets.points == 4
+    assert np.abs(counts - users / 4).max() < 6 * math.sqrt(users / 4)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"complete": True}, "requires a domain"),
+        ({"domain": ("a",), "complete": True}, "at least 2"),
+        ({"domain": ("a", "a")}, "distinct"),
+        ({"domain": ("a", "b"), "share": 0.3}, "yes or no only"),
+        ({"domain": Bits(21)}, "1 to 1,048,576"),
+        ({"domain": ("a", "b"), "complete": 1}, "true or false"),
+    ],
+)
+def test_invalid_parameters_of_items_are_rejected(parameters: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        SampledResponseParameters(1.0, **parameters)
+
+
+def test_large_domains_have_one_answer() -> None:
+    with pytest.raises(ValueError, match="expected 1 for more than 20 values"):
+        items_law(4.0, 20, reports=2)

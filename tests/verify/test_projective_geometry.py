@@ -14,12 +14,12 @@ import pytest
 
 from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.best_spaces import best_space, relative_variance
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
-from dpstream.randomizers.projective_geometry.calibration import best_space, relative_variance
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import zipf_counts
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters

@@ -1,13 +1,15 @@
-"""Exact output distribution of a sampled_response device, by enumeration of phases and flips."""
+"""Exact output distribution of a sampled_response device, by enumeration of phases and answers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 
 from dpstream.pipeline.conformance.cases import Stream, View
-from dpstream.randomizers.sampled_response import SampledResponseLaw
+from dpstream.pipeline.conformance.laws.projective_geometry import items, orthogonal, words
+from dpstream.randomizers.point_spaces import PointSpace
+from dpstream.randomizers.sampled_response import AnswerSets, SampledResponseLaw
 
 
 class ExactSampledResponse:
@@ -15,23 +17,63 @@ class ExactSampledResponse:
 
     def __init__(self, law: SampledResponseLaw, last_epoch: int) -> None:
         self.law, self.last_epoch = law, last_epoch
+        self.sets = sets_of(law.sets)
+        self.points = range(law.sets.points)
 
     def followed(self, stream: Stream) -> bool:
-        return True
+        """Return whether the user has an item at all epochs if the job expects one."""
+        return not self.law.complete or all(stream)
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         horizon, answers = self.law.last_epoch, self.law.reports
         for phase in range(horizon):
             asked = sorted((phase + i * horizon // answers) % horizon for i in range(answers))
-            for flips in product((0, 1), repeat=answers):
+            sent = self._sent([stream[epoch] if epoch < len(stream) else 1 for epoch in asked])
+            for points, probability in sent.items():
                 view: list[tuple[tuple[int, ...], ...]] = [()] * self.last_epoch
-                for epoch, flip in zip(asked, flips, strict=True):
+                for epoch, point in zip(asked, points, strict=True):
                     if epoch < self.last_epoch:
-                        view[epoch] = ((stream[epoch] ^ flip,),)
-                probability = self.law.flips.probability(sum(flips)) / horizon
-                probabilities[tuple(view)] += probability
+                        view[epoch] = ((point,),)
+                probabilities[tuple(view)] += probability / horizon
         return dict(probabilities)
+
+    def _sent(self, values: list[int]) -> dict[tuple[int, ...], Fraction]:
+        """Return the probabilities of all answers, given the values they are about."""
+        complete, weights = self.law.complete, self.law.flips.weights
+        own = [
+            range(self.law.items) if complete and not value else (value - complete,)
+            for value in values
+        ]
+        sent: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+        for about in product(*own):
+            of_points = {
+                points: weights[
+                    sum(point not in self.sets[x] for x, point in zip(about, points, strict=True))
+                ]
+                for points in product(self.points, repeat=len(about))
+            }
+            total = sum(of_points.values())
+            for points, weight in of_points.items():
+                sent[points] += Fraction(weight, total)
+        choices = len(list(product(*own)))
+        return {points: probability / choices for points, probability in sent.items()}
+
+
+def sets_of(system: AnswerSets) -> list[frozenset[int]]:
+    """Return the points in the set of each value."""
+    if isinstance(system, PointSpace):
+        points = words(system.order, system.coordinates)
+        return [
+            frozenset(n for n, y in enumerate(points) if orthogonal(x, y, system.order))
+            for x in items(system.order, system.coordinates)
+        ]
+    subsets = combinations(range(system.values), system.size)
+    ordered = sorted(subsets, key=lambda subset: tuple(reversed(subset)))
+    return [
+        frozenset(number for number, subset in enumerate(ordered) if value in subset)
+        for value in range(system.values)
+    ]
 
 
 exact_law = ExactSampledResponse

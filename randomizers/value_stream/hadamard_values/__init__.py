@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers.given_values import check_items
 from dpstream.randomizers.hadamard_rows import (
-    check_items,
     check_labels,
     check_size,
     rows_for,

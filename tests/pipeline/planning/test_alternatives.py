@@ -8,7 +8,7 @@ import pytest
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.job_plan import Plan, plan
-from dpstream.pipeline.planning.plan_alternatives import Alternative
+from dpstream.pipeline.planning.plan_alternatives import Alternative, least_error
 from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.slow
@@ -78,3 +78,35 @@ def test_plan_for_item_sets_compares_the_counting_protocols(protocol: str) -> No
         dummies = {"dummies": "shuffle"} if by_stage(each) else {}
         same = planned(each.protocol, compared=False, **SETS, **dummies)
         assert each.rmse == same.rmse, each.protocol
+
+
+@pytest.mark.parametrize(
+    ("protocol", "epochs", "parameters"),
+    [
+        ("hadamard_values", 4, {"max_changes": 2, "domain": ["a", "b", "c"]}),
+        ("range_values", 4, {"max_changes": 2, "low": 0, "high": 8, "buckets": 8}),
+        ("shuffled_counts", 4, {"delta": 1e-6, "domain": ["a", "b", "c"]}),
+        ("projective_geometry", 1, {"domain": ["a", "b", "c"]}),
+    ],
+)
+def test_sampling_users_is_named_for_items_in_few_epochs(
+    protocol: str, epochs: int, parameters: dict[str, Any]
+) -> None:
+    made = plan(job_of(protocol, epochs=epochs, **parameters), USERS, compared=True)
+    domain = parameters.get("domain", {"low": 0, "high": 8, "buckets": 8})
+    same = plan(job_of("sampled_response", epochs=epochs, domain=domain), USERS, compared=False)
+    (sampled,) = (each for each in made.alternatives if each.protocol == "sampled_response")
+    assert shown(sampled) == own(same, None)
+    if protocol in ("hadamard_values", "range_values"):
+        assert least_error(made.alternatives) == sampled
+
+
+def test_sampled_items_are_compared_with_following_changes() -> None:
+    made = plan(
+        job_of("sampled_response", epochs=170, domain=["a", "b", "c"]), USERS, compared=True
+    )
+    others = {(each.protocol, each.max_changes) for each in made.alternatives[1:]}
+    assert others == {("hadamard_values", 2), ("hadamard_values", 4)}
+    better = least_error(made.alternatives)
+    assert better is not None
+    assert better.protocol == "hadamard_values"

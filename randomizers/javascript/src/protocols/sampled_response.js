@@ -11,13 +11,17 @@ const MOST_REPORTS = 8;
 export class SampledResponse extends Device {
   /** @param {any} body */
   constructor(body) {
-    constants('sampled_response', body, ['last_epoch', 'epsilon', 'flips']);
+    constants('sampled_response', body, ['last_epoch', 'epsilon', 'flips', 'sets', 'items', 'complete']);
     super(whole('last_epoch', body.last_epoch, 1, 1 << 20));
     this.flips = readComposed(body.flips);
     this.answers = this.flips.k;
     check(
       this.answers <= Math.min(MOST_REPORTS, this.lastEpoch),
       `${this.answers} answers in ${this.lastEpoch} epochs; expected at most one at an epoch, and at most ${MOST_REPORTS}`,
+    );
+    check(
+      body.items === 1 && body.complete === false && body.sets?.values === 2 && body.sets?.size === 1,
+      `the law has ${body.items} items; expected 1: this library answers yes or no only`,
     );
     checkLoss(this.flips.loss, float('epsilon', body.epsilon));
     this.lasting = ['phase'];

@@ -15,18 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.set_systems import SetSystem
 
 MOST_POINTS = 1 << 22
 
-_AT_ONCE = 1 << 14
-
 
 @dataclass(frozen=True, slots=True)
-class PointSpace:
+class PointSpace(SetSystem):
     """Projective space PG(t - 1, q); each point x also defines a hyperplane S_x: <x, y> = 0.
 
     >>> space = PointSpace(3, 3)
-    >>> space.points, space.hyperplane, space.common
+    >>> space.points, space.block, space.common
     (13, 4, 1)
 
     `order` is q, a prime; `coordinates` is t, at least 2. There are at most `MOST_POINTS` points.
@@ -52,14 +51,13 @@ class PointSpace:
         return self.first(self.coordinates)
 
     @property
-    def hyperplane(self) -> int:
+    def block(self) -> int:
         """Number of points in each S_x."""
         return self.first(self.coordinates - 1)
 
     @property
-    def outside(self) -> int:
-        """Number of points outside each S_x: q^(t - 1)."""
-        return self.points - self.hyperplane
+    def most_values(self) -> int:
+        return self.points
 
     @property
     def common(self) -> int:
@@ -69,51 +67,27 @@ class PointSpace:
     def first(self, free: int) -> int:
         return int((self.order**free - 1) // (self.order - 1))
 
-    def draw(
-        self, items: NDArray[np.integer], inside: NDArray[np.bool_], rng: np.random.Generator
-    ) -> NDArray[np.uint32]:
-        """Draw for every item x a uniform point inside or outside S_x.
-
-        Both points are drawn for every item, and one of them is used, so the number of draws does
-        not depend on the items. `items` has point numbers, shape (n,); `inside` is True for a point
-        in S_x. Returns point numbers, uint32, shape (n,).
-        """
-        words = np.empty(len(items), np.uint32)
-        for start in range(0, len(items), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            size = len(words[part])
-            words[part] = self.choose(
-                items[part].astype(np.uint32),
-                inside[part],
-                rng.integers(0, self.hyperplane, size, np.uint32),
-                rng.integers(0, self.outside, size, np.uint32),
-            )
-        return words
-
     def choose(
         self,
-        items: NDArray[np.uint32],
+        values: NDArray[np.uint32],
         inside: NDArray[np.bool_],
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """Return for each item x the point with a given number inside or outside S_x.
+        """See `SetSystem`.
 
         Without the coordinate at the pivot of x, the points of S_x are the points z of a space with
         one coordinate fewer, since <x, y> = 0 determines that coordinate. If z has a nonzero
         coordinate before the pivot, each of the q - 1 other values at the pivot gives a point
         outside. The remaining points outside have 1 at the pivot, 0 before it and any values after.
-
-        All arrays have shape (n,). `among_inside` is the number among the `hyperplane` points in
-        S_x, and `among_outside` the number among the `outside` points.
         """
         order = np.uint32(self.order)
         powers = np.array([self.order**k for k in range(self.coordinates)], np.uint32)
         firsts = np.array([self.first(k) for k in range(self.coordinates)], np.uint32)
         # Differences between vectors, read as base-q numbers, and point numbers.
         steps = powers - firsts
-        pivot = self._free(items)
-        before = items - firsts[pivot]
+        pivot = self._free(values)
+        before = values - firsts[pivot]
         after = np.uint8(self.coordinates - 1) - pivot
         weight = powers[after]
 

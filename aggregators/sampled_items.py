@@ -1,0 +1,153 @@
+"""Estimate the users with each item from answers at few epochs of a horizon.
+
+An answer lies in the set of an item with probability a if its user has the item at that epoch, and
+with b if not. So if a share h of the n answers of an epoch lies in the set, N (h - b) / (a - b)
+estimates the number of all N enrolled users with the item, without bias. With f the true share, its
+variance is
+
+    N^2 ((f a (1 - a) + (1 - f) b (1 - b)) / (n (a - b)^2) + (N - n) / (n (N - 1)) f (1 - f)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.epoch_tables import TableAggregator
+from dpstream.aggregators.estimate import NORMAL_95, Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
+from dpstream.aggregators.hyperplane_sums import hyperplane_sums
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import check_format
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+from dpstream.randomizers.point_spaces import PointSpace
+from dpstream.randomizers.sampled_response import SampledResponseLaw
+from dpstream.randomizers.set_systems import Subsets
+
+MOST_RESUMED: Final = 1 << 12
+"""Maximum number of counts of an epoch that are stored with its estimate."""
+
+
+class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
+    """Count the answers of each epoch: by item for subsets, by point for hyperplanes.
+
+    >>> from dpstream.randomizers.composed import ComposedLaw
+    >>> law = SampledResponseLaw(1, 3.0, ComposedLaw((2, 1)), Subsets(2, 1), 2, True)
+    >>> aggregator = SampledItemsAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()
+    [-1.0, 5.0]
+    """
+
+    @property
+    def cells(self) -> int:
+        sets = self.law.sets
+        return 1 + self.law.items if isinstance(sets, Subsets) else sets.points
+
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        form, last_epoch = self.law.message_format, self.law.last_epoch
+        check_format(epoch, last_epoch, words, form.dtype)
+        if len(words) and int(words.max()) >= self.law.sets.points:
+            raise ValueError(
+                f"message at epoch {epoch} is {words.max()}; expected 0 to "
+                f"{self.law.sets.points - 1}"
+            )
+
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        sets = self.law.sets
+        if isinstance(sets, PointSpace):
+            self._tables.add(epoch, words, counts)
+            return
+        # Every answer also counts as one.
+        inside = sets.members()[words[:, 0], -self.law.items :]
+        times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
+        self._tables.add_table(epoch, np.concatenate([times.sum(keepdims=True), times @ inside]))
+
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
+        """Estimate the enrolled users with each item, or with top items; None without answers.
+
+        Those who answer are assumed to be a simple random sample of the enrolled users: absence
+        must not depend on values. All items have the standard error of the worst estimated one.
+        """
+        found = self._items(epoch, participation)
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
+
+    def _items(self, epoch: int, participation: Participation) -> ItemEstimates | None:
+        counts = self._tables.counts(epoch)
+        if counts is None:
+            return None
+        reports, inside = self._inside(counts)
+        population = max(1, int(participation.population[epoch]))
+        own, other = map(float, self.law.probabilities)
+        shares = inside / reports
+        variances = item_variances(shares, reports, population, own, other)
+        deviation = math.sqrt(float(variances.max()))
+        values = population * (shares - other) / (own - other)
+        return ItemEstimates(values, deviation, NORMAL_95 * deviation, reports, population)
+
+    def _inside(self, counts: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
+        """Return the number of answers, and of those in the set of each item."""
+        sets = self.law.sets
+        if isinstance(sets, Subsets):
+            return int(counts[0]), counts[1:]
+        first = int(not self.law.complete)
+        return int(counts.sum()), hyperplane_sums(sets, counts, first + self.law.items)[first:]
+
+
+class ResumableItemsAggregator(SampledItemsAggregator):
+    """Count answers in few enough cells to store them with an estimate."""
+
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
+        """Return the counts of an epoch as JSON values for `resume`."""
+        counts = self._tables.counts(epoch)
+        return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
+
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
+        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch."""
+        epoch, counts = state["epoch"], state["counts"]
+        if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
+            len(counts) not in (0, self.cells)
+        ):
+            raise ValueError(
+                f"saved state is {dict(state)}; expected {self.cells} nonnegative integers"
+            )
+        if counts:
+            self._tables.add_table(epoch, np.array(counts, np.int64))
+
+
+def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
+    """Return an empty aggregator, resumable if its counts are few."""
+    aggregator = SampledItemsAggregator(law)
+    return ResumableItemsAggregator(law) if aggregator.cells <= MOST_RESUMED else aggregator
+
+
+def item_variances(
+    shares: NDArray[np.float64], reports: int, population: int, own: float, other: float
+) -> NDArray[np.float64]:
+    """Return unbiased variances of estimated counts, except for shares clipped to [other, own].
+
+    Args:
+        shares: Shares of the answers in the set of each item, shape (items,).
+        reports: Number of answers, at least 1.
+        population: Number of enrolled users.
+        own: Probability of an answer in the set of an item that its user has.
+        other: Probability of an answer in the set of another item.
+    """
+    likely = np.clip(shares, other, own)
+    having = (likely - other) / (own - other)
+    absent = max(0.0, 1 / reports - 1 / population) * reports / max(1, reports - 1)
+    flips = (having * own * (1 - own) + (1 - having) * other * (1 - other)) / population
+    variances = (absent * likely * (1 - likely) + flips) * (population / (own - other)) ** 2
+    return np.asarray(variances, np.float64)

@@ -1,0 +1,73 @@
+"""Choose the projective space that the messages of a mechanism come from.
+
+In a large space with q - 1 = e^epsilon, the variance of a rare item is that of the best local
+protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
+best prime costs at most 3 %, but the number of points, (q^t - 1) / (q - 1), must exceed the number
+of items. Candidates are all primes and numbers of coordinates whose variance, computed in integers,
+is within 3 % of the least. The candidate with the fewest points is chosen: it has the shortest
+messages, the smallest state and the fastest estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.point_spaces import MOST_POINTS, PointSpace
+
+NEAR: Final = Fraction(103, 100)
+"""Maximum ratio to the least variance that is accepted for the sake of fewer points."""
+MOST_ORDER: Final = 1 << 9
+"""Bound on the order of the field if points have more than two coordinates; the time of estimates
+is quadratic in the order."""
+
+
+def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
+    """Return the space with the fewest points whose variance is within 3 % of the least.
+
+    The space has more than `items` points. `most`, at least three times `items`, limits the points
+    of spaces with more than two coordinates.
+
+    >>> from dpstream.randomizers.accounting.calibration import optimal
+    >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
+    (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
+    """
+    found = [(space, relative_variance(space, odds)) for space in _spaces(items, most)]
+    least = min(variance for _, variance in found)
+    near = (each for each in found if each[1] <= NEAR * least)
+    return min(near, key=lambda each: (each[0].points, each[1]))[0]
+
+
+def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
+    """Return the exact variance per user of the count of an item that no user has.
+
+    Let a be the probability of a message in the set of the user's item, and b that of a message in
+    another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - c points outside the
+    other set, so a - b times the weight of all points is (own - other) (s - c).
+
+    >>> from dpstream.randomizers.accounting.calibration import optimal
+    >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
+    3.761
+    """
+    own, other = odds.weights
+    total = own * space.block + other * space.outside
+    different = space.block - space.common
+    elsewhere = own * space.common + other * different
+    return Fraction(elsewhere * (total - elsewhere), ((own - other) * different) ** 2)
+
+
+def _spaces(items: int, most: int) -> Iterator[PointSpace]:
+    """Yield spaces with more points than items: one with two coordinates, and all up to `most`."""
+    order = items
+    while not is_prime(order):
+        order += 1
+    yield PointSpace(order, 2)
+    for order in filter(is_prime, range(2, MOST_ORDER)):
+        points, coordinates = 1 + order, 2
+        while points <= items or coordinates < 3:
+            points, coordinates = points * order + 1, coordinates + 1
+        if points <= most:
+            yield PointSpace(order, coordinates)
