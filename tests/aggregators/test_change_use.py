@@ -100,7 +100,7 @@ def wave(devices: int) -> NDArray[np.int8]:
     [with_changes(1, DEVICES), with_changes(CHANGES // 2, DEVICES), wave(DEVICES)[:12]],
     ids=["few", "nearly half", "one wave"],
 )
-def test_no_warning_below_half_of_max_changes(values: NDArray[np.int8]) -> None:
+def test_no_warning_is_given_below_half_of_max_changes(values: NDArray[np.int8]) -> None:
     if len(values) == EPOCHS:
         # The last device makes no change: the mean stays below one half.
         values[:, -1] = 0

@@ -50,7 +50,7 @@ def said(
 
 
 @pytest.mark.parametrize("lag", [1, 3, 11])
-def test_standard_errors_of_changes_match_dense_computation(lag: int) -> None:
+def test_standard_errors_of_changes_match_a_dense_computation(lag: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):

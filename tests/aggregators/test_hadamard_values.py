@@ -97,7 +97,7 @@ class TestEstimates:
             assert found.values == pytest.approx(expected, abs=1e4)
             assert (found.reports, found.flags) == (present[epoch - 1], ())
 
-    def test_standard_errors_match_forecast_and_grow_with_absence(self) -> None:
+    def test_standard_errors_match_the_forecast_and_grow_with_absence(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
         forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):

@@ -82,7 +82,9 @@ def test_hadamard_counts_have_the_stated_standard_error(slots: int, dummies: Bla
     ],
     ids=repr,
 )
-def test_counts_from_single_reports_have_stated_standard_errors(name: str, parameters: Any) -> None:
+def test_counts_from_single_reports_have_the_stated_standard_errors(
+    name: str, parameters: Any
+) -> None:
     entry = PROTOCOLS[name]
     law: Any = entry.calibrate(parameters, 1, USERS)
     values = skewed_sets(parameters.items)

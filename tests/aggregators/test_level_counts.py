@@ -16,7 +16,9 @@ TREES = [(4, 4, 4), (2,) * 6, (3, 4, 2, 2), (5, 8), (7,)]
 
 @pytest.mark.parametrize("branching", TREES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_estimates_are_best_linear_unbiased(branching: tuple[int, ...], seed: int) -> None:
+def test_estimates_are_the_best_linear_unbiased_estimates(
+    branching: tuple[int, ...], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     levels = Levels(math.prod(branching), branching)
     matrix = code_matrix(levels)

@@ -45,7 +45,7 @@ def estimate_of(law: SampledResponseLaw, population: int, received: int, ones: i
         (4, 1, 2_000, 50, 0, (-37.3147, -37.3147, 110.7051)),
     ],
 )
-def test_estimates_and_intervals_match_reference(
+def test_estimates_and_intervals_match_the_reference(
     epsilon: float,
     reports: int,
     population: int,
@@ -115,7 +115,7 @@ def test_intervals_cover_the_ground_truth_when_a_third_is_absent() -> None:
     assert 0.9 <= np.std(errors) <= 1.1
 
 
-def test_changes_bound_errors_of_users_whose_values_persist() -> None:
+def test_errors_of_changes_are_bounds_if_values_persist() -> None:
     """With three epochs the samples are a third of all users each, and exclude each other."""
     law, users = law_of(4.0, 1, 3), 3_000
     rng = seeded_generator(12)

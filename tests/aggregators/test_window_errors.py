@@ -33,7 +33,7 @@ def variances_of(
 
 
 @pytest.mark.parametrize("window", [2, 5, 12, 24])
-def test_variances_of_followed_estimates_match_dense_computation(window: int) -> None:
+def test_variances_of_followed_estimates_match_a_dense_computation(window: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
@@ -59,7 +59,7 @@ def test_variances_of_followed_estimates_match_dense_computation(window: int) ->
         assert variance == pytest.approx(members @ dense @ members, rel=1e-9, abs=1e-6)
 
 
-def test_variances_of_retained_errors_match_dense_computation() -> None:
+def test_variances_of_retained_errors_match_a_dense_computation() -> None:
     """Half of each error remains at the next epoch, and all of it at a gap."""
     deviations, flags = [4.0, 3.0, 3.0, 5.0], [(), (), (GAP,), ()]
     found: list[Estimate | None] = [

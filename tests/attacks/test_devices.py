@@ -265,7 +265,7 @@ FILES = written_for_a_group, stored_in_open_folder, always_read, shown_in_logs
     ),
     ids=lambda each: each.__name__,
 )
-def test_guarantee_broken_by_device_software_is_detected(
+def test_violation_of_the_guarantee_by_device_software_is_detected(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,

@@ -37,7 +37,7 @@ def test_golden_bytes_are_reproduced(case: Case) -> None:
 
 
 @every_case
-def test_constants_match_golden_values_within_search_accuracy(case: Case) -> None:
+def test_constants_match_golden_values_as_closely_as_searches_allow(case: Case) -> None:
     """Deployed jobs keep their constants. Integers not found by a search must be identical."""
     expected, found = golden(case)["law"], json.loads(json.dumps(case.law.to_json()))
     then, now = (dict(flattened(law, "")) for law in (expected, found))

@@ -34,7 +34,7 @@ OURS = [case for case in CASES if str(case) in ("value_stream-0", "single_messag
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", [WHOLE[0], *OURS], ids=str)
-def test_conforming_protocol_passes(case: Case, check: Check) -> None:
+def test_conforming_protocol_passes_all_checks(case: Case, check: Check) -> None:
     check(case)
 
 

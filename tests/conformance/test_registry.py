@@ -31,7 +31,7 @@ def test_mechanism_round_trips_through_json(case: Case) -> None:
 
 
 @every_case
-def test_reports_have_registered_shape(case: Case) -> None:
+def test_reports_have_the_registered_shape(case: Case) -> None:
     for words in case.send(case.mixed_values(200), case.generator(1)):
         assert words.dtype == case.message_format.dtype
         assert words.ndim == 2
@@ -39,7 +39,7 @@ def test_reports_have_registered_shape(case: Case) -> None:
 
 
 @every_case
-def test_guarantee_stays_within_requested_parameters(case: Case) -> None:
+def test_guarantee_stays_within_the_requested_parameters(case: Case) -> None:
     requested = case.protocol.examples[case.number].parameters
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert 0 < guarantee.epsilon <= requested.epsilon

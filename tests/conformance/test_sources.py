@@ -65,7 +65,7 @@ def test_default_generator_is_cryptographic_and_unseeded() -> None:
     assert one.bytes(32) != other.bytes(32)
 
 
-def test_producer_draws_from_default_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def recorded() -> np.random.Generator:

@@ -116,7 +116,7 @@ def test_number_of_deleted_messages_follows_the_noise(shift: int) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.7])
-def test_noise_decay_of_crowd_sizes_is_rounded_up(epsilon: float) -> None:
+def test_decay_of_the_noise_of_crowd_sizes_is_rounded_up(epsilon: float) -> None:
     decay = decay_of(epsilon)
     counts = calibrate(epsilon, 1e-6, 1)
     assert counts.epsilon <= epsilon < counts.epsilon * (1 + 1e-14)

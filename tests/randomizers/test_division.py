@@ -52,7 +52,7 @@ def test_parts_sum_to_the_divided_reports(instances: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
-def test_every_message_goes_to_an_independent_random_shuffler(
+def test_every_message_goes_to_a_random_shuffler_independently(
     reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000

@@ -158,7 +158,7 @@ def test_exposure_to_one_shuffler_matches_enumeration(reports: int, instances: i
         assert stated <= law.exposure(reports) + 1e-12
 
 
-def test_exposure_grows_with_reports_up_to_the_backstop() -> None:
+def test_exposure_grows_with_the_number_of_reports_up_to_the_backstop() -> None:
     law = law_of(6.0, reports=8, odds=ComposedLaw((round(math.exp(2) * (1 << 60)), 1 << 60)))
     told = {1: 1.9822, 2: 3.8731, 3: 5.3069, 4: 5.8731, 8: 6.0}
     for reports, exposure in told.items():

@@ -97,7 +97,7 @@ def test_loss_of_many_horizons_is_never_rounded_down() -> None:
     assert rounded == {False, True}
 
 
-def test_neighbors_state_the_number_of_items() -> None:
+def test_neighbor_relation_states_the_number_of_items() -> None:
     assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("having an item at an epoch and having none;")

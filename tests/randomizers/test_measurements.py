@@ -68,7 +68,7 @@ def test_noise_table_is_the_discrete_laplace_distribution() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.2, 1.0, 5.0])
-def test_clamped_noise_loss_is_close_to_epsilon(loss: float) -> None:
+def test_loss_of_clamped_noise_is_close_to_epsilon(loss: float) -> None:
     noise = noise_of(loss)
     assert loss - 1e-9 < log_rounded_up(noise.odds(1)) <= loss
     assert log_rounded_up(noise.odds(2)) == pytest.approx(2 * loss, abs=1e-9)

@@ -100,7 +100,7 @@ def test_weight_distributions_of_both_neighbors_sum_to_one(
     assert left_out < 1e-18
 
 
-def test_single_item_loss_follows_from_two_poisson_counts() -> None:
+def test_loss_of_a_single_item_follows_from_two_poisson_counts() -> None:
     """Messages of one set have weight 1, those of both sets (half of them labeled) weight 2."""
     weights, masses, *_ = weight_law(5.0, 0.4, 1)
     alone, shared = stats.poisson(3.0), stats.poisson(1.0)

@@ -170,7 +170,7 @@ def test_forked_children_draw_different_random_integers() -> None:
     assert len(set(words)) == len(words) == 64
 
 
-def test_unreferenced_generator_is_dropped_from_fork_hook() -> None:
+def test_unreferenced_generator_is_dropped_from_the_fork_hook() -> None:
     before = len(_of_this_process())
     for _ in range(100):
         cryptographic_generator()

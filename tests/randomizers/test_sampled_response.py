@@ -52,7 +52,7 @@ def devices_of(law: SampledResponseLaw, count: int, seed: int = 0) -> SampledRes
         (4, 4, 0.770108832, 0.171537097),
     ],
 )
-def test_gap_and_variance_match_reference(
+def test_gap_and_variance_match_the_reference(
     epsilon: float, reports: int, gap: float, flips: float
 ) -> None:
     law = law_of(epsilon, 52, reports)
@@ -70,7 +70,7 @@ def test_gap_and_variance_match_reference(
         (0.01, (2.722, 5.36, 6.72)),
     ],
 )
-def test_more_answers_pay_from_the_reference_epsilons(
+def test_number_of_answers_grows_at_the_reference_epsilons(
     share: float, thresholds: tuple[float, ...]
 ) -> None:
     for reports, threshold in enumerate(thresholds, start=1):
@@ -104,7 +104,9 @@ def test_each_device_answers_at_evenly_spread_epochs(
 
 
 @given(last_epoch=st.integers(1, 12), reports=st.integers(1, 8))
-def test_flip_i_reverses_the_answer_i_in_time(last_epoch: int, reports: int) -> None:
+def test_each_flip_reverses_the_answer_at_its_position_in_time(
+    last_epoch: int, reports: int
+) -> None:
     reports = min(reports, last_epoch)
     devices = devices_of(law_of(1, last_epoch, reports), 60)
     answers: list[list[int]] = [[] for _ in range(60)]
@@ -199,7 +201,9 @@ def _views(
 @pytest.mark.parametrize(
     ("kept", "windows"), [(True, 1.0), (False, 2.0)], ids=["phases kept", "phases redrawn"]
 )
-def test_loss_within_any_window_of_two_horizons(epsilon: float, kept: bool, windows: float) -> None:
+def test_loss_within_any_window_of_two_horizons_is_as_expected(
+    epsilon: float, kept: bool, windows: float
+) -> None:
     """All streams of two horizons of three epochs that differ within three consecutive epochs.
 
     The enumeration uses nothing of the product but the probability that an answer is reversed. It

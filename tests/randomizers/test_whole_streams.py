@@ -36,13 +36,13 @@ def test_local_loss_without_delta_is_charged_when_smaller() -> None:
 
 @pytest.mark.parametrize("users", [10**4, 10**5])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
-def test_local_loss_inverts_the_shuffled_epsilon(epsilon: float, users: int) -> None:
+def test_local_loss_is_the_inverse_of_the_shuffled_epsilon(epsilon: float, users: int) -> None:
     loss = local_loss_of_streams(epsilon, 1e-6, users)
     assert epsilon_of_streams(loss, users, 1e-6) <= epsilon * (1 + 2e-6)
     assert amplified_delta(of_any_randomizer(loss * 1.0001), users, epsilon) > 1e-6
 
 
-def test_counted_devices_are_at_most_those_that_are_always_present() -> None:
+def test_devices_present_throughout_are_never_overcounted() -> None:
     """Enumerate every way in which the devices of two producers can be absent."""
     enrolled = {b"a": 2, b"b": 1}
     for absences in product(product([0, 1], repeat=3), repeat=3):  # indexed by epoch and device

@@ -37,7 +37,9 @@ with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST is not set
     [(Setting(30, 1, 300), 1.02, 0.805), (Setting(30, 1, 900), 1.87, 0.84)],
     ids=["300 steps", "900 steps"],
 )
-def test_model_reaches_baseline_accuracy(setting: Setting, epsilon: float, least: float) -> None:
+def test_model_reaches_the_accuracy_of_the_baseline(
+    setting: Setting, epsilon: float, least: float
+) -> None:
     assert MNIST is not None
     learned_from, tested = examples_of(Path(MNIST))
     for seed in range(2):
@@ -50,7 +52,7 @@ def test_model_reaches_baseline_accuracy(setting: Setting, epsilon: float, least
 
 
 @with_mnist
-def test_model_published_by_a_simulated_job_reaches_baseline_accuracy(tmp_path: Path) -> None:
+def test_model_of_a_simulated_job_reaches_the_accuracy_of_the_baseline(tmp_path: Path) -> None:
     assert MNIST is not None
     prepare(Path(MNIST), tmp_path)
     parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
