@@ -86,7 +86,9 @@ def test_reloaded_page_and_second_tab_act_as_the_same_device(
     assert watched.complaints == []
 
 
-def test_concurrent_tabs_report_once(watch: Watch, address: str, collector: SmallCollector) -> None:
+def test_concurrent_tabs_of_a_browser_send_one_report(
+    watch: Watch, address: str, collector: SmallCollector
+) -> None:
     watched = watch(address)
     open_device(watched.page, address)
     reports = watched.page.evaluate(

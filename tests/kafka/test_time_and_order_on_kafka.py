@@ -76,7 +76,7 @@ class Gateways:
             opened.__exit__(None, None, None)
 
 
-def test_retention_ignores_clocks_of_writers(
+def test_retention_does_not_depend_on_the_clocks_of_writers(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
     """Records dated 1973 or next year get the time of their arrival as timestamp."""

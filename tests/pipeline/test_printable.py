@@ -40,7 +40,7 @@ def test_names_in_the_jobs_topic_are_escaped(dpstream: Commands, cluster: Memory
 
 
 @pytest.mark.parametrize("horizons", [1, None])
-def test_names_in_charges_and_declarations_are_escaped(
+def test_names_in_charges_and_budget_declarations_are_escaped(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, horizons: int | None
 ) -> None:
     cluster.partitions[JOBS_TOPIC] = 1

@@ -57,7 +57,7 @@ def test_state_folders_are_accessible_only_to_their_owner(tmp_path: Path) -> Non
     assert private_folder(folder) == folder
 
 
-def test_error_of_a_second_lock_names_the_process_with_the_first(tmp_path: Path) -> None:
+def test_error_for_a_held_lock_names_the_process_that_has_it(tmp_path: Path) -> None:
     folder = tmp_path / "held"
     with FolderLock(folder, "counting sheep"):
         with pytest.raises(FolderInUse) as caught:

@@ -60,7 +60,7 @@ def test_loss_bound_is_close_to_but_never_above_the_true_loss(epsilon: float) ->
     assert 0.8 * epsilon < found <= epsilon
 
 
-def test_loss_bounds_are_wrong_at_most_at_the_stated_rate() -> None:
+def test_loss_bounds_are_wrong_no_more_often_than_stated() -> None:
     """At 80 % confidence, the number of wrong bounds among a thousand has a limit."""
     rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))

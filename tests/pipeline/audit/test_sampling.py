@@ -98,7 +98,7 @@ RUNS = 100
 
 
 @pytest.mark.verify
-def test_hundred_runs_of_correct_protocols_pass_all_sampling_attacks() -> None:
+def test_correct_protocols_pass_a_hundred_runs_of_sampling_attacks() -> None:
     """Only sampling attacks are run, since exact ones cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
@@ -140,7 +140,7 @@ def reports_of_trial(observations: Observations, trial: int) -> list[Reports]:
     [(3, (0, 1, 1), 1), (10, (0, 1, 1, 0, 1, 0, 0, 0), FEW_TRIALS)],
     ids=["consecutive horizons", "the start of a longer horizon"],
 )
-def test_trials_use_separate_horizons(
+def test_every_trial_uses_a_horizon_of_its_own(
     epochs: int, stream: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[DeployedJob] = []

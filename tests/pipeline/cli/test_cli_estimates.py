@@ -80,7 +80,7 @@ LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=b
     [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
 )
 @pytest.mark.parametrize("repeated", [(), range(40, 50)])
-def test_option_last_reads_only_the_latest_records(
+def test_last_option_reads_only_the_latest_records(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]

@@ -119,7 +119,7 @@ async def test_kafka_failure_is_reported(job: DeployedJob) -> None:
     assert world.capacity.waiting == 0
 
 
-async def test_slow_kafka_times_out(job: DeployedJob) -> None:
+async def test_requests_time_out_if_kafka_is_slow(job: DeployedJob) -> None:
     world = World(job, timeout=0.0)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))

@@ -279,7 +279,7 @@ def test_unfinished_handshakes_are_counted_and_closed(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-async def test_rejections_carry_cors_headers(job: DeployedJob) -> None:
+async def test_rejections_have_cors_headers(job: DeployedJob) -> None:
     access = Access(frozenset({APP}))
     rates = Rates(1.0, lambda: 0.0, burst=1)
     async with collecting(job, access=access, rates=rates) as server:

@@ -214,7 +214,7 @@ async def test_cross_origin_requests_require_an_allowed_origin(job: DeployedJob)
             assert (await client.ask(method, "/v1/none")).problem == "/problems/not-found"
 
 
-async def test_rate_limits_apply_by_address(job: DeployedJob) -> None:
+async def test_rate_limits_apply_to_each_address(job: DeployedJob) -> None:
     access = Access(proxies=networks(["127.0.0.1"]))
     rates = Rates(1.0, lambda: 0.0, burst=2)
     async with collecting(job, rates=rates, access=access) as server:
@@ -312,7 +312,9 @@ async def test_idle_connections_are_evicted_under_load(job: DeployedJob) -> None
 
 
 @pytest.mark.parametrize("requests", [300, pytest.param(20_000, marks=pytest.mark.verify)])
-async def test_mutated_requests_get_defined_statuses(job: DeployedJob, requests: int) -> None:
+async def test_mutated_requests_are_answered_with_documented_statuses(
+    job: DeployedJob, requests: int
+) -> None:
     generator = np.random.default_rng(7)
     originals = [
         report(body(job, epoch, [envelope(job, epoch) for _ in range(n)]))

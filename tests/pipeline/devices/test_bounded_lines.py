@@ -89,7 +89,7 @@ def rows_and(path: Path, long_line: Iterator[bytes]) -> Path:
     return path
 
 
-def test_huge_line_is_one_bad_row(tmp_path: Path) -> None:
+def test_huge_line_counts_as_one_bad_row(tmp_path: Path) -> None:
     path = rows_and(tmp_path / "log.csv", (b"x" * MEBIBYTE for _ in range(64)))
     with pytest.raises(BadRowsError, match=r"log\.csv:3: broken CSV: a record has more than 1,0"):
         load_change_log(path, last_epoch=4)

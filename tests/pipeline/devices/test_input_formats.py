@@ -184,14 +184,14 @@ def test_time_formats_are_parsed(tmp_path: Path, time_format: str | None, texts:
         ("%d.%m.%Y", "2024-03-30", "does not match %d.%m.%Y"),
     ],
 )
-def test_time_in_another_format_is_a_bad_row(
+def test_row_with_a_time_in_another_format_is_bad(
     tmp_path: Path, time_format: str, text: str, reason: str
 ) -> None:
     with pytest.raises(BadRowsError, match=reason):
         load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
 
 
-def test_texts_configured_for_1_and_0_are_recognized(tmp_path: Path) -> None:
+def test_configured_texts_for_1_and_0_are_recognized(tmp_path: Path) -> None:
     words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
     text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
     log = load(tmp_path, text, true=["ja", "yes", True], false=["nein", "off", 0])
@@ -217,7 +217,7 @@ def test_decimal_separator_can_be_set(tmp_path: Path, decimal: str, text: str, b
 
 
 @pytest.mark.parametrize("text", ["1.5", "1.23", "12.34,5", "1,2,3", "1,234.5"])
-def test_number_with_another_decimal_separator_is_a_bad_row(tmp_path: Path, text: str) -> None:
+def test_row_with_another_decimal_separator_is_bad(tmp_path: Path, text: str) -> None:
     rows = f'user,epoch,value\nann,1,"{text}"\n'
     with pytest.raises(BadRowsError, match="1 bad row"):
         load(tmp_path, rows, domain=NumericDomain(0, 2000, 20), decimal=",")

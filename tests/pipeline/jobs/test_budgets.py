@@ -312,7 +312,9 @@ def weekly(
     ("count", "per", "horizons"),
     [(52, "P1Y", 2), (53, "P1Y", 2), (54, "P1Y", 1), (13, "P1Y", 5), (52, "P2Y", 3)],
 )
-def test_year_counts_the_horizons_it_can_overlap(count: int, per: str, horizons: int) -> None:
+def test_budget_of_a_year_counts_all_horizons_it_can_overlap(
+    count: int, per: str, horizons: int
+) -> None:
     assert Charge.of(weekly(count)).horizons_in(per) == horizons
     assert Charge.of(weekly(count)).horizons_in(None) is None
 
@@ -336,7 +338,7 @@ def test_rolling_charges_of_a_year_fit_its_budget_for_ever() -> None:
         check_budget(weekly(name="bare", epsilon=0.25, budget=None), [charge], cast(Any, own))
 
 
-def test_charges_without_a_rolling_guarantee_count_whole() -> None:
+def test_charges_without_a_rolling_guarantee_count_in_full() -> None:
     per = {"epsilon": 14, "per": "P1Y"}
     job = renewing(budget=cast(Any, per))
     assert horizons_within_budget(job, []) == 3

@@ -51,7 +51,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize(("owner", "name"), [*METHODS, *ATTRIBUTES])
-def test_private_client_attributes_in_use_exist(owner: type, name: str) -> None:
+def test_private_attributes_that_are_used_exist_in_the_clients(owner: type, name: str) -> None:
     there = hasattr(owner, name) or f"self.{name} = " in inspect.getsource(owner)
     assert there, (
         f"{owner.__module__}.{owner.__name__}.{name} is gone: see in pipeline/kafka what it was "

@@ -66,7 +66,7 @@ def problems(chain: Chain) -> list[ChainProblem]:
         {"budgets": [{}]},
     ],
 )
-def test_invalid_entries_are_rejected(change: dict[str, object]) -> None:
+def test_invalid_ledger_entries_are_rejected(change: dict[str, object]) -> None:
     body = json.loads(draft(1).under(GENESIS, nonce="n", software="9")) | change
     record = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(CodecError):

@@ -75,7 +75,7 @@ def wait_until_ready(child: Child) -> None:
         assert child.process.poll() is None, child.log_end()
 
 
-def test_forked_process_matches_a_started_one(forks: Forks, tmp_path: Path) -> None:
+def test_forked_process_behaves_like_a_started_one(forks: Forks, tmp_path: Path) -> None:
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
@@ -155,7 +155,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(messages) == 1
 
 
-def test_children_survive_and_start_after_the_forker_is_killed(
+def test_children_survive_when_the_forker_is_killed_and_new_ones_start(
     tmp_path: Path,
 ) -> None:
     with (

@@ -73,7 +73,7 @@ def test_unreadable_job_is_reported_and_gives_exit_code_1(
     assert [each["job"] for each in json.loads(result.output)] == ["small"]
 
 
-def test_watch_with_json_is_rejected(
+def test_watch_option_is_rejected_with_json(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rejected = Commands(capsys)("status", "--watch", "--json")

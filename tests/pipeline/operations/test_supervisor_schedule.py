@@ -205,7 +205,7 @@ def test_idle_worker_starts_when_woken_or_updated() -> None:
     assert schedule.jobs == {"b"}
 
 
-def test_woken_workers_start_in_batches() -> None:
+def test_woken_workers_are_started_in_batches() -> None:
     schedule = Schedule(at_once=2)
     schedule.target(dict.fromkeys("abc", b"1"))
     first = {each.job for each in schedule.steps(0.0)}

@@ -58,7 +58,7 @@ def test_losses_of_all_jobs_are_listed_before_any_job_is_changed(cluster: Cluste
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
-def test_job_that_causes_losses_starts_only_with_consent(
+def test_job_that_causes_losses_starts_only_if_the_user_agrees(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployed: bool, agreed: bool
 ) -> None:
     begun: list[str] = []
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         (io.StringIO(), ("--yes",), 0, [True], ()),
     ],
 )
-def test_up_command_continues_only_with_consent(
+def test_up_command_continues_only_if_the_user_agrees(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

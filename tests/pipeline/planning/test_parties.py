@@ -216,7 +216,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_row_if_shuffled_is_listed_only_if_shuffling_reduces_the_loss() -> None:
+def test_additional_row_is_listed_only_if_shuffling_reduces_the_loss() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)

@@ -62,7 +62,7 @@ def test_poisoning_bound_holds_for_malicious_devices(protocol: str) -> None:
     assert moved > 0.2 * allowed
 
 
-def test_plan_states_poisoning_bound_of_device_jobs() -> None:
+def test_plan_states_the_poisoning_bound_of_device_jobs() -> None:
     job = device_job()
     assert plan(job, 1_000, compared=True).poisoning_bound == poisoning_bound(job)
     alone = job.model_copy(update={"devices": None})

@@ -80,7 +80,7 @@ def test_change_has_the_confidence_interval_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 3, EPOCHS, EPOCHS + 1, 2 * EPOCHS])
-def test_changes_across_horizons_know_that_phases_are_kept(lag: int) -> None:
+def test_changes_across_horizons_account_for_kept_phases(lag: int) -> None:
     """A horizon apart the same users answer; at other distances two disjoint samples of them."""
     job = deployed("sampled_response")
     records = [count(epoch) for epoch in range(1, 3 * EPOCHS + 1)]

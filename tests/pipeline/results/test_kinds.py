@@ -63,7 +63,9 @@ def test_headline_is_one_number_with_its_interval(
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_query_of_all_returns_each_estimate(text: str, estimate: Published, headline: str) -> None:
+def test_query_for_everything_returns_each_estimate(
+    text: str, estimate: Published, headline: str
+) -> None:
     domain = deployed(text).domain
     answers = Query(domain, kind_of(domain).everything(domain)).answers(estimate)
     assert [answer.value for answer in answers] == estimate.intervals[0].tolist()

@@ -82,7 +82,7 @@ def test_recurring_job_states_the_loss_per_horizon() -> None:
     assert whole.endswith("Every further horizon costs the same again.")
 
 
-def test_removal_guarantee_states_the_loss_between_two_item_sets() -> None:
+def test_removal_guarantee_also_states_the_loss_between_two_item_sets() -> None:
     removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
     observed, between = guarantee_description(removal)[-2:]
     assert "the odds of a guess whether they have these items or none by at most" in observed
@@ -115,7 +115,7 @@ def job_with(**budget: float) -> Job:
     )
 
 
-def test_used_up_delta_budget_is_stated_while_epsilon_remains() -> None:
+def test_exhausted_delta_is_stated_even_if_epsilon_remains() -> None:
     job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
     body = budget_of(job, [Charge.of(job)])
     assert body["description"] == [
@@ -139,7 +139,7 @@ def test_remaining_budget_is_rounded_down() -> None:
     assert "6.001, 5 remains" in body["description"][-1]
 
 
-def test_privacy_filter_epsilon_is_omitted_above_half_of_budgeted_delta() -> None:
+def test_filtered_epsilon_is_omitted_if_charges_exceed_half_of_delta() -> None:
     def body(delta: float) -> dict[str, Any]:
         job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
         many = replace(Charge.of(job), epsilon=0.02, delta=delta, horizons=1_000)

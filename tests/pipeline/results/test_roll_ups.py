@@ -83,7 +83,7 @@ def test_mean_has_the_summed_variance_and_counts_reports_of_all_epochs() -> None
     assert found[1].to_json()["first_epoch"] == 5
 
 
-def test_mean_leaves_out_epochs_without_estimate_and_is_flagged() -> None:
+def test_mean_omits_epochs_without_an_estimate_and_is_flagged() -> None:
     records = [record(1, None), count(2), count(3), count(4), *[record(n, None) for n in (5, 6)]]
     first, second = means(JOB, records, 3)
     assert isinstance(first.estimate, Estimate)
@@ -112,7 +112,7 @@ def test_mean_of_items_is_that_of_each_item() -> None:
     assert mean.estimate.half_width == pytest.approx(2.5 * NORMAL_95)
 
 
-def test_errors_that_follow_from_an_unknown_epoch_are_unknown_until_the_next_horizon() -> None:
+def test_errors_after_a_missing_epoch_are_unknown_until_the_next_horizon() -> None:
     job = deployed("value_stream", 4, renew=True, max_changes=2)
     found = means(job, [count(epoch) for epoch in (1, 2, 4, 5, 6, 7, 8)], 2)
     assert [(each.epoch, each.averaged) for each in found] == [(2, 2), (4, 0), (6, 2), (8, 2)]
@@ -132,21 +132,21 @@ def test_errors_that_follow_from_an_unknown_epoch_are_unknown_until_the_next_hor
         (PERMANENT, 4, "fragments: the published data do not show"),
     ],
 )
-def test_window_without_interval_is_rejected_with_the_reason(
+def test_window_whose_mean_has_no_interval_is_rejected_with_the_reason(
     job: DeployedJob, epochs: int, message: str
 ) -> None:
     with pytest.raises(RollUpError, match=message):
         check_window(job, epochs)
 
 
-def test_sampled_users_who_answer_once_allow_windows_of_the_whole_period() -> None:
+def test_windows_are_limited_to_epochs_in_which_no_user_answers_twice() -> None:
     check_window(JOB, 12)
     check_window(TWICE, 4)
     with pytest.raises(RollUpError, match="in more than 12 epochs"):
         check_window(deployed(renew=True, reports=1), 13)
 
 
-def test_change_between_windows_is_wider_than_independent_errors() -> None:
+def test_interval_of_a_change_between_windows_includes_correlation() -> None:
     records = [count(epoch) for epoch in range(1, 13)]
     found = list(changes(JOB, roll_ups(JOB, records, 3), 1, 3))
     assert [each.epoch for each in found] == [6, 9, 12]

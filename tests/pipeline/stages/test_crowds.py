@@ -117,7 +117,7 @@ def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_undeleted_messages_are_a_subset_of_the_input(counted: bool) -> None:
+def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
@@ -168,7 +168,7 @@ def test_messages_are_deleted_uniformly() -> None:
         check_uniform(first)
 
 
-def test_window_encoding_depends_only_on_undeleted_messages() -> None:
+def test_encoding_of_a_window_depends_only_on_remaining_messages() -> None:
     law = law_of_messages(minimum=20)
     alone = messages_of(law, [0, 60], counted=False)
     many = law.messages_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
@@ -334,7 +334,9 @@ def test_successor_writes_the_same_window(folder: Path) -> None:
     assert check_writings(written_twice(folder)) == 2
 
 
-def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_in_a_rewritten_window_is_detected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     # All 32 messages can be identical by chance, so several windows are checked.
     worlds = [written_twice(folder / str(number)) for number in range(5)]

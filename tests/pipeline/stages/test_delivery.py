@@ -506,7 +506,7 @@ def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
-def test_record_above_a_limit_does_not_block_windows(folder: Path, what: str) -> None:
+def test_record_that_exceeds_a_limit_does_not_block_windows(folder: Path, what: str) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     enrollment = world.producer("south").enrollment
     hostile = hostile_records(world.job, enrollment)[what]

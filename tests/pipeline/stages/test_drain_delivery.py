@@ -66,7 +66,7 @@ def drained_run(world: World) -> World:
     return world.finish(rounds=2)
 
 
-def test_drain_closes_open_windows_but_not_later_ones(job: DeployedJob, folder: Path) -> None:
+def test_drain_closes_open_windows_but_not_later_windows(job: DeployedJob, folder: Path) -> None:
     world = drained_run(World(job, folder, own_cells(30, 8)))
     assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
     assert {record.window_status for record in world.published().values()} == {

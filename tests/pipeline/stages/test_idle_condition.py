@@ -211,7 +211,7 @@ def test_parallel_shuffler_is_awake_until_it_writes_its_manifest(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_half_a_window_keeps_the_aggregator_awake(folder: Path) -> None:
+def test_incomplete_window_keeps_the_aggregator_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     aggregate = world.worker("aggregate").stage
     seconds = []

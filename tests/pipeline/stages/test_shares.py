@@ -335,7 +335,7 @@ def test_sum_that_might_have_wrapped_around_is_not_published(
     check(run(new_world(deployed(), folder / "just as many")))
 
 
-def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
+def test_jobs_whose_sums_might_wrap_around_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
     job = shares_job(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()

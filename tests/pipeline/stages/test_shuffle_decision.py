@@ -162,7 +162,7 @@ def test_population_includes_the_latest_population_of_missing_producers() -> Non
     assert manifest.contributors == 6, "missing devices do not count"
 
 
-def test_population_of_the_latest_epoch_counts_in_any_order() -> None:
+def test_latest_population_of_a_producer_is_known_in_any_order() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):

@@ -149,7 +149,9 @@ def test_two_owners_of_a_partition_agree_in_every_interleaving(folder: Path) -> 
 
 
 @pytest.mark.usefixtures("small_records")
-def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_in_a_rewritten_window_is_detected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):

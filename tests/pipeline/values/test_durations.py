@@ -184,7 +184,7 @@ def test_epochs_start_at_local_clock_times(
 
 @pytest.mark.parametrize("length", ["P1DT7H", "P1M3D"])
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
-def test_choice_of_repeated_hour_at_start_applies_to_all_epochs(zone: str, length: str) -> None:
+def test_repeated_hour_chosen_for_the_start_applies_to_all_epochs(zone: str, length: str) -> None:
     half_hours = (
         datetime(2022, 1, 1, 0, 15, tzinfo=UTC) + timedelta(minutes=30) * each
         for each in range(366 * 48)
@@ -211,7 +211,7 @@ def test_epoch_starts_are_shown_exactly(start: str, length: str, epoch: int, sho
     assert calendar.shown(epoch) == shown
 
 
-def test_days_of_berlin_have_23_24_and_25_hours() -> None:
+def test_days_in_berlin_have_23_24_or_25_hours() -> None:
     job = parse_job(JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin"))
     calendar = job.epochs.calendar
     assert calendar is not None

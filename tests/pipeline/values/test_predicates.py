@@ -67,7 +67,7 @@ def test_value_has_an_item_for_each_condition_it_meets() -> None:
     assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
 
 
-def test_items_do_not_depend_on_condition_order() -> None:
+def test_items_do_not_depend_on_the_order_of_conditions() -> None:
     first = job().domain
     mirrored = "{predicates: {b: [x], a: [y]}}"
     deployed = deploy_job(job(1, mirrored), deployed_at=0)
