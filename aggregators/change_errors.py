@@ -1,11 +1,11 @@
 """Standard errors of changes between two epochs whose estimates have correlated errors.
 
-If an estimate builds on the previous one, it contains most of the previous error, so the difference
-of both estimates has a smaller error than either. The correlation is computed from the mechanism,
+If an estimate builds on the previous one, it contains most of the previous error. So the difference
+between the two has a smaller error than either. The correlation is computed from the mechanism,
 participation and published estimates; no reports are needed.
 
 If devices boost changes, a fraction of each estimate's error, and of its boosts' error, remains in
-every later estimate. The recursion of the estimates, without new noise, yields it.
+every later estimate. The recursion of the estimates, without new noise, yields this fraction.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""Function of the number of reports, of devices enrolled, and (roughly) of devices with value 1.
-It returns the received count's variance and its standard deviation due to absent devices."""
+"""Function of three numbers: reports, devices enrolled, and (roughly) devices with value 1. It
+returns the received count's variance and its standard deviation due to absent devices."""
 
 Covariances: TypeAlias = NDArray[np.float64]
 
@@ -143,10 +143,10 @@ class RetainedErrors:
 
 
 class SampledChanges:
-    """Upper bounds on the errors of changes, for samples of users without common users.
+    """Upper bounds on the errors of changes, for samples that have no users in common.
 
-    The samples exclude each other, so their errors are negatively correlated where values persist;
-    the bound is attained if all of them do. See `ChangeErrors`.
+    The errors of such samples are negatively correlated where values persist. The bound is attained
+    if all values persist. See `ChangeErrors`.
 
     Args:
         lag: Number of publications a change covers, at least 1.

@@ -96,8 +96,8 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
 
-        Absent devices are assumed to be like those that report. With N devices, a fraction p of
-        them with value 1, and reports from a random m, the variances of responses and sampling give
+        Absent devices are assumed to be like those that report. If a fraction p of N devices has
+        the value 1 and a random m of them report, responses and sampling have the variance
 
             N^2 ((1 / c_gap^2 - 1) / 4m + p (1 - p) (N - m) / m (N - 1)).
 
@@ -138,10 +138,10 @@ class SampledResponseAggregator(EpochResponsesAggregator):
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of enrolled users with value 1, or None if no answers arrived.
 
-        Those who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. The standard error is that of the flips and of the sample, from a
-        finite population. The interval is Wilson's, with the size of a sample that has the same
-        variance; it holds for few answers, and for shares near 0 and 1.
+        Users who answer are assumed to be a simple random sample of the enrolled users: absence
+        must not depend on values. The standard error covers the flips and the sampling from a
+        finite population. The interval is Wilson's, for the sample size that has the same variance.
+        It also holds for few answers, and for shares near 0 and 1.
         """
         counts = self._counts.get(epoch)
         if counts is None:

@@ -1,4 +1,4 @@
-"""Estimate the users with values in any range from noisy node counts of a value tree."""
+"""Estimate how many users have values in any range, from noisy node counts of a value tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.randomizers.code_variances import Ends, equal_variances, level_ran
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelEstimates(OrderedEstimates):
-    """Number of users with each value; the number of users with any value is estimated, too.
+    """Number of users with each value; the number of users who have a value is estimated, too.
 
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
@@ -52,7 +52,7 @@ class LevelEstimates(OrderedEstimates):
         population: int = 0,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """Create estimates with the standard error of a single value, the same for all values."""
+        """Create estimates; every single value has the same standard error."""
         own = level_range_variances(levels, equal_variances(levels, rooted=rooted), 0, 1)
         shares = np.clip(values / max(1, population), 0.0, 1.0)
         sampled = absence_error**2 * float((shares * (1 - shares)).mean())

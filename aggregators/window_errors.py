@@ -1,8 +1,8 @@
 """Standard errors of means over windows of epochs, computed from published estimates.
 
-The mean of m estimates with independent errors has the sum of their variances, divided by m^2.
-Where an estimate builds on the previous one, the covariances of all epochs of the window are added;
-they follow from the mechanism and from published figures, as those of changes do.
+If m estimates have independent errors, the variance of their mean is the sum of their variances,
+divided by m^2. If an estimate builds on the previous one, the covariances of all epochs of the
+window are added. They are computed from the mechanism and published estimates, as for changes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dpstream.randomizers.change_kernel import Kernel
 
 
 class WindowErrors(Protocol):
-    """Variance of the sum of the estimates of a window, from its published estimates.
+    """Variance of the sum of a window's published estimates.
 
     Attributes:
-        from_start: True if all epochs of a horizon must be passed, not only those of the window.
+        from_start: True if `next` needs all epochs of a horizon, not only those of the window.
     """
 
     from_start: ClassVar[bool]
@@ -42,9 +42,9 @@ class WindowErrors(Protocol):
 class IndependentWindows:
     """Variances of sums of estimates with independent errors; see `WindowErrors`.
 
-    For samples of users who do not answer twice in a window, errors are negatively correlated where
-    values persist: the variance is then an upper bound. With T samples it is too small by at most
-    the factor (T - 1) / T, if users' values cancel over the window.
+    If users do not answer twice in a window, the errors of its samples are negatively correlated
+    where values persist, so the variance is an upper bound. If users' values cancel over the
+    window, it is too small, by at most the factor (T - 1) / T with T samples.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> errors = IndependentWindows()
