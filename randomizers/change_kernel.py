@@ -48,6 +48,18 @@ class Kernel:
         older = (left - self.decay) ** 2 * (1 - left ** (2 * earlier)) / (1 - left**2)
         return np.asarray(own**2 * (1 + older), np.float64)
 
+    def window_variances(self, last_epoch: int, window: int) -> NDArray[np.float64]:
+        """Return the variances of sums of `window` consecutive estimates; see `variances`.
+
+        The windows end with the epochs from `window` to `last_epoch`. An input that lies l epochs
+        before the last one has the weight h_l + ... + h_(l-window+1) in the sum.
+        """
+        own, left = 1 / (1 + self.boost), self.left
+        later = own * (left - self.decay) * left ** np.arange(last_epoch - 1)
+        sums = np.cumsum(np.concatenate([[own], later]))
+        sums[window:] -= sums[:-window].copy()
+        return np.asarray(np.cumsum(np.square(sums))[window - 1 :], np.float64)
+
     def _of_a_change(self, length: int, least: float) -> float:
         """Return the sum of (least + a b^l)^2 - least^2 over l = 0, ..., `length` - 1."""
         a, b = self.boost, self.decay

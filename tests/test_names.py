@@ -36,7 +36,6 @@ SMALL: Final = {
     "pipeline/stages/sealed_admission.py": "imported only by stages of sealed jobs",
     "pipeline/stages/stage.py": "interface of all stages for drivers",
     "randomizers/cell_codes/codes.py": "common part of cell codes",
-    "randomizers/change_kernel.py": "shared by devices, aggregators and calibrations",
     "randomizers/client/amounts.py": "checks amounts in the client, without numpy",
     "randomizers/client/device_errors.py": "raised by every module of the client",
     "randomizers/counted_messages.py": "shared by devices, producers and checks",

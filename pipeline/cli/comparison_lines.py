@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dpstream.pipeline.cli.output import number, print_pairs, print_table, print_text
 from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.outlook import Outlook
-from dpstream.pipeline.planning.plan_alternatives import least_error, under_another_trust
 from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recommendation
+from dpstream.pipeline.results.compared_protocols import (
+    Alternative,
+    best_lines,
+    least_error,
+    under_another_trust,
+)
 from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 
@@ -16,6 +22,7 @@ def show_protocols(plan: Plan) -> None:
     """Print a row for each protocol that could run the job, and the recommended one."""
     measured = plan.comparison
     expected = [each.expected for each in measured] or plan.alternatives
+    depends = any(each.half is not None for each in expected)
     columns: dict[str, Callable[[int], object]] = {
         "": lambda at: f"{at + 1}{'*' if expected[at].planned else ''}",
         "protocol": lambda at: expected[at].protocol,
@@ -23,9 +30,21 @@ def show_protocols(plan: Plan) -> None:
             "all" if expected[at].max_changes is None else expected[at].max_changes
         ),
         ">error": lambda at: expected[at].rmse,
+        **({">at half": lambda at: _known(expected[at].half)} if depends else {}),
+        **{
+            f">mean {window.epochs}": partial(_of_window, expected, place)
+            for place, window in enumerate(plan.windows)
+        },
         ">sent": lambda at: expected[at].messages_per_user,
     }
     note = "* this job; error: RMSE in users; sent: messages per user"
+    if depends:
+        note += (
+            "; sampled_response: error for a value that parameters.share of the users have (0.1 "
+            "unless set), at half: that half of them have"
+        )
+    if plan.windows:
+        note += "; mean M: RMSE of means over M epochs"
     if measured:
         columns |= {
             ">central": lambda at: _rounded(measured[at].central_epsilon),
@@ -57,12 +76,23 @@ def show_protocols(plan: Plan) -> None:
         )
 
 
+def _of_window(expected: Sequence[Alternative], place: int, at: int) -> object:
+    return _known(expected[at].windows[place])
+
+
+def _known(error: float | None) -> object:
+    return "-" if error is None else error
+
+
 def _rounded(epsilon: float | None) -> str:
     return "none" if epsilon is None else rounded_up(epsilon, 3)
 
 
 def _show_better(plan: Plan) -> None:
-    if (better := least_error(plan.alternatives)) is not None:
+    if plan.windows:
+        print_pairs(best_lines(plan.alternatives, [each.epochs for each in plan.windows]))
+    better = least_error(plan.alternatives)
+    if better is not None and not better.planned:
         print_text(
             f"{better.protocol} has a smaller error without additional trust: "
             f"{number(better.rmse)} users instead of {number(plan.rmse)}"

@@ -30,6 +30,7 @@ from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 from dpstream.pipeline.operations.deployments import carry_out, plan_on
 from dpstream.pipeline.operations.losses import loss_on, of_published
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.results.compared_protocols import notes_of_deployment
 from dpstream.pipeline.results.expected_errors import rounded_horizon, rounding_note
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import (
@@ -111,7 +112,7 @@ def deploy(
             _warn_of_earlier(cluster, plan.running)
     _warn_of_horizons(plan)
     _note_budget(plan)
-    _note_rounding(plan)
+    _note_accuracy(plan)
     if as_json:
         print_json(
             {
@@ -156,7 +157,7 @@ def _dry_run(
     if plan.rejection is not None:
         raise plan.rejection
     _note_budget(plan)
-    _note_rounding(plan)
+    _note_accuracy(plan)
     file = noise_key or noise_key_file(job.name)
     if plan.deployed.needs_noise_key and plan.starts_over and file.exists():
         NoiseKey.read(file)
@@ -194,9 +195,11 @@ def _note_budget(plan: DeployPlan) -> None:
         tell(f"WARNING: {endless}")
 
 
-def _note_rounding(plan: DeployPlan) -> None:
+def _note_accuracy(plan: DeployPlan) -> None:
     job = plan.deployed
     if plan.starts_over:
+        for note in notes_of_deployment(job, job.law):
+            tell(f"note: {note}")
         rounding = rounding_note(job.epochs.count, rounded_horizon(job, job.law))
         if rounding is not None:
             tell(f"note: {rounding}")

@@ -159,7 +159,10 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
         unclipped = alone if plan.noise_error != plan.predicted_error else ""
         error = _share(plan.predicted_error, plan.users)
         yield "mean absolute error, clipped at 0", f"{error}{unclipped}"
-    yield "root mean squared error", _share(plan.rmse, plan.users)
+    of = "" if plan.share is None else f", if {plan.share:.3g} of the users have the value"
+    yield "root mean squared error", f"{_share(plan.rmse, plan.users)}{of}"
+    if plan.half_rmse is not None:
+        yield "  if half of them have it", _share(plan.half_rmse, plan.users)
     yield from relative_error_lines(plan.rmse, plan.users)
     yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
     if plan.assumption is not None:
@@ -177,6 +180,9 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
         "all epochs, in 19 of 20 runs",
         f"± {_share(plan.largest_error, plan.users)}{published}",
     )
+    for window in plan.windows:
+        error = "unknown" if window.rmse is None else _share(window.rmse, plan.users)
+        yield f"means over {window.epochs:,} epochs", error
     if plan.smoothed_rmse is not None:
         yield "smoothed, at the end", f"{_share(plan.smoothed_rmse, plan.users)}"
 

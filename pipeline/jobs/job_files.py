@@ -446,10 +446,8 @@ class Job(Wording):
                 "means over windows require a single count or a list of items, the same at every "
                 "epoch, and no crowds"
             )
-        exposure = None if entry.planning is None else entry.planning.exposure(law)
-        lasting = exposure is not None and exposure.lasting
         errors = entry.aggregation.window_errors(law, self.parameters)
-        if lasting or (errors is None and not entry.per_epoch):
+        if entry.has_lasting_noise(law) or (errors is None and not entry.per_epoch):
             return (
                 f"protocol {entry.name}: the published data do not show how the errors of its "
                 "epochs are correlated, so the mean has no interval; use sampled_response, "

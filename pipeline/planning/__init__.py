@@ -2,6 +2,6 @@
 
 - `job_plan` is the entry point; README.md is for its users.
 - `parties` lists the guarantee against each party; `review` lists warnings.
-- `plan_alternatives` and `recommendation` compare other protocols, `outlook` fewer honest users,
-  and `change_budgets` other limits on tracked changes.
+- `recommendation` compares other protocols in detail, `outlook` fewer honest users, and
+  `change_budgets` other limits on tracked changes.
 """

@@ -28,7 +28,6 @@ from dpstream.pipeline.planning.outlook import (
     outlook,
 )
 from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
-from dpstream.pipeline.planning.plan_alternatives import Alternative, alternatives
 from dpstream.pipeline.planning.poisoning import poisoning_bound
 from dpstream.pipeline.planning.recommendation import (
     Compared,
@@ -44,9 +43,15 @@ from dpstream.pipeline.protocols.forecasts import (
     DyadicForecast,
     Forecast,
     SearchedForecast,
+    ShareForecast,
     SmoothedForecast,
 )
 from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.results.compared_protocols import (
+    Alternative,
+    alternatives,
+    window_error,
+)
 from dpstream.pipeline.results.expected_errors import (
     EXCEEDED,
     forecast_of,
@@ -83,6 +88,14 @@ class ExpectedEpoch:
     reports: float
     smoothed: float | None = None
     begins: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedWindow:
+    """Predicted RMSE of means over windows of `epochs` epochs, in users; None if unknown."""
+
+    epochs: int
+    rmse: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +144,14 @@ class Plan:
             others. The following errors are then in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
+        share: Share of users with the counted value for which errors are predicted; None if errors
+            do not depend on it.
+        half_rmse: Expected RMSE for a value that half of the users have; None like `share`.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
         largest_error: Bound on the errors of all epochs in 19 of 20 runs, in users.
         published_bound: The same bound by the theorem in the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if not needed.
+        windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
         bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports
             include their ciphertexts and the cover traffic that hides the number of reports; with
@@ -171,11 +188,14 @@ class Plan:
     gradient_error: float | None
     users: int
     rmse: float
+    share: float | None
+    half_rmse: float | None
     smoothed_rmse: float | None
     largest_error: float
     published_bound: float | None
     horizon: int | None
     epochs: tuple[ExpectedEpoch, ...]
+    windows: tuple[ExpectedWindow, ...]
     reports_per_user: float
     bytes_per_user: float
     messages_per_user: float
@@ -245,6 +265,7 @@ def plan(
     senders = users + job.added_by_all(law)
     deviations = forecast.standard_errors(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
+    of_share = forecast if isinstance(forecast, ShareForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
     weighed = () if changes is None else weigh_changes(job, users, changes)
@@ -276,6 +297,8 @@ def plan(
         gradient_error=rmse_of(forecast, senders) if protocol.learning is not None else None,
         users=users,
         rmse=rmse_of(forecast, senders),
+        share=None if of_share is None else of_share.share,
+        half_rmse=None if of_share is None else rmse_of(of_share.at_share(0.5), senders),
         smoothed_rmse=None if smoothed is None else root_mean_square(smoothed),
         largest_error=largest_error(deviations),
         published_bound=None if bounded is None else bounded.published_bound(users, EXCEEDED),
@@ -289,6 +312,10 @@ def plan(
                 repeat(None) if smoothed is None else smoothed.tolist(),
                 _beginnings(job),
             )
+        ),
+        windows=tuple(
+            ExpectedWindow(window, window_error(protocol, law, forecast, senders, window))
+            for window in job.roll_up or ()
         ),
         reports_per_user=reports_per_user,
         bytes_per_user=_bytes_per_user(job, law, users, reports_per_user),

@@ -11,14 +11,14 @@ import numpy as np
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.parties import whole_loss
-from dpstream.pipeline.planning.plan_alternatives import (
+from dpstream.pipeline.protocols.protocol import Law, Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.compared_protocols import (
     Alternative,
     Candidate,
     candidates,
     expected_of,
 )
-from dpstream.pipeline.protocols.protocol import Law, Protocol
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import cryptographic_generator
 
 DEVICES: Final = 2_000

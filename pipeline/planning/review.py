@@ -17,6 +17,7 @@ from dpstream.pipeline.kafka.record_sizes import most_users
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
 from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.results.compared_protocols import one_change_warning
 from dpstream.randomizers.guarantee import rounded_up
 
 LARGE_EPSILON = 10.0
@@ -39,6 +40,8 @@ def warnings_for(
     yield from _of_windows(job, law, users)
     yield from _of_budgets(job)
     yield from _of_losses(job, law, users)
+    if not weighed and (warning := one_change_warning(job)) is not None:
+        yield warning
     yield from _of_changes(job, weighed)
     yield from _of_records(job, law, users)
 

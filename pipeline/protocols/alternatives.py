@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, singledispatch
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.randomizers.baselines import IndependentResponseParameters
@@ -21,6 +21,9 @@ from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
+
+FEWEST_CHANGES: Final = 2
+"""Minimum tracked changes of alternatives: a value that starts and stops changes twice."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
@@ -46,7 +49,8 @@ def _of_booleans(
     last_epoch: int,
 ) -> Iterator[Alternative]:
     """Yield protocols without a trusted party, then protocols that trust the shuffler."""
-    yield from _untrusting(requested.epsilon, requested.max_changes)
+    max_changes = _at_least_two(requested.max_changes, last_epoch)
+    yield from _untrusting(requested.epsilon, max_changes)
     for dummies in ("poisson", "shuffle"):
         yield (
             "shuffled_counts",
@@ -54,10 +58,14 @@ def _of_booleans(
                 ShuffledCountsParameters,
                 requested.epsilon,
                 DELTA,
-                max_changes=requested.max_changes,
+                max_changes=max_changes,
                 dummies=dummies,
             ),
         )
+
+
+def _at_least_two(max_changes: int, last_epoch: int) -> int:
+    return max(max_changes, min(FEWEST_CHANGES, last_epoch))
 
 
 def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
@@ -144,7 +152,7 @@ def _of_shuffled_counts(
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
     domain = requested.domain
     if domain is None:
-        yield from _untrusting(requested.epsilon, max_changes)
+        yield from _untrusting(requested.epsilon, _at_least_two(max_changes, last_epoch))
     elif isinstance(domain, Numbers):
         numbers = requested.epsilon, max_changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -68,6 +69,11 @@ class ValueStreamForecast(FollowedForecast):
     def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * self._unit * self._kernel.variances(self._last_epoch))
 
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows; errors of neighboring epochs are correlated."""
+        variances = self._kernel.window_variances(self._last_epoch, window)[::window]
+        return math.sqrt(users * self._unit * float(variances.mean())) / window
+
 
 class HadamardValuesForecast:
     """Forecast per item: twice the error of a Boolean, plus the error from devices' random rows."""
@@ -89,6 +95,14 @@ class HadamardValuesForecast:
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         return self.standard_errors(users)
+
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows, for users who keep their items in a window.
+
+        The error from rows is then the same at all its epochs.
+        """
+        boolean = self._boolean.window_error(users, window)
+        return None if boolean is None else math.hypot(2 * boolean, math.sqrt(users))
 
 
 def flips_note(max_changes: int, boosted: int, share: float, value: str) -> str:

@@ -65,6 +65,28 @@ class SmoothedForecast(Forecast, typing.Protocol):
 
 
 @typing.runtime_checkable
+class WindowForecast(Forecast, typing.Protocol):
+    """Forecast that also predicts means over windows of epochs."""
+
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows of `window` epochs, in users; None if unknown."""
+
+
+@typing.runtime_checkable
+class ShareForecast(Forecast, typing.Protocol):
+    """Forecast of errors that depend on the share of users with the value.
+
+    Attributes:
+        share: Share of users, from 0 to 1, for which errors are predicted.
+    """
+
+    share: float
+
+    def at_share(self, share: float) -> Self:
+        """Return the forecast for another share of users."""
+
+
+@typing.runtime_checkable
 class BoostedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol whose devices can boost the changes they track."""
 

@@ -345,6 +345,11 @@ class Protocol:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
 
+    def has_lasting_noise(self, law: Law) -> bool:
+        """Return whether noise can be the same at several epochs if a value stays the same."""
+        exposure = None if self.planning is None else self.planning.exposure(law)
+        return exposure is not None and exposure.lasting
+
     def longest_window(self, law: Law) -> int | None:
         """Return the maximum number of epochs in which no device is asked twice.
 

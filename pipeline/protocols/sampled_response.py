@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +37,7 @@ class SampledResponseForecast:
     def __init__(
         self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
     ) -> None:
-        self._law, self._share = law, _expected_share(requested)
+        self._law, self.share = law, _expected_share(requested)
         self.reports_per_user = np.full(last_epoch, law.reports / law.last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -50,7 +52,7 @@ class SampledResponseForecast:
     def _by_share(self, requested: SampledResponseParameters) -> str:
         if requested.domain is None:
             return (
-                f"errors are predicted for a value that {self._share:.3g} of the users have; at "
+                f"errors are predicted for a value that {self.share:.3g} of the users have; at "
                 f"0.5 they are {self._times(0.5):.3g} times as large"
             )
         return (
@@ -60,7 +62,7 @@ class SampledResponseForecast:
         )
 
     def _times(self, share: float) -> float:
-        return math.sqrt(_unit_variance(self._law, share) / _unit_variance(self._law, self._share))
+        return math.sqrt(_unit_variance(self._law, share) / _unit_variance(self._law, self.share))
 
     def _limited_by_recurrence(self, requested: SampledResponseParameters) -> Iterator[str]:
         if requested.reports is not None:
@@ -68,7 +70,7 @@ class SampledResponseForecast:
         once = _calibrate(requested, self._law.last_epoch)
         if once.reports > self._law.reports:
             ratio = math.sqrt(
-                _unit_variance(self._law, self._share) / _unit_variance(once, self._share)
+                _unit_variance(self._law, self.share) / _unit_variance(once, self.share)
             )
             yield (
                 "a recurring job asks each device once in a horizon; without epochs.renew it would "
@@ -76,8 +78,20 @@ class SampledResponseForecast:
             )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        variance = users * _unit_variance(self._law, self._share, users)
+        variance = users * _unit_variance(self._law, self.share, users)
         return np.full(len(self.reports_per_user), math.sqrt(variance))
+
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows: errors of epochs are nearly independent."""
+        if window * self._law.reports > self._law.last_epoch:
+            return None
+        return float(self.standard_errors(users)[0]) / math.sqrt(window)
+
+    def at_share(self, share: float) -> Self:
+        """See `ShareForecast`."""
+        other = copy(self)
+        other.share = share
+        return other
 
 
 def _recurring(requested: SampledResponseParameters) -> SampledResponseParameters:

@@ -5,7 +5,8 @@
 - `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
   them.
 - `kinds` has the kinds of publications, with their headline, sentence, curves and default query.
-- `smoothing` smooths a horizon retrospectively; `expected_errors` predicts errors.
+- `smoothing` smooths a horizon retrospectively; `roll_ups` averages windows of epochs.
+- `expected_errors` predicts errors, `compared_protocols` also those of other protocols.
 - `published_rows` has the columns of files and tables, `curves` the plots.
 - Nothing here writes to Kafka.
 """

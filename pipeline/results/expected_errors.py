@@ -21,6 +21,7 @@ from dpstream.pipeline.protocols.forecasts import (
     DividedForecast,
     DyadicForecast,
     Forecast,
+    ShareForecast,
 )
 from dpstream.pipeline.protocols.protocol import Law
 
@@ -66,13 +67,27 @@ def root_mean_square(deviations: NDArray[np.float64]) -> float:
     return math.sqrt(float(np.square(deviations).mean()))
 
 
-def predicted_rmse(job: Job, users: int) -> float | None:
-    """Return the expected RMSE, in users; None for a protocol without a forecast."""
+def predicted_rmse(job: Job, users: int, share: float | None = None) -> float | None:
+    """Return the expected RMSE, in users; None for a protocol without a forecast.
+
+    `share` is that of users with the value, if errors depend on it; None for the job's own.
+    """
     try:
         law = job.calibrate()
-        return rmse_of(forecast_of(job, law), users + job.added_by_all(law))
+        forecast = forecast_of(job, law)
     except JobError:
         return None
+    if share is not None and isinstance(forecast, ShareForecast):
+        forecast = forecast.at_share(share)
+    return rmse_of(forecast, users + job.added_by_all(law))
+
+
+def depends_on_share(job: Job) -> bool:
+    """Return whether expected errors depend on the share of users with the counted value."""
+    try:
+        return isinstance(forecast_of(job, job.calibrate()), ShareForecast)
+    except JobError:
+        return False
 
 
 def rounded_horizon(job: Job, law: Law) -> int | None:

@@ -21,7 +21,7 @@ from dpstream.pipeline.results.coverage import (
     coverage_over_time,
     expected_coverage,
 )
-from dpstream.pipeline.results.expected_errors import predicted_rmse
+from dpstream.pipeline.results.expected_errors import depends_on_share, predicted_rmse
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.known_digits import percent
@@ -149,7 +149,19 @@ class Outcome:
 
     @property
     def predicted_rmse(self) -> float | None:
-        return predicted_rmse(self.job, self.users)
+        return predicted_rmse(self.job, self.users, self.share)
+
+    @property
+    def share(self) -> float | None:
+        """Mean estimated share of users with the value; None if no errors are predicted for it."""
+        if not kind_of(self.job.domain).single or not depends_on_share(self.job):
+            return None
+        found = [
+            row.intervals[0, 0] / max(1, row.record.population)
+            for row in self.rows
+            if row.intervals.size
+        ]
+        return float(np.clip(np.mean(found), 0.0, 1.0)) if found else None
 
     @property
     def covered(self) -> tuple[int, int]:
@@ -183,6 +195,7 @@ class Outcome:
             "rmse": self.rmse,
             "smoothed_rmse": self.smoothed_rmse,
             "predicted_rmse": self.predicted_rmse,
+            "predicted_share": self.share,
             "coverage": held / claimed if claimed else None,
             "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
             "assumes_changes": self.job.assumes_changes,
@@ -218,7 +231,9 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if (smoothed := outcome.smoothed_rmse) is not None:
         yield "smoothed RMSE", f"{share(smoothed)}, smoothed retrospectively at the end"
     if predicted is not None:
-        yield "predicted RMSE", f"{share(predicted)}, predicted by 'dpstream plan'"
+        estimated = outcome.share
+        of = "" if estimated is None else f" for the estimated share of {estimated:.0%}"
+        yield "predicted RMSE", f"{share(predicted)}, predicted by 'dpstream plan'{of}"
     held, claimed = outcome.covered
     if claimed:
         expected = expected_coverage(outcome.job, outcome.values)

@@ -17,6 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
+from dpstream.pipeline.results.expected_errors import predicted_rmse
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.manifests import WindowStatus
@@ -144,3 +145,20 @@ def test_learning_job_has_no_ground_truth(tmp_path: Path) -> None:
     text = dict(summary(outcome))["last estimate"]
     assert text.startswith("The accuracy on the test set is 96.2 % at epoch 2")
     assert "ground_truth" not in line_of(rows[1], job)
+
+
+def test_prediction_is_for_the_share_that_was_estimated(tmp_path: Path) -> None:
+    requested = "protocol: sampled_response\nparameters: {epsilon: 4, reports: 1}"
+    run = run_small_job(tmp_path, requested=f"{requested}\nshuffle: {{minimum: 5}}")
+    ground_truths = CountedGroundTruths(run.ground_truth)
+    values = [value for role, value in run.records if role is Role.ESTIMATES]
+    rows = tuple(
+        Row.of(run.job, EstimateRecord.from_bytes(value), ground_truths) for value in values
+    )
+    found = Outcome(run.job, rows, USERS, seconds=2.5, ground_truths=ground_truths)
+    # Half of the users have the value on average, not a tenth.
+    assert found.share == pytest.approx(0.54, abs=0.15)
+    assert found.predicted_rmse == predicted_rmse(run.job, USERS, found.share)
+    assert (found.predicted_rmse or 0.0) > 1.2 * (predicted_rmse(run.job, USERS) or 0.0)
+    assert f"for the estimated share of {found.share:.0%}" in dict(summary(found))["predicted RMSE"]
+    assert found.to_json()["predicted_share"] == found.share

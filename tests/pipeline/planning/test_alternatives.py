@@ -8,7 +8,7 @@ import pytest
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.job_plan import Plan, plan
-from dpstream.pipeline.planning.plan_alternatives import Alternative, least_error
+from dpstream.pipeline.results.compared_protocols import Alternative, least_error
 from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.planning import recommendation
 from dpstream.pipeline.planning.outlook import outlook
-from dpstream.pipeline.planning.plan_alternatives import Alternative, alternatives
 from dpstream.pipeline.planning.recommendation import Compared, Trust, compare, recommend
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.compared_protocols import Alternative, alternatives
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file

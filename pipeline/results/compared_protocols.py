@@ -9,19 +9,26 @@ epochs or many changes it may be sampled_response, which asks each user once or 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.protocols.alternatives import FEWEST_CHANGES
 from dpstream.pipeline.protocols.alternatives import Alternative as ProtocolAlternative
 from dpstream.pipeline.protocols.alternatives import alternatives as of_parameters
-from dpstream.pipeline.protocols.forecasts import BoostedForecast
-from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.forecasts import (
+    BoostedForecast,
+    Forecast,
+    ShareForecast,
+    WindowForecast,
+)
+from dpstream.pipeline.protocols.protocol import Law, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.expected_errors import rmse_of
 from dpstream.randomizers.guarantee import needs_no_trust
+
+_USERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Alternative:
         epsilon: Loss per user over the whole horizon.
         delta: Delta of that loss; 0 for a pure guarantee.
         planned: True for the job's own protocol.
+        windows: RMSE of means over the windows of `Job.roll_up`, in users; None if unknown.
+        half: RMSE for a value that half of the users have; None if it does not depend on shares.
     """
 
     protocol: str
@@ -48,6 +57,15 @@ class Alternative:
     epsilon: float
     delta: float
     planned: bool = False
+    windows: tuple[float | None, ...] = ()
+    half: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Protocol and number of tracked changes."""
+        if self.max_changes is None:
+            return self.protocol
+        return f"{self.protocol} with max_changes {self.max_changes:,}"
 
     @property
     def trusted(self) -> str:
@@ -97,14 +115,17 @@ class Candidate:
     planned: bool = False
 
 
-def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
+def candidates(job: Job, law: Law, *, untrusting: bool = False) -> tuple[Candidate, ...]:
     """Return the job's own protocol, and others that publish the same counts at its epsilon.
 
-    With a central guarantee, protocols that rely on the shuffler are calibrated for it.
+    With a central guarantee, protocols that rely on the shuffler are calibrated for it; with
+    `untrusting`, they are left out.
     """
     found = [Candidate(job.protocol, job.parameters, law, planned=True)]
     for protocol, make in _others(job):
         entry = PROTOCOLS[protocol]
+        if untrusting and entry.shuffling is not None:
+            continue
         try:
             parameters = entry.recurring(make()) if job.epochs.renew else make()
             if job.central is not None and entry.shuffling is not None:
@@ -123,22 +144,85 @@ def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
     return () if job.crowds else tuple(of_parameters(job.parameters, job.epochs.count))
 
 
-def least_error(found: Sequence[Alternative]) -> Alternative | None:
-    """Return the alternative with the least error and no additional trust; None if it is the job.
+def least_error(found: Sequence[Alternative], window: int | None = None) -> Alternative | None:
+    """Return the alternative with the least error and no additional trust, such as the job itself.
+
+    `window` is the index of a window, whose means are compared; None compares single epochs. None
+    is returned without alternatives, or if no error of the window is known.
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
-    >>> ours = Alternative("value_stream", rmse=9.0, trust="none", planned=True, **shown)
-    >>> asked_anew = Alternative("sampled_response", rmse=7.0, trust="none; really", **shown)
+    >>> ours = Alternative("value_stream", rmse=7.0, trust="none", planned=True, **shown)
+    >>> asked_once = Alternative("sampled_response", rmse=9.0, trust="none; really", **shown)
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
-    >>> least_error([ours, asked_anew, shuffled]).protocol, least_error([asked_anew, ours][1:])
-    ('sampled_response', None)
+    >>> least_error([asked_once, ours, shuffled]).protocol
+    'value_stream'
+    >>> means = [replace(ours, windows=(6.0,)), replace(asked_once, windows=(4.5,))]
+    >>> least_error(means, 0).protocol
+    'sampled_response'
     """
     own = next((each for each in found if each.planned), None)
     if own is None:
         return None
+
+    def error(each: Alternative) -> float:
+        mean = each.rmse if window is None else each.windows[window]
+        return math.inf if mean is None else mean
+
     alike = (each for each in found if each.trusted == own.trusted and each.delta <= own.delta)
-    least = min(alike, key=lambda each: each.rmse)
-    return least if least.rmse < own.rmse else None
+    least = min(alike, key=error)
+    return least if error(least) < math.inf else None
+
+
+def best_lines(
+    found: Sequence[Alternative], windows: Sequence[int] | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the best protocol of the same trust, for single epochs and for means over windows."""
+    for place, epochs in enumerate((1, *(windows or ())), -1):
+        best = least_error(found, None if place < 0 else place)
+        label = "best for single epochs" if place < 0 else f"best for means over {epochs:,} epochs"
+        if best is None:
+            yield label, "unknown: no error of these means can be predicted"
+            continue
+        error = best.rmse if place < 0 else best.windows[place]
+        assert error is not None
+        job = "this job, " if best.planned else ""
+        yield label, f"{job}{best.title}: RMSE {error:,.0f} users"
+
+
+def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
+    """Yield reasons for other parameters or protocols before a job is deployed.
+
+    Protocols are compared only for jobs without a trusted party, for 10,000 users: their errors all
+    grow with the square root of the number of users, so the order is the same for any number.
+    """
+    if (warning := one_change_warning(job)) is not None:
+        yield warning
+    if job.protocol_entry.shuffling is not None or job.protocol_entry.planning is None:
+        return
+    found = [expected_of(job, each, _USERS) for each in candidates(job, law, untrusting=True)]
+    own = found[0]
+    for place, epochs in enumerate((1, *(job.roll_up or ())), -1):
+        best = least_error(found, None if place < 0 else place)
+        if best is None or best.planned:
+            continue
+        error, other = (each.rmse if place < 0 else each.windows[place] for each in (best, own))
+        of_what = "single epochs" if place < 0 else f"means over {epochs:,} epochs"
+        instead = "an unknown RMSE" if other is None else f"{other:,.0f}"
+        yield (
+            f"{best.title} is predicted to be more accurate for {of_what} without a trusted party: "
+            f"RMSE {error:,.0f} of {_USERS:,} users instead of {instead}"
+        )
+
+
+def one_change_warning(job: Job) -> str | None:
+    """Return a warning if the job tracks one change of a value that can start and stop."""
+    changes = getattr(job.parameters, "max_changes", None)
+    if changes != 1 or job.domain.kind != "value" or job.epochs.count == 1:
+        return None
+    return (
+        "parameters.max_changes is 1: a value that starts and stops changes twice, and its end "
+        f"would appear late or not at all. Use at least {FEWEST_CHANGES}, unless no value goes back"
+    )
 
 
 def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
@@ -163,10 +247,27 @@ def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
         protocol=protocol,
         max_changes=None if boost == 0 else getattr(parameters, "max_changes", None),
         boost=boost,
-        rmse=math.sqrt(float(np.square(forecast.standard_errors(senders)).mean())),
+        rmse=rmse_of(forecast, senders),
         messages_per_user=float(forecast.reports_per_user.sum()),
         trust=guarantee.trust,
         epsilon=paid * (guarantee.stream_epsilon or guarantee.epsilon),
         delta=paid * guarantee.delta,
         planned=candidate.planned,
+        windows=tuple(
+            window_error(entry, law, forecast, senders, window) for window in job.roll_up or ()
+        ),
+        half=rmse_of(forecast.at_share(0.5), senders)
+        if isinstance(forecast, ShareForecast)
+        else None,
     )
+
+
+def window_error(
+    entry: Protocol, law: Law, forecast: Forecast, users: int, window: int
+) -> float | None:
+    """Return the RMSE of means over windows, in users; None if it cannot be predicted."""
+    if isinstance(forecast, WindowForecast):
+        return forecast.window_error(users, window)
+    if not entry.per_epoch or entry.has_lasting_noise(law):
+        return None
+    return rmse_of(forecast, users) / math.sqrt(window)
