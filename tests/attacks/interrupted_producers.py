@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +65,15 @@ def attack_interrupted(case: Case) -> Iterator[str]:
 
 
 def attack_renewal() -> Iterator[str]:
-    """Interrupt a producer while its devices start another horizon."""
+    """Compare what devices have drawn in each horizon, and after they left and enrolled again."""
+    followed = partial(_renewed, "future_rand", {"epsilon": 1, "max_changes": 2})
     return broken(
-        {"devices draw fresh randomness in every horizon": _renewed},
+        {
+            "devices draw fresh randomness in every horizon": followed,
+            "devices are asked at the same time in every horizon": partial(
+                _renewed, "sampled_response", {"epsilon": 1}
+            ),
+        },
     )
 
 
@@ -146,34 +152,40 @@ def _generators(purpose: str, number: int) -> np.random.Generator:
     return seeded_generator(int.from_bytes(digest[:6]))
 
 
-def _renewed() -> str:
+def _renewed(protocol: str, parameters: dict[str, Any]) -> str:
     job = deploy_job(
-        new_job(
-            "audit", "future_rand", {"epsilon": 1, "max_changes": 2}, count=_EPOCHS, renew=True
-        ),
-        deployed_at=0,
+        new_job("audit", protocol, parameters, count=_EPOCHS, renew=True), deployed_at=0
     )
-    drawn: list[dict[str, bytes]] = []
+    drawn: list[dict[str, NDArray[Any]]] = []
     for _ in range(2):
         producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
         producer.enroll([str(user) for user in range(_MANY)])
-        drawn.append(_state(producer))
+        drawn.append(producer.store.arrays())
         producer.shut()
-    of_chance = [name for name, data in drawn[0].items() if drawn[1][name] != data]
+    of_chance = [name for name, array in drawn[0].items() if (array != drawn[1][name]).any()]
+    lasting = job.randomizer().lasting
     producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
     producer.enroll([str(user) for user in range(_MANY)])
-    horizons: list[dict[str, bytes]] = []
+    horizons: list[dict[str, NDArray[Any]]] = []
     for epoch in range(1, 2 * _EPOCHS + 2):
         producer.report_all(epoch, np.full(_MANY, epoch % 2, np.int8))
         producer.close(epoch)
         if epoch % _EPOCHS == 1:
-            horizons.append(_state(producer))
-    producer.shut()
+            horizons.append(producer.store.arrays())
     for name in of_chance:
-        if len({horizon[name] for horizon in horizons}) < len(horizons):
+        different = len({horizon[name].tobytes() for horizon in horizons})
+        if name in lasting and different > 1:
+            return f"a horizon draws the {name} of a user again"
+        if name not in lasting and different < len(horizons):
             return f"a horizon reuses the {name} of the previous one"
+    # The first half leaves, and enrolls again after the other half.
+    producer.withdraw([str(user) for user in range(_MANY // 2)])
+    producer.report_all(3 * _EPOCHS + 1, np.zeros(_MANY, np.int8))
+    producer.close(3 * _EPOCHS + 1)
+    producer.enroll([str(user) for user in range(_MANY // 2)])
+    arrays = producer.store.arrays()
+    producer.shut()
+    for name in lasting:
+        if (np.roll(arrays[name], _MANY // 2) != horizons[0][name]).any():
+            return f"the {name} of a user who enrolls again is drawn again"
     return "" if of_chance else "devices draw nothing at enrollment"
-
-
-def _state(producer: Producer) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in producer.store.arrays().items()}

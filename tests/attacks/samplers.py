@@ -19,6 +19,8 @@ from dpstream.randomizers.counted_messages import CountedMessages, Reports, writ
 from dpstream.randomizers.division import divide
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
 from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
+from dpstream.randomizers.sampled_response import SampledResponse, SampledResponseParameters
+from dpstream.randomizers.sampled_response.calibration import calibrate as calibrate_responses
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
@@ -157,6 +159,21 @@ def _answers(randomness: Coins) -> tuple[Drawn, Shares]:
     }
 
 
+def _phases(randomness: Coins) -> tuple[Drawn, Shares]:
+    """Deal three phases to four users: two users share one of them, whoever they are."""
+    law = calibrate_responses(SampledResponseParameters(1.0), 3)
+
+    def drawn() -> Iterator[Hashable]:
+        for _ in range(_TRIALS):
+            devices = SampledResponse(law)
+            devices.enroll(4, randomness)
+            yield tuple(devices.state_arrays()["phase"].tolist())
+
+    every = product(range(3), repeat=4)
+    likely: Shares = {each: 1 / 36 for each in every if len(set(each)) == 3}
+    return drawn(), likely
+
+
 SAMPLED: Mapping[str, Callable[[Coins], tuple[Drawn, Shares]]] = {
     "Poisson dummies of three contributors": _dummies(PoissonDummies(1.2), 3, stats.poisson(1.2)),
     "Poisson dummies, cell by cell": _counted(PoissonDummies(40_000.0), 1, stats.poisson(2.0)),
@@ -167,4 +184,5 @@ SAMPLED: Mapping[str, Callable[[Coins], tuple[Drawn, Shares]]] = {
     "labels of instances": _labels,
     "labels of counted messages": _counted_labels,
     "permanent answers": _answers,
+    "phases dealt to a roster": _phases,
 }

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from randomgen import AESCounter
 
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.state import FolderInUse
+from dpstream.randomizers.sampled_response import SampledResponse
 from dpstream.topics.batches import decode_batch, decode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from tests.support.gateway import BrokenTransport, open_producer
+from tests.support.gateway import BrokenTransport, open_producer, seeded
 from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
 
@@ -97,6 +103,135 @@ def test_only_asked_and_present_users_contribute_to_a_sampled_job(
     ]
     heads = {each.epoch: (each.contributors, each.population) for each in sent}
     assert heads == {1: (10, 40), 2: (10, 40), 3: (0, 40), 4: (10, 40)}
+
+
+def sampled(reports: int, minimum: int = 100) -> DeployedJob:
+    job = new_job(
+        "sampled", "sampled_response", {"epsilon": 4, "reports": reports}, count=6, partitions=1,
+        minimum=minimum,
+    )  # fmt: skip
+    return deploy_job(job, deployed_at=0, deployment=bytes(16))
+
+
+class Complemented(SampledResponse):
+    """Devices with all flips reversed."""
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
+        drawn = super()._draw(count, rng)
+        return drawn | {"flips": drawn["flips"] ^ np.uint8((1 << self.law.reports) - 1)}
+
+
+class Talkative(Complemented):
+    """Devices that log how many of their first answers are reversed."""
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        logging.getLogger("devices").info("%d reversed", np.count_nonzero(self._flips & 1))
+        return super().report(epoch, values, present, rng)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("reports", [1, 3])
+@pytest.mark.parametrize("other", [Complemented, Talkative])
+def test_nothing_but_answers_depends_on_values_and_flips(
+    reports: int,
+    restarts: bool,
+    other: type[SampledResponse],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    """Opposite values and flips have the same answers: all records and logs are equal, then."""
+    caplog.set_level(logging.DEBUG)
+    job, values = sampled(reports), np.random.default_rng(4).integers(0, 2, (6, 60))
+    seen = []
+    for opposite in (False, True):
+        made = other if opposite else SampledResponse
+        monkeypatch.setattr(DeployedJob, "randomizer", lambda job, made=made: made(job.law))
+        log, folder = MemoryLog(), tmp_path / f"{opposite}"
+        ids = (bytes([number]) * 16 for number in range(256))
+
+        def reopened(log: MemoryLog = log, folder: Path = folder, ids: Any = ids) -> Producer:
+            transport = MemoryDriver(log)
+            return Producer(
+                job, folder, name="gateway", transport=transport, generators=seeded(1),
+                identifiers=lambda: next(ids),
+            )  # fmt: skip
+
+        producer = reopened()
+        producer.enroll([f"user {number}" for number in range(60)])
+        for epoch in range(1, 7):
+            if restarts:
+                producer.shut()
+                producer = reopened()
+            producer.report_all(epoch, values[epoch - 1] ^ opposite)
+            producer.close(epoch)
+        producer.shut()
+        records = [log.values(role) for role in (Role.REPORTS, Role.PRODUCERS)]
+        seen.append((records, caplog.text))
+        caplog.clear()
+    (records, logged), (others, also_logged) = seen
+    assert records == others
+    assert sum(map(len, words_of(records[0]))) == 60 * reports
+    assert (logged == also_logged) == (other is Complemented)
+
+
+def words_of(records: list[bytes]) -> list[list[int]]:
+    return [
+        decode_batch(value).words.values[:, 0].tolist()
+        for value in records
+        if kind_of(value) is RecordType.BATCH
+    ]
+
+
+def test_answer_is_sent_again_as_it_was_drawn(log: MemoryLog, tmp_path: Path) -> None:
+    """A word drawn again, or its epoch, would cost as much as a second answer."""
+    job, values = sampled(1), np.zeros(60, np.int8)
+    producer = open_producer(job, tmp_path / "state", log)
+    producer.enroll([f"user {number}" for number in range(60)])
+    producer._transport = BrokenTransport()
+    producer.report_all(1, values)
+    with pytest.raises(ConnectionError):
+        producer.close(1)
+    drawn = list(words_of([value for _, _, _, value in producer.store.outbox()]))
+    state = {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
+    producer.shut()
+    with open_producer(job, tmp_path / "state", log, seed=7) as producer:
+        for name, array in producer._randomizer.state_arrays().items():
+            np.testing.assert_array_equal(array, state[name])
+        with pytest.raises(ProducerError, match="epoch 1 is closed"):
+            producer.report_all(1, values)
+    assert words_of(log.values(Role.REPORTS)) == drawn
+    assert sum(map(len, drawn)) == 10
+
+
+@pytest.mark.parametrize("counts_answers", [True, False])
+def test_minimum_applies_to_those_who_answer(
+    counts_answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty devices are present and ten answer: fewer than the minimum of 50 hide each other."""
+    job = sampled(1, minimum=50)
+    if not counts_answers:
+        entry = replace(job.protocol_entry, sampled=None)
+        monkeypatch.setitem(vars(job), "protocol_entry", entry)
+    cluster = SimulatedCluster(job, seeded(1))
+    producer = Producer(
+        job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(1)
+    )
+    with producer:
+        producer.enroll([f"user {number}" for number in range(60)])
+        producer.report_all(1, np.zeros(60, np.int8))
+        producer.close(1)
+        cluster.settle()
+    (record,) = cluster.new_estimates()
+    expected = WindowStatus.SUPPRESSED if counts_answers else WindowStatus.RELEASED
+    assert record.window_status == expected
+    assert (record.estimate is None) == counts_answers
 
 
 def test_restart_does_not_change_reports(job: DeployedJob, tmp_path: Path) -> None:
