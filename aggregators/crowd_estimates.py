@@ -74,7 +74,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Item numbers of the suppressed crowds."""
         per_crowd = self.items + 1
         places = range(len(self.crowds))
         return tuple(1 + place * per_crowd for place in places if self.crowds[place] is None)
@@ -104,13 +103,11 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return np.concatenate(found, axis=1)
 
     def crowd(self, place: int) -> ItemEstimates | None:
-        """Return the item estimates of a crowd, or None if it is suppressed."""
         found = self.crowds[place]
         return None if found is None else found.items
 
     @property
     def headline(self) -> Estimate | None:
-        """The largest estimate of an item in a crowd; None if all crowds are suppressed."""
         return self.top(1).headline
 
     @property

@@ -43,8 +43,6 @@ class FollowedEpoch:
 
 
 class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
-    """Count messages; the state is independent of input order, splits and merges."""
-
     def __init__(self, law: LawType) -> None:
         super().__init__(law)
         self._participation: Participation | None = None

@@ -91,7 +91,6 @@ def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
 
 
 def noise_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Return the noise variance of each item's count."""
     reversed_ = float(law.flips.probability)
     variance = contributors * reversed_ * (1 - reversed_) / law.reports / (1 - 2 * reversed_) ** 2
     if law.backstop_flips is None:

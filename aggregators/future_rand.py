@@ -3,8 +3,7 @@
 Algorithm 2 of "Randomize the Future", with two additions:
 
 * Each interval is scaled by the number of enrolled devices divided by the number of its reports.
-  Missing reports cause no bias if absence does not depend on values. Devices can enroll at any
-  epoch.
+  Missing reports cause no bias if absence does not depend on values. Devices can enroll later.
 * By default, an interval's estimate combines its own reports with those of all intervals within it.
 """
 

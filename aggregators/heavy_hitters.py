@@ -51,7 +51,6 @@ class HeavyHitters(EstimatedCounts):
         return Estimate.around(value, self.standard_error, self.half_width, *self.about)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Return the requested items, always in descending order of their estimates."""
         for place, item in enumerate(self.items.tolist()):
             if items is None or item in items:
                 yield item, self.estimate(place)

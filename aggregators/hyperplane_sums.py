@@ -1,7 +1,7 @@
 """Count the reports y in S_x = {y: <x, y> = 0}, for all points x of a projective space.
 
-Points are numbered as in `dpstream.randomizers.point_spaces`. Comparing all pairs of
-points would be slow. Instead, sums are built up one coordinate at a time, in integers.
+Points are numbered as in `dpstream.randomizers.point_spaces`. Instead of comparing pairs of points,
+sums are built up one coordinate at a time, in integers.
 
 The first nonzero coordinate of y is 1; f is its position. The last nonzero coordinate of x is 1. So
 the coordinates of x after f are all 0, or form a point z of a smaller space. Then <x, y> = 0 if the

@@ -77,7 +77,6 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def simultaneous_half_width(self) -> float:
-        """Half-width of 95 % intervals that jointly cover all counts of the domain (Bonferroni)."""
         quantile = NormalDist().inv_cdf(1 - 0.025 / len(self.values))
         return self.half_width * quantile / NORMAL_95
 
@@ -163,7 +162,6 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     @classmethod
     def _shared(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Read the fields that subclasses share."""
         return {
             "values": np.array(body["items"], np.float64),
             "standard_error": float(body["standard_error"]),

@@ -86,8 +86,6 @@ LawT = TypeVar("LawT", bound=MessagesLaw)
 
 
 class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
-    """Count messages; the state is independent of input order, splits and merges."""
-
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
         self._received = EpochMessages(law.message_format.dtype)

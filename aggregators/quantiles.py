@@ -1,8 +1,7 @@
 """Estimate quantiles from noisy counts of all prefixes.
 
-A quantile is the smallest value such that at least the requested fraction of values is at or below
-it. It is found by bisection, which needs increasing counts. Isotonic regression provides them at no
-privacy cost.
+A quantile is the smallest value with at least the requested fraction of values at or below it. It
+is found by bisection in increasing counts, which isotonic regression provides at no privacy cost.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
 2019, appendix E.

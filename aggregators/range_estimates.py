@@ -112,7 +112,6 @@ class RangeEstimates(OrderedEstimates):
 
     @property
     def total(self) -> float:
-        """The population: every user has a value."""
         return float(self.population)
 
     def variances(self, starts: Ends, ends: Ends) -> NDArray[np.float64]:

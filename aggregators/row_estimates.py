@@ -129,7 +129,6 @@ class RowEstimates(Counts):
 
     @property
     def predicted_error(self) -> float:
-        """Mean absolute error of a rare item."""
         return float(np.abs(self.errors).mean())
 
     def values(self, items: NDArray[np.int64]) -> NDArray[np.float64]:

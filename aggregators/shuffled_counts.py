@@ -3,9 +3,8 @@
 The received count is the number of an epoch's messages, minus those always sent, scaled to all
 devices. It estimates the count plus r times its change, where r is the boost. A published estimate
 is r times the previous one plus the received count, divided by r + 1. This is unbiased as long as
-all changes are boosted, and averages noise over about 2r + 1 epochs. A change that is not boosted,
-or falls on a suppressed epoch, appears gradually: m epochs later, at most a fraction (r / (r +
-1))^m of it is missing.
+all changes are boosted, and averages noise over about 2r + 1 epochs. Changes that are not boosted,
+or fall on a suppressed epoch, appear gradually: after m epochs, at most (r / (r + 1))^m is missing.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ class _Followed:
 
 
 class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
-    """Count messages; the state is independent of input order, splits and merges."""
-
     def __init__(self, law: ShuffledCountsLaw) -> None:
         super().__init__(law)
         self._counts: dict[int, int] = {}

@@ -61,8 +61,6 @@ def collisions_variance(hashes: AffineHashes, items: int, messages: float) -> fl
 
 
 class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEstimates]):
-    """Count messages and estimate every item."""
-
     def _published(self, found: FollowedEpoch, population: int) -> ItemEstimates:
         deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return ItemEstimates(

@@ -180,8 +180,7 @@ def received_errors(
     """Return the errors of an epoch's received count, which includes the boosts.
 
     The first is the variance of its noise. The second is its standard deviation due to absent
-    devices (`unseen_deviation`). About `value` of all devices have the value 1, and at least one
-    device reports.
+    devices (`unseen_deviation`). About `value` of all devices have value 1; at least one reports.
     """
     unseen = unseen_deviation(value, population, reports)
     return _variance(law, reports, population), unseen

@@ -116,7 +116,6 @@ class FollowedWindows:
 
     @property
     def variance(self) -> float:
-        """See `WindowErrors`."""
         return self._noise + self._absence**2
 
     def open_window(self) -> None:

@@ -72,10 +72,9 @@ JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 # precedes its role, and no role has a '_', different topics remain different.
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
-# Kafka deletes whole segments, but never the active one. Expired records disappear from the
-# brokers' disks in three steps. First, their segment is rolled, at the first record after this
-# time. Next, the brokers check (log.retention.check.interval.ms, 5 minutes). Then the delete delay
-# passes.
+# Kafka deletes whole segments, but never the active one. Expired records leave the brokers' disks
+# in three steps. First, their segment is rolled, at the first record after this time. Next, the
+# brokers check (log.retention.check.interval.ms, 5 minutes). Then the delete delay passes.
 _SEGMENT_MS = 3_600_000
 _SEGMENTS_OF_A_RETENTION = 8
 _SHORTEST_SEGMENT_MS = 60_000

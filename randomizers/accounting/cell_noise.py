@@ -69,12 +69,11 @@ class CellNoise(ABC):
     def window(self, tail: float) -> tuple[int, int]:
         """Return an interval outside of which the noise lies with probability at most 2 `tail`.
 
-        By Chernoff's bound for sub-gamma variables, the noise exceeds the mean by more than
-        sqrt(2 v L) + c L with probability at most e^-L. It is below the mean by more than
-        sqrt(2 v L) with probability at most e^-L. For Poisson noise v is the variance and c is at
-        most 1. The same values hold for binomial noise with the same mean. For negative-binomial
-        noise, whose n-th cumulant is at most (n-1)! v c^(n-2), c is the variance divided by the
-        mean.
+        By Chernoff's bound for sub-gamma variables, with probability at least 1 - e^-L each, the
+        noise is at most the mean plus sqrt(2 v L) + c L, and at least the mean minus sqrt(2 v L).
+        For Poisson noise v is the variance and c is at most 1. The same values hold for binomial
+        noise with the same mean. For negative-binomial noise, whose n-th cumulant is at most
+        (n-1)! v c^(n-2), c is the variance divided by the mean.
 
         Reference: Boucheron, Lugosi and Massart, *Concentration Inequalities*, Section 2.4.
 

@@ -74,8 +74,7 @@ class ShiftedEitherWay:
     def epsilon(self, delta: float) -> float:
         """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small.
 
-        The search starts at the epsilon for all cells up and raises it until it covers all
-        patterns.
+        The search starts at the epsilon for all cells up, and raises it to cover all patterns.
         """
         return raised(
             lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),

@@ -5,9 +5,8 @@ hidden among all other users' messages about the same cell (`amplification`). So
 is the composed loss of these bits. With several reports, it is the smaller of two bounds. First,
 reports are made from bits that the backstop has reversed, and reveal no more than these bits
 themselves would, shuffled. Second, each report is randomized response by itself. (The first term of
-the paper's Theorem IV.2 claims more than is true. The paper's tables use Equation 1, not Theorem
-III.1. The first row of Table III has the message count for a local epsilon of 2, but the privacy
-for 1.)
+the paper's Theorem IV.2 claims more than is true. The tables use Equation 1, not Theorem III.1. The
+first row of Table III has the message count for a local epsilon of 2, but the privacy for 1.)
 
 A permanent backstop does not provide the first bound. If a user differs at one epoch, other epochs
 may have revealed how many of all bits the backstop has reversed. If only that user changes, the

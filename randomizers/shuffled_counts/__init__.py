@@ -231,7 +231,6 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
 
     @property
     def exhausted(self) -> int:
-        """Number of devices with a change that was not boosted."""
         return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property

@@ -147,7 +147,6 @@ class SingleMessageLaw(Constants):
 
     @property
     def local_epsilon(self) -> float:
-        """Privacy loss of an unshuffled message, rounded up."""
         own, other = self.odds.weights
         return log_rounded_up(Fraction(own, other), 2 * self.slots if self.bits else 1)
 

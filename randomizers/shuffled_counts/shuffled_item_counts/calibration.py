@@ -122,7 +122,6 @@ class _Job:
 
 
 def _enough_buckets(items: int) -> int:
-    """Return the smallest number of buckets without collisions."""
     return next(number for number in range(items, 2 * items + 2) if is_prime(number))
 
 

@@ -117,7 +117,6 @@ class LevelJob:
         return law(best)
 
     def error(self, law: ShuffledLevelCountsLaw) -> float:
-        """Return `range_error`, or infinity above the message limit."""
         allowed = self.parameters.messages_per_user
         return range_error(law) if allowed is None or law.messages <= allowed else math.inf
 

@@ -1,8 +1,7 @@
 """Calibrate the mechanism of hadamard_values from a job's parameters.
 
 When an item changes, the Boolean that its device tracks flips for half of the rows. With a boost
-for every change, all flips are tracked immediately. With fewer boosts, all estimates are less
-noisy.
+for every change, all flips are tracked immediately. With fewer boosts, estimates are less noisy.
 """
 
 from __future__ import annotations
