@@ -40,7 +40,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
     >>> law = SampledResponseLaw(1, 3.0, ComposedLaw((2, 1)), Subsets(2, 1), 2, True)
     >>> aggregator = SampledItemsAggregator(law)
     >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
-    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.round(9).tolist()
     [-1.0, 5.0]
     """
 

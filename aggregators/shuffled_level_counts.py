@@ -19,6 +19,8 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):
+    """Count cells and estimate every value and range."""
+
     def _published(self, found: FollowedEpoch, population: int) -> LevelEstimates:
         return LevelEstimates.of_levels(
             self.law.levels,
