@@ -10,7 +10,8 @@ For the central epsilons of Table I (delta 5e-10, neighbors by removal) the prog
 losses of a report, the messages per user, and how many of the 10,000 most frequent items are among
 the 10,000 largest estimates. It compares fragments with published and with exact odds, fragments
 with published odds and 4, 16 and 256 reports, the sketch, and a curator. The sketch uses published
-odds, which assume that messages of all rows hide each other; only messages of the same row do.
+odds, which assume that messages of all rows hide each other. In fact, only messages of the same row
+hide each other.
 
 A job cannot have this many items. Instead of running devices, stages and an aggregator, the program
 draws the number of messages in each cell from a binomial distribution.
@@ -57,8 +58,8 @@ class Losses:
         epsilon: Central epsilon.
         sigma: Standard deviation of a curator's Gaussian noise, as published.
         loss: Loss per bit, by the published formula.
-        of_one: Loss per bit to an observer of one of its reports, by the number of reports.
-        of_all: Loss per bit to an observer of all its reports, by the number of reports.
+        of_one: Loss per bit to an observer of one of the bit's reports, by the number of reports.
+        of_all: Loss per bit to an observer of all reports of the bit, by the number of reports.
         messages: Mean number of messages per user, one for each bit that is 1.
         sketched: Mean number of messages per user of the sketch.
     """
@@ -118,7 +119,7 @@ def histogram(users: int, items: int, rng: np.random.Generator) -> Counts:
 
 
 def reversed_with(loss: float) -> float:
-    """Return the probability that a bit is reversed, whose odds are e^-loss."""
+    """Return the probability that a bit is reversed, given odds of e^-loss."""
     return 1 / (1 + math.exp(loss))
 
 
@@ -144,7 +145,7 @@ def fragments(
 def reports(
     ground_truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Estimate the user counts of all items from `number` reports of each permanent bit."""
+    """Estimate the number of users of every item from `number` reports of each permanent bit."""
     of_report, behind = loss_of_report(loss, number), sent(ground_truth, users, loss, rng)
     # A bit's reports are independent and identically distributed, like reports of more bits.
     received = sent(number * behind, number * users, of_report, rng) / number

@@ -3,14 +3,15 @@
     python -m experiments.learn_mnist FOLDER [--seeds N] [--picture PNG]
 
 FOLDER contains the four IDX files of MNIST, as .gz; examples are made as in `prepare_mnist`. Each
-step uses 1,000, 2,000 or 4,000 of 60,000 devices with one report each, or 2,000 with two or five.
-The program prints, for each setting, the central epsilon (delta 1e-5), the accuracy on all 10,000
-digits of the test set, and the success of membership inference (`evaluation.membership`).
+step uses 1,000, 2,000 or 4,000 of 60,000 devices with one report each, or 2,000 devices with two or
+five reports each. The program prints, for each setting, the central epsilon (delta 1e-5), the
+accuracy on all 10,000 digits of the test set, and the success of membership inference
+(`evaluation.membership`).
 
-With ``--picture``, each model is instead trained once, for longer, and measured on the way. The
-picture shows the accuracy by central epsilon, up to 5 and beyond, and the accuracy in Table XII of
-"Encode, Shuffle, Analyze Privacy Revisited", whose model is a network of about 26,000 weights, not
-a linear model of 650.
+With ``--picture``, each model is instead trained once, for longer, and is measured during training.
+The picture shows the accuracy by central epsilon, up to 5 and beyond. It also shows the accuracy in
+Table XII of "Encode, Shuffle, Analyze Privacy Revisited". That paper's model is a network of about
+26,000 weights; the model here is linear, with 650 numbers.
 
 Devices and aggregator run without the pipeline between them, which would not change any report.
 """

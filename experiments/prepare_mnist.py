@@ -29,7 +29,7 @@ TESTED = 6
 
 
 def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Return the digits' coefficients of length 1, shape (n, 64), and classes, shape (n,)."""
+    """Return coefficients of digits, scaled to length 1, shape (n, 64), and classes, (n,)."""
     pixels = gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())
     classes = gzip.decompress((folder / f"{part}-labels-idx1-ubyte.gz").read_bytes())
     digits = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28).astype(np.float64)

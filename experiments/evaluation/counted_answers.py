@@ -135,7 +135,7 @@ def _items(
 def _clipped(
     estimates: Mapping[str, Array], ground_truth: Array, most: int
 ) -> Mapping[str, Answered]:
-    """Return clipped estimates without intervals, which clipping would cut, or a prediction."""
+    """Return clipped estimates, without a prediction and without intervals."""
     unknown = np.full(len(ground_truth), np.nan)
     return {
         name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), ground_truth, None)
@@ -167,8 +167,8 @@ def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
 def _quantiles(grid: GridCounts, ground_truth: Truth) -> Answered:
     """Return the ranks of estimated quantiles, in users, instead of their values.
 
-    Of the range of ranks that a value has, the rank closest to the target is used. The interval of
-    a quantile becomes the interval of the ranks of its values.
+    If a value has several ranks, the rank closest to the target is used. The ends of a quantile's
+    interval are replaced by their ranks.
     """
     below = np.insert(np.cumsum(ground_truth), 0, 0).astype(np.float64)
     target = np.array(SHARES) * below[-1]

@@ -1,8 +1,8 @@
 """Reference curator, who sees all values and adds Gaussian noise to every count.
 
-No part of dpstream adds this noise: all users would have to trust the curator. There are two
-standard deviations for (epsilon, delta) and counts that a user changes by a Euclidean distance of
-at most `sensitivity`:
+No part of dpstream adds this noise: all users would have to trust the curator. For (epsilon,
+delta), and counts that a user changes by a Euclidean distance of at most `sensitivity`, there are
+two standard deviations:
 
 * Published, in the tables of "Encode, Shuffle, Analyze Privacy Revisited":
   sigma = (sqrt(G) + sqrt(G + 2 epsilon)) / (2 epsilon) with G = ln(1 / (2 delta)). It is too

@@ -95,8 +95,8 @@ class SyntheticChanges:
     """Users whose values change at uniformly random epochs.
 
     For each user, `changes` epochs are drawn; a user changes only once at an epoch drawn twice.
-    Starting from the initial value, values alternate between 0 and 1, or are items (or buckets of
-    numbers) drawn uniformly each time, possibly the same as before.
+    Values start with the initial value. They alternate between 0 and 1, or are items (or buckets of
+    numbers) drawn uniformly each time, which can repeat.
     """
 
     users: int

@@ -140,10 +140,10 @@ class ZipfItems(DrawnItems):
 
 @dataclass(frozen=True, slots=True)
 class ZipfQueries(ZipfItems):
-    """Queries with answers from 0 to 1, each of which users round at random to a bit to report.
+    """Queries with answers from 0 to 1, each of which a user rounds at random to a bit to report.
 
-    The queries that concern a user are drawn like its items. Each answer is uniform and is rounded
-    to 1 with a probability equal to the answer, so sums of bits estimate sums of answers.
+    The queries that concern a user are drawn like items. Each answer is uniform, and is rounded to
+    1 with a probability equal to the answer. Sums of bits therefore estimate sums of answers.
     """
 
     kind: ClassVar[str] = "queries"
@@ -165,7 +165,7 @@ class ZipfQueries(ZipfItems):
         return total
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Return the mean variance: that of a bit, a (1 - a) at probability a, averages 1/6."""
+        """Return the mean variance of a bit: for probability a it is a (1 - a), on average 1/6."""
         size = job.domain.size - 1
         return self.users * min(self.held, job.domain.slots or 1, size) / size / 6
 

@@ -14,7 +14,7 @@ Instead of a change log or synthetic changes, data can be items drawn from the d
 ``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For drawn items,
 ``shuffle: {minimum: users}`` stands for the number of users.
 
-The experiment explains its references; its jobs list the reference numbers, one for each
+The experiment explains its references. Its jobs list the reference numbers, one for each
 combination of the parameters::
 
     references: {paper: Table 4, of other data}
@@ -22,7 +22,7 @@ combination of the parameters::
       - references: {paper: {all items: [3.1, 2.7]}}
 
 Parameters of a job, and users, epochs and changes of generated data, can be lists: all combinations
-are tried. If a parameter's value is itself a list, a list of lists is a grid of values.
+are tried. If the value of a parameter is itself a list, a list of such lists is a grid of values.
 """
 
 from __future__ import annotations

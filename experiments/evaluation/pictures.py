@@ -100,7 +100,7 @@ def _plane(job: DeployedJob) -> tuple[int, int] | None:
 
 
 def _write_maps(cases: Sequence[Case], path: Path) -> Path:
-    """Draw the ground truth, and below it all estimates in a row per label, by epsilon."""
+    """Draw the ground truth, and below it a row of estimates per label, by epsilon."""
     labels = list(dict.fromkeys(case.label for case in cases))
     epsilons = sorted({case.epsilon or 0.0 for case in cases})
     grid = _plane(cases[0].job)

@@ -1,7 +1,8 @@
 """Plots of an experiment: error by epsilon, k, n or d, whichever varies.
 
-Measured errors are points with error bars of two standard errors either way, predicted errors are
-lines. If none of these parameters varies by itself, the cases are drawn below each other.
+Measured errors are points with error bars of two standard errors in both directions. Predicted
+errors are lines. If none of these parameters varies by itself, the cases are drawn below each
+other.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class Line:
         trials: Number of trials, one per seed.
         rmse: RMSE over all epochs of all trials, in users.
         standard_error: Standard error of `rmse`; None for a single trial.
-        mean_rmse: Mean of the RMSEs of single trials, in users. It is lower than `rmse`, the more
-            so the more errors correlate within a trial.
+        mean_rmse: Mean of the RMSEs of single trials, in users. It is lower than `rmse`; the
+            difference grows with the correlation of errors within a trial.
         predicted_rmse: RMSE predicted before the trials.
         max_error: Largest error of all trials.
         selected: Fraction of trials that identified the most frequent item, or None.
@@ -213,7 +213,7 @@ def _chance(case: Case, predicted: float | None) -> float | None:
 
 
 def loss_differs_from_request(line: Line) -> bool:
-    """Return whether the exact loss for a whole stream differs from the requested epsilon."""
+    """Return whether the exact loss of a whole stream differs from the requested epsilon."""
     requested, spent = line.case.epsilon, line.epsilon_stream
     return requested is not None and (spent is None or not 0.999 < spent / requested < 1.001)
 

@@ -1,6 +1,6 @@
 """Producers of a simulation whose users have no names.
 
-Devices draw and send as in a `Producer`. Only the list of users is omitted, which would take
+Devices draw and send as in a `Producer`. Only the list of users is omitted, because it would take
 minutes and gigabytes for many millions of users.
 """
 

@@ -37,7 +37,7 @@ _ALONE = 200
 def compare_draws(
     case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
 ) -> Finding:
-    """Compare draws of a few streams with the mechanism; reports must not be summed by a stage."""
+    """Compare draws of a few streams with the mechanism, unless a stage sums the reports."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
     windows = min(windows, _ALONE) if many else windows

@@ -59,7 +59,7 @@ def loading() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of this process; return the exit code."""
+    """Run a command line, by default the one of this process; return the exit code."""
     if arguments is None:
         make_streams_usable()
     try:

@@ -18,7 +18,7 @@ from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
 from dpstream.randomizers.guarantee import format_loss, rounded_down, rounded_up
 
-# Delta of the composed epsilon, in addition to that of the charges, if no budget sets it.
+# Delta of the composed epsilon, in addition to the charges' own delta, unless a budget sets it.
 _SHOWN_DELTA = 1e-6
 
 

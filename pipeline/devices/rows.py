@@ -64,7 +64,7 @@ class Records:
 
 
 def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") -> Iterator[Records]:
-    """Split lines (with line ends) into batches of CSV records; `before` lines came earlier."""
+    """Split lines (with line ends), after the first `before` lines, into batches of CSV records."""
     held = BoundedLines(lines)
     reader = csv.reader(held, strict=True, delimiter=separator)
     line = before + 1

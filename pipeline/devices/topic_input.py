@@ -66,8 +66,8 @@ class TopicInput:
         made: Identity that distinguishes the topic from an earlier one of the same name.
 
     Raises:
-        InputError: If the producer has started with another input or placing, if an enrolled user
-            is not on the user list, or if the job's values never change.
+        InputError: If the producer has started with another input, or places events differently.
+            Also if an enrolled user is not on the user list, or if the job's values never change.
     """
 
     def __init__(

@@ -25,8 +25,8 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     Users are written as in the input, in quotes if they contain a comma. Empty lines and repeated
     users are harmless. The first line is a header if one of its fields is ``user``.
 
-    Raises `InputError` if the list is empty or has a line that is not a user, and if the file is
-    not a regular file or cannot be read.
+    Raises `InputError` if the list is empty or has a line that is not a user. Also raises it if the
+    file is not a regular file or cannot be read.
     """
     name = fspath(path)
     bad_rows = BadRows(name)

@@ -396,10 +396,10 @@ def deploy_job(
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
-    They are the first bytes of SHA-256 over canonical JSON of the protocol, parameters (without
-    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and
-    ``shuffle.minimum``; also of crowds, a central guarantee, keys and shuffle instances, if
-    present. `values` is a deployed job as JSON values.
+    They are the first bytes of SHA-256 over canonical JSON. It contains the protocol, parameters
+    (without ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and
+    ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and shuffle
+    instances. `values` is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")

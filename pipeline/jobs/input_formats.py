@@ -209,7 +209,7 @@ class InputFormat(Section):
         }
 
     def rejection(self, domain: ValueDomain) -> str | None:
-        """Return why the format does not fit a domain, a message that starts with a key, or None.
+        """Return why the format does not fit a domain, or None; the message starts with a key.
 
         >>> InputFormat(clamp=True).rejection(BooleanDomain())
         'clamp requires numbers with a range, but this job is about one value'

@@ -193,8 +193,8 @@ class Cluster:
         """Create missing topics, and wait until all brokers know them.
 
         If Kafka does not confirm the creation, check again which topics exist. Raises ClusterError
-        if a topic cannot be created, or exists with another number of partitions, or with settings
-        that would lose records or reveal when they were sent.
+        if a topic cannot be created. Also raises it if a topic exists with another number of
+        partitions, or with settings that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -543,7 +543,7 @@ class _Sent:
 
 
 def _is_settling(error: KafkaError) -> bool:
-    """Return whether a broker answered with a transient error; a timeout is no answer."""
+    """Return whether a broker answered with a transient error; a timeout is not an answer."""
     # Also retry if a topic exists but another broker does not list it yet.
     answered = getattr(error, "errno", None) is not None
     return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))

@@ -24,7 +24,7 @@ def read_jobs(cluster: Cluster) -> JobsTopic:
 
 
 def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
-    """Read the state of the jobs topic, or only that of the job `only`.
+    """Read the state of the jobs topic; with `only`, the state of that job alone.
 
     Parsing a job takes milliseconds, and a worker needs no other job than its own.
     """

@@ -86,7 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry, with its SHA-256 `hash` and that of the preceding entry, `previous`."""
+    """A parsed entry: `hash` is its SHA-256, and `previous` the SHA-256 of the entry before."""
 
     draft: Draft
     previous: str

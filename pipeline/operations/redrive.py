@@ -173,7 +173,7 @@ class _Epochs:
 
 
 def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Redrive:
-    """Requeue every record that would be admitted now, once; with `dry_run`, write nothing.
+    """Requeue, once, every record that would be admitted now; with `dry_run`, write nothing.
 
     Raises DeploymentError for a replay, which has no reports, and ClusterError if Kafka rejects a
     record. After an error, call it again: no record is counted twice.

@@ -87,7 +87,7 @@ class PublishedRows:
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
         """Yield the rows of an epoch, in the order of `columns`.
 
-        Times are datetimes with a zone: `start` and `end` in that of the job, None without a
+        Times are datetimes with a zone: `start` and `end` in the job's zone, None without a
         calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)

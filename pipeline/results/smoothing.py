@@ -97,7 +97,7 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
-    """Read a deployment once, and smooth every horizon up to that of an epoch.
+    """Read a deployment once, and smooth every horizon up to the one of an epoch.
 
     Returns horizons with a finalized and aggregated epoch, by number from 0; empty if the protocol
     does not support smoothing.

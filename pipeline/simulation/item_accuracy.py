@@ -183,7 +183,7 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 class ItemComparison:
-    """Comparison of a job's windows with the ground truth, one by one; epochs are independent.
+    """Compares the windows of a job with independent epochs, one by one, with the ground truth.
 
     Args:
         log: Items of the users.

@@ -137,8 +137,9 @@ class DecisionLog:
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
         self._on_decisions = on_decisions
-        # Records are read one by one if manifests are short, because these refer to others that
-        # must be stored or looked up, and if the caller only accepts single decisions.
+        # Records are read one by one if manifests are short, because short manifests refer to
+        # others that must be stored or looked up. The same holds if the caller only accepts single
+        # decisions.
         by_rows = on_decision is None or on_decisions is not None
         self._by_rows = by_rows and not job.short_manifests
         self._reader = manifest_reader(job)

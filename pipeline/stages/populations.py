@@ -26,7 +26,7 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 class Population:
     """Devices of a deployment, from the records of ``<job>.devices`` in log order.
 
-    Unreadable records, and those of other deployments or past horizons, are skipped.
+    Unreadable records, and records of other deployments or past horizons, are skipped.
     """
 
     def __init__(self, job: DeployedJob) -> None:

@@ -164,6 +164,6 @@ class ShuffleDecision(WindowDecision[Window]):
         )
 
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Return whether a producer was retired in a horizon before that of an epoch."""
+        """Return whether a producer was retired in a horizon before the epoch's horizon."""
         job, last = self._job, producer.last_epoch
         return last is not None and job.epochs.horizon_of(last) < job.epochs.horizon_of(epoch)

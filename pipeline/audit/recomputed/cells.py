@@ -1,7 +1,7 @@
-"""Recompute losses of noisy cells that messages shift, enumerating all numbers of dummies.
+"""Recompute losses of noisy cells that messages shift, by enumerating all numbers of dummies.
 
-Covers shifts by one and several messages, up and down and in both directions at once; every kind of
-noise; and horizons of several epochs.
+The checks cover shifts by one or several messages (up, down, and both at once), every kind of
+noise, and horizons of several epochs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
-    """Return the least delta for cells with these shifts, over both true worlds."""
+    """Return the least delta for cells with these shifts, whichever of two worlds is true."""
     return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 
@@ -88,7 +88,7 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by the sum of its epochs, which reveals slightly less than all views."""
+    """Check a long horizon by the sum of its epochs, which reveals slightly less than they do."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)

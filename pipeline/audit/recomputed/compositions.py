@@ -38,7 +38,7 @@ RENEWED = ("future_rand", "memoized_response", "shuffled_counts")
 
 
 def answers_and_horizons() -> Iterator[Finding]:
-    """Check permanent answers over all their reports, and recurring horizons over all views."""
+    """Check permanent answers over all their reports, and recurring horizons over all horizons."""
     for permanent, report in _ODDS:
         yield finding(
             "permanent answers",
@@ -186,7 +186,7 @@ def _advanced() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    """Check two distributions within epsilon, after moving each by the allowed error of a table."""
+    """Check two distributions within epsilon, each of which a table may represent with an error."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

@@ -29,7 +29,7 @@ ATTACK = "crowds"
 _TOTAL, _FARTHEST = 1 << 160, 60
 
 
-# The stated delta is that of a noise table, whose distance from its distribution is below this.
+# The stated delta is for a noise table, whose distance from its distribution is below this.
 _OF_TABLE = Fraction(1, 1 << 100)
 
 
@@ -40,7 +40,7 @@ def crowds() -> Iterator[Finding]:
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
-    """Return the weight of each number of remaining messages; the sum is about `_TOTAL`."""
+    """Return the weight of each possible number of remaining messages, about `_TOTAL` in sum."""
     # P(z) = (1 - decay) / (1 + decay) decay^|z|, so the tail is a geometric series.
     share = _TOTAL * (1 - decay) / (1 + decay)
     left: dict[int, int] = {}
@@ -61,7 +61,8 @@ def _pair(decay: Fraction, shift: int, one: int, other: int) -> Pair:
 def delta_of_two(decay: Fraction, shift: int, epsilon: float) -> Fraction:
     """Return the largest delta over several sizes for a user who moves between two crowds."""
     largest = Fraction(0)
-    # Merged tails of the noise are exact only where all of a tail leaves the same number.
+    # Merging a tail of the noise is exact only if all of the tail leaves the same number of
+    # messages.
     most = _FARTHEST - shift - 2
     for one, other in ((most, most), (1, most), (most, 0), (1, 0)):
         moved = [
@@ -100,7 +101,7 @@ def _certain(decay: Fraction, shift: int) -> Fraction:
 
 
 def _asked() -> Iterator[str]:
-    """Check the loss of sizes: a factor of at most 1 / decay in each of a user's two crowds."""
+    """Check the loss from sizes: a factor of at most 1 / decay in each of a user's two crowds."""
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):

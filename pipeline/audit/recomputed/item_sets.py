@@ -1,7 +1,7 @@
 """Recompute losses of item sets: all cells in which two sets differ, observed jointly.
 
-Covers items with separate cells, and items whose messages overlap. The numbers of messages in a few
-cells are enumerated; truncation can only reduce the loss found.
+The checks cover items with separate cells, and items whose messages overlap. The numbers of
+messages in a few cells are enumerated. Omitting numbers can only reduce the loss that is found.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta:
     weights = _probabilities(noise, counts)
     kept = np.flatnonzero(weights > _LEAST)
     low, high = int(kept.min()), int(kept.max())
-    # Only counts whose weight is known with and without a message; 0 has no count below it.
+    # Use only counts whose weight is known with and without a message; 0 has no count below it.
     seen = np.arange(low + 1 if low else 0, high + 1)
     before = np.where(seen > 0, weights[seen - 1], 0.0)
     return _distinguished(

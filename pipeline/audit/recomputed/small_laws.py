@@ -100,7 +100,7 @@ def law_of_noise(noise: CellNoise) -> dict[int, int]:
 
 
 def shifted(noise: CellNoise, shift: int) -> Pair:
-    """Return noise in the first world, and noise plus `shift` messages in the second.
+    """Return noise in the first world, and noise plus `shift` messages in the second world.
 
     Outcomes whose weight is unknown in a world, because they are too unlikely, are omitted.
     """
@@ -116,7 +116,7 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
 
 
 def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
-    """Return the least delta of jointly observed cells (from `shifted`), over both true worlds."""
+    """Return the least delta of cells observed jointly (see `shifted`), in either true world."""
     seen = list(together(cells))
     total = UNIT ** len(cells)
     # Each weight is rounded down by at most 1.

@@ -1,7 +1,7 @@
 """Exact output distribution of a FutureRand device: its own code, run with all possible draws.
 
-A population reports a stream; each device has one possible sign vector and one possible sequence of
-random bits. The integer weights of equal reports are summed.
+All devices of a population report the same stream, each with one possible sign vector and one
+possible sequence of random bits. The integer weights of equal reports are summed.
 """
 
 from __future__ import annotations

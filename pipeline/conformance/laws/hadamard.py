@@ -1,7 +1,7 @@
 """Exact output distribution of the smallest window with a fixed blanket: multisets of tuples.
 
 Tuples for values and tuples of the blanket are enumerated separately, then combined. The Hadamard
-matrix is scipy's.
+matrix comes from scipy.
 """
 
 from __future__ import annotations

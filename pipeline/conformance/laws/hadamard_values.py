@@ -1,6 +1,6 @@
 """Exact output distribution of a device that tracks an item: a row, and symbols for its Boolean.
 
-The Hadamard matrix is scipy's; symbols follow the exact law of value_stream.
+The Hadamard matrix comes from scipy; symbols follow the exact law of value_stream.
 """
 
 from __future__ import annotations

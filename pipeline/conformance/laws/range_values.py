@@ -22,7 +22,7 @@ class ExactRangeValues:
         self.nodes = [ExactHadamardValues(level, last_epoch) for level in law.levels]
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether the value is never 0 and flips at every level stay within the bound."""
+        """Return whether the value is never 0 and no level has more flips than the bound."""
         return 0 not in stream and all(
             exact.followed(nodes)
             for exact, nodes, weight in zip(

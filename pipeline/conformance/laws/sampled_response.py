@@ -39,7 +39,7 @@ class ExactSampledResponse:
         return dict(probabilities)
 
     def _sent(self, values: list[int]) -> dict[tuple[int, ...], Fraction]:
-        """Return the probabilities of all answers, given the values they are about."""
+        """Return the probabilities of all answers, given the values at the epochs of answers."""
         complete, weights = self.law.complete, self.law.flips.weights
         own = [
             range(self.law.items) if complete and not value else (value - complete,)

@@ -49,8 +49,9 @@ class ExactValueStream:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         noise, unit = self.law.noise, 1 << 64
-        # By symbols sent: the weights of input-independent and of input-dependent devices, the
-        # total of the latter weights, and the state of input-dependent devices.
+        # For each sequence of symbols: the weights of input-independent and of input-dependent
+        # devices, the total of the input-dependent weights, and the state of input-dependent
+        # devices.
         begun = DeviceState(0.0, 0.0, self.law.squared_norm_budget)
         paths: dict[View, tuple[int, int, int, DeviceState]] = {
             (): (noise, unit - noise, unit, begun)
@@ -89,7 +90,8 @@ class ExactValueStream:
         moved = state.moved + step * (LETTERS / 8)
         reached = reach(moved, np.full(len(LETTERS), left), law.goal)
         bound = float(reach(np.array([state.moved + 4 * abs(step)]), np.array([left]), law.goal)[0])
-        # Random integers of 62 bits index all weights, and those of `box_bits` bits the tail.
+        # Random integers of 62 bits index all weights; random integers of `box_bits` bits index the
+        # tail.
         box_bits = sum(weights()[72 + BODY_AND_TAIL + 1 :]).bit_length()
         box = 2.0 ** (box_bits - 62)
         of_tail = math.floor(box / (box + bound) * 2**64)

@@ -42,7 +42,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
     Raises JobError, InputError or FolderInUse (another run uses the state folder) before anything
-    is started, and UnconfirmedLossError (the user has not agreed to losses or charges) before
+    is started. Raises UnconfirmedLossError (the user has not agreed to losses or charges) before
     anything is deployed. Also raises SignaledError, ProcessError (a process failed repeatedly),
     LocalKafkaError and ClusterError.
     """

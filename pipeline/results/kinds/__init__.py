@@ -1,8 +1,8 @@
 """Kinds of publications, one module each: one value, items, numbers.
 
-A kind defines its queries for one number, a few and everything, its headline, sentence and curves,
-and what is monitored and smoothed. `published_kind` is the interface. `kind_of` is the one place
-that distinguishes kinds.
+A kind defines queries for one number, for a few numbers and for all of them. It also defines the
+headline, the sentence and the curves, and what is monitored and smoothed. `published_kind` is the
+interface. Only `kind_of` distinguishes kinds.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class FoundKind(PublishedKind):
                 )
             )
         first_low, _ = wide[0]
-        # Its interval is shown elsewhere, next to those of all other items.
+        # The interval is shown elsewhere, next to the intervals of all other items.
         largest = known_count(answers[0].value, answers[0].ci95_low, answers[0].ci95_high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
@@ -127,7 +127,7 @@ class ItemsKind(FoundKind):
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """Return an item's interval; all items' intervals hold together in 19 of 20 cases (Bonferroni).
+    """Return an item's interval; the intervals of all items hold at once in 19 of 20 cases.
 
     Two items whose intervals do not overlap differ, however their errors are correlated.
     """
