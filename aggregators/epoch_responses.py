@@ -178,22 +178,11 @@ class SampledResponseAggregator(EpochResponsesAggregator):
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
         found = [self.estimate(epoch, participation) for epoch in range(1, last_epoch + 1)]
-        population = participation.population[1 : last_epoch + 1]
-        # Without reports, any count up to the population is possible.
-        values, deviations = np.array(
-            [
-                (0.0, users) if each is None else (each.value, each.standard_error)
-                for each, users in zip(found, population.tolist(), strict=True)
-            ],
-            np.float64,
-        ).T
-        received = np.array([0 if each is None else each.reports for each in found], np.int64)
         variance = response_variance(self.law, 1)
         return smoothed_samples(
-            values[:, None],
-            deviations,
-            received,
-            population,
+            found,
+            participation.population[1 : last_epoch + 1],
+            1,
             lambda shares: np.full(shares.shape, variance),
         )
 

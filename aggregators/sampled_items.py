@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,15 @@ from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.sampled_response import SampledResponseLaw
 from dpstream.randomizers.set_systems import Subsets
 
+if TYPE_CHECKING:
+    from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+
 MOST_RESUMED: Final = 1 << 12
 """Maximum number of counts of an epoch that are stored with its estimate."""
+
+
+MOST_SMOOTHED: Final = 32
+"""Maximum number of items that are smoothed: each takes tens of milliseconds for 100 epochs."""
 
 
 class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
@@ -127,8 +134,28 @@ class ResumableItemsAggregator(SampledItemsAggregator):
             self._tables.add_table(epoch, np.array(counts, np.int64))
 
 
+class SmoothedItemsAggregator(ResumableItemsAggregator):
+    """Count answers about few enough items to smooth each of them over a horizon."""
+
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
+        """Return the published estimates, with biased ones from a random walk of each item."""
+        from dpstream.aggregators.smoothed_estimates import smoothed_samples
+
+        own, other = map(float, self.law.probabilities)
+        return smoothed_samples(
+            [self._items(epoch, participation) for epoch in range(1, last_epoch + 1)],
+            participation.population[1 : last_epoch + 1],
+            self.law.items,
+            lambda shares: (
+                (shares * own * (1 - own) + (1 - shares) * other * (1 - other)) / (own - other) ** 2
+            ),
+        )
+
+
 def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
-    """Return an empty aggregator, resumable if its counts are few."""
+    """Return an empty aggregator, resumable if its counts are few, smoothing if items are."""
+    if law.items <= MOST_SMOOTHED:
+        return SmoothedItemsAggregator(law)
     aggregator = SampledItemsAggregator(law)
     return ResumableItemsAggregator(law) if aggregator.cells <= MOST_RESUMED else aggregator
 

@@ -104,25 +104,30 @@ def smoothed_estimates(
 
 
 def smoothed_samples(
-    values: NDArray[np.float64],
-    standard_errors: NDArray[np.float64],
-    reports: NDArray[np.int64],
+    found: Sequence[Estimate | ItemEstimates | None],
     population: NDArray[np.int64],
+    counts: int,
     response_variance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> SmoothedEstimates:
-    """Add biased estimates from a random walk model to the estimates of samples, one per epoch.
+    """Add biased estimates by a random walk to those of samples, one sample for each epoch.
 
-    Without a model, later samples add no information, so `values` stay as published. The model's
+    Without a model, later samples add no information, so the values stay as published. The model's
     intervals are not published: they hold on average over epochs, but rarely where a count jumps.
 
     Args:
-        values: Unbiased estimates, shape (epochs, counts); ignored in epochs without reports.
-        standard_errors: Standard error of an epoch's estimates, shape (epochs,).
-        reports: Number of reports, shape (epochs,).
+        found: Unbiased estimates of the epochs from 1; None without reports.
         population: Number of users enrolled, shape (epochs,).
+        counts: Number of estimates of an epoch.
         response_variance: Function from shares of users to the variance of one report's estimate
             of the share, apart from sampling; both of shape (epochs, counts).
     """
+    values, standard_errors = np.zeros((len(found), counts)), population.astype(np.float64)
+    reports = np.zeros(len(found), np.int64)
+    for at, estimate in enumerate(found):
+        # Without reports, any count up to the population is possible.
+        if estimate is not None and estimate.standard_error is not None:
+            values[at], reports[at] = estimate.intervals[0], estimate.reports
+            standard_errors[at] = estimate.standard_error
     known = reports > 0
     users, asked = np.maximum(population, 1)[:, None], np.where(known, reports, 0)[:, None]
     weighted = np.where(known[:, None], values, 0.0) / users * asked

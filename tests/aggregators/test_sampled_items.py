@@ -11,10 +11,12 @@ import pytest
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.sampled_items import (
     MOST_RESUMED,
     ResumableItemsAggregator,
     SampledItemsAggregator,
+    SmoothedItemsAggregator,
     item_variances,
     sampled_items,
 )
@@ -147,3 +149,40 @@ def test_invalid_saved_state_is_rejected(state: dict[str, object]) -> None:
     assert isinstance(aggregator, ResumableItemsAggregator)
     with pytest.raises(ValueError, match="expected 3 nonnegative integers"):
         aggregator.resume(state, Participation.constant(4, 5))
+
+
+def test_each_of_few_items_is_smoothed_with_its_own_noise() -> None:
+    users, horizon = 6_000, 12
+    law = law_of(2.0, 3, horizon)
+    aggregator = sampled_items(law)
+    assert isinstance(aggregator, SmoothedItemsAggregator)
+    rng = seeded_generator(5)
+    devices = SampledResponse(law)
+    devices.enroll(users, rng)
+    values = np.repeat([1, 2, 3], [4_000, 1_800, 200])
+    for epoch in range(1, horizon + 1):
+        aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
+    participation = Participation.constant(horizon, users)
+    smoothed = aggregator.smoothed(horizon, participation)
+    published = aggregator.estimate(3, participation)
+    assert isinstance(published, ItemEstimates)
+    assert smoothed.values[2].tolist() == published.values.tolist()
+    assert smoothed.standard_errors[2] == published.standard_error
+    assert smoothed.shrunk is not None
+    # The noise of an epoch of each item follows from the variance that planning states.
+    for item, share in enumerate((smoothed.values.mean(axis=0) / users).tolist()):
+        noise = users * unit_variance(law, share)
+        walk = random_walk(
+            smoothed.values[:, item],
+            np.full(horizon, noise),
+            users**2,
+            boost=0.0,
+            decay=0.0,
+        )
+        assert smoothed.shrunk[:, item] == pytest.approx(walk.offline, rel=1e-6)
+    errors = [
+        float(np.sqrt(np.mean((each - [4_000, 1_800, 200]) ** 2)))
+        for each in (smoothed.values, smoothed.shrunk)
+    ]
+    assert errors[1] < 0.7 * errors[0]
+    assert not hasattr(sampled_items(law_of(2.0, 60, horizon, complete=False)), "smoothed")

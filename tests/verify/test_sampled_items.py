@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.sampled_items import SampledItemsAggregator
+from dpstream.aggregators.sampled_items import SmoothedItemsAggregator
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.sampled_response import (
     SampledResponse,
@@ -34,7 +34,8 @@ USERS, SEEDS = 100_000, 8
 class Setting:
     """Reference for a table and an epsilon: predicted RMSE, by item if all users have one.
 
-    `measured` is the measured RMSE if all have one, and its standard error.
+    `measured` is the measured RMSE if all have one, and its standard error; `shrunk` those of
+    shrunk estimates, from earlier epochs only and from all.
     """
 
     table: str
@@ -44,12 +45,33 @@ class Setting:
     measured: tuple[int, int]
     by_item: tuple[int, ...]
     largest: int
+    shrunk: tuple[int, int]
 
 
 SETTINGS = [
-    Setting("mvad", 1, 4_316, 4_423, (4_315, 22), (4324, 4284, 4507, 4257, 4248, 4272), 13_815),
-    Setting("mvad", 2, 1_881, 1_976, (1_886, 11), (1898, 1791, 2351, 1715, 1695, 1757), 6_587),
-    Setting("mvad", 4, 1_008, 1_020, (1_009, 7), (1046, 940, 1375, 860, 820, 904), 3_836),
+    Setting(
+        "mvad",
+        1,
+        4_316,
+        4_423,
+        (4_315, 22),
+        (4324, 4284, 4507, 4257, 4248, 4272),
+        13_815,
+        (2_862, 2_254),
+    ),
+    Setting(
+        "mvad",
+        2,
+        1_881,
+        1_976,
+        (1_886, 11),
+        (1898, 1791, 2351, 1715, 1695, 1757),
+        6_587,
+        (1_526, 1_316),
+    ),
+    Setting(
+        "mvad", 4, 1_008, 1_020, (1_009, 7), (1046, 940, 1375, 860, 820, 904), 3_836, (905, 832)
+    ),
     Setting(
         "biofam",
         1,
@@ -58,12 +80,24 @@ SETTINGS = [
         (2_105, 27),
         (2028, 2035, 2162, 2032, 2104, 2134, 2064, 2298),
         6_103,
+        (1_752, 1_382),
     ),
-    Setting("biofam", 2, 902, 940, (892, 9), (726, 745, 1007, 735, 896, 953, 810, 1223), 2_768),
-    Setting("biofam", 4, 395, 401, (388, 5), (186, 224, 529, 206, 422, 467, 324, 583), 1_407),
-    Setting("actcal", 1, 1_567, 1_743, (1_552, 32), (1664, 1516, 1613, 1467), 3_851),
-    Setting("actcal", 2, 748, 797, (732, 16), (837, 699, 796, 641), 1_828),
-    Setting("actcal", 4, 404, 452, (412, 9), (463, 372, 438, 329), 1_000),
+    Setting(
+        "biofam",
+        2,
+        902,
+        940,
+        (892, 9),
+        (726, 745, 1007, 735, 896, 953, 810, 1223),
+        2_768,
+        (811, 712),
+    ),
+    Setting(
+        "biofam", 4, 395, 401, (388, 5), (186, 224, 529, 206, 422, 467, 324, 583), 1_407, (380, 358)
+    ),
+    Setting("actcal", 1, 1_567, 1_743, (1_552, 32), (1664, 1516, 1613, 1467), 3_851, (1_081, 733)),
+    Setting("actcal", 2, 748, 797, (732, 16), (837, 699, 796, 641), 1_828, (519, 372)),
+    Setting("actcal", 4, 404, 452, (412, 9), (463, 372, 438, 329), 1_000, (306, 229)),
 ]
 
 
@@ -83,10 +117,13 @@ def predicted(law: SampledResponseLaw, held: NDArray[np.float64]) -> NDArray[np.
 
 def errors_of(
     law: SampledResponseLaw, values: NDArray[np.int64], held: NDArray[np.float64], seed: int
-) -> tuple[NDArray[np.float64], float]:
-    """Return the errors by epoch and item of one run, and the share of covered counts."""
+) -> tuple[NDArray[np.float64], float, list[float]]:
+    """Return the errors by epoch and item of one run, and the share of covered counts.
+
+    The last result has the mean squared errors of shrunk estimates: from earlier epochs, from all.
+    """
     rng = seeded_generator(seed, 9)
-    devices, aggregator = SampledResponse(law), SampledItemsAggregator(law)
+    devices, aggregator = SampledResponse(law), SmoothedItemsAggregator(law)
     devices.enroll(USERS, rng)
     errors, covered = [], []
     for epoch, (now, truth) in enumerate(zip(values, held, strict=True), 1):
@@ -95,7 +132,13 @@ def errors_of(
         assert isinstance(found, ItemEstimates)
         errors.append(found.values - truth)
         covered.append(np.abs(errors[-1]) <= found.half_width)
-    return np.array(errors), float(np.mean(covered))
+    smoothed = aggregator.smoothed(len(values), Participation.constant(len(values), USERS))
+    assert smoothed.online_shrunk is not None
+    assert smoothed.shrunk is not None
+    shrunk = [
+        float(np.mean((each - held) ** 2)) for each in (smoothed.online_shrunk, smoothed.shrunk)
+    ]
+    return np.array(errors), float(np.mean(covered)), shrunk
 
 
 if FOLDER.exists():
@@ -120,7 +163,7 @@ if FOLDER.exists():
         assert planned_with_none == pytest.approx(setting.with_none, rel=1e-3, abs=0.6)
         assert by_item.tolist() == pytest.approx(setting.by_item, rel=1e-3, abs=0.6)
 
-        runs, covered = zip(
+        runs, covered, shrunk = zip(
             *(errors_of(law, values, held, seed) for seed in range(SEEDS)), strict=True
         )
         squares = np.array([np.mean(errors**2) for errors in runs])
@@ -132,6 +175,10 @@ if FOLDER.exists():
         assert abs(rmse - reference) < 4 * math.hypot(error, reference_error)
         assert largest == pytest.approx(setting.largest, rel=0.25)
         assert float(np.mean(covered)) > 0.94
+        filtered, smoothed = np.sqrt(np.mean(shrunk, axis=0)).tolist()
+        # Runs whose unbiased errors are small by chance have small shrunk errors, too.
+        tolerance = 0.03 + 3 * error / rmse
+        assert (filtered, smoothed) == pytest.approx(setting.shrunk, rel=tolerance)
         print_table(
             f"{setting.table}, epsilon {setting.epsilon:g}, {SEEDS} seeds",
             [
@@ -143,6 +190,8 @@ if FOLDER.exists():
                 "reference",
                 "largest",
                 "covered",
+                "filtered",
+                "smoothed",
             ],
             [
                 [
@@ -150,6 +199,7 @@ if FOLDER.exists():
                     f"{law.reports}",
                     *(f"{each:,.0f}" for each in (planned, rmse, error, reference, largest)),
                     f"{float(np.mean(covered)):.3f}",
+                    *(f"{each:,.0f}" for each in (filtered, smoothed)),
                 ]
             ],
         )
