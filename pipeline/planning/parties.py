@@ -138,7 +138,9 @@ class _Parties:
         if self._entry.shuffling is not None:
             return None
         planning = self._entry.planning
-        own = None if planning is None else planning.if_shuffled(self._law)
+        own = (
+            None if planning is None else planning.if_shuffled(self._law, self._job.shuffle.minimum)
+        )
         if own is None:
             own = amplified_streams(self._job, self._central)
         if own is None or own.epsilon > _WORTH_SAYING * self._central.epsilon:

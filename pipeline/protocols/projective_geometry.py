@@ -96,7 +96,7 @@ PROTOCOL = Protocol(
     aggregation=Aggregation.of(ProjectiveGeometryAggregator),
     planning=Planning.of(
         ProjectiveGeometryForecast,
-        if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
+        if_shuffled=lambda law, minimum: ProjectiveGeometry(law).if_shuffled,
     ),
     values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,

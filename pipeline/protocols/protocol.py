@@ -261,13 +261,14 @@ class Planning:
         forecast: Returns the forecast, given a mechanism, parameters, and a last epoch, at most the
             mechanism's.
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
-            guarantee against an observer of shuffled messages only; None without one.
+            guarantee against an observer of shuffled messages only, given a mechanism and the
+            minimum number of contributors in a released window; None without one.
         exposure: Returns epsilon if only some reports of a device are seen together; None if
             devices do not send several reports.
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
-    if_shuffled: Callable[[Any], Guarantee | None] = lambda law: None
+    if_shuffled: Callable[[Any, int], Guarantee | None] = lambda law, minimum: None
     exposure: Callable[[Any], Exposure | None] = lambda law: None
 
     @classmethod

@@ -17,9 +17,16 @@ from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.aggregators.sampled_items import SampledItemsAggregator, sampled_items
 from dpstream.aggregators.window_errors import IndependentWindows
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
-from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
+from dpstream.pipeline.protocols.protocol import (
+    DELTA,
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+)
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.randomizers.guarantee import Guarantee, shuffle_to_mix
 from dpstream.randomizers.sampled_response import (
     SampledResponse,
     SampledResponseLaw,
@@ -28,6 +35,7 @@ from dpstream.randomizers.sampled_response import (
 
 _unit_variance = late("sampled_response", "unit_variance")
 _calibrate = late("sampled_response", "calibrate")
+_epsilon_if_shuffled = late("sampled_response", "epsilon_if_shuffled")
 _expected_share = late("sampled_response", "expected_share")
 
 
@@ -132,6 +140,18 @@ def _make(
     return SampledResponseAggregator(law) if requested.domain is None else sampled_items(law)
 
 
+def _if_shuffled(law: SampledResponseLaw, minimum: int) -> Guarantee | None:
+    if law.reports > 1:
+        return None
+    return replace(
+        SampledResponse(law).guarantee,
+        epsilon=_epsilon_if_shuffled(law, minimum, DELTA),
+        delta=DELTA,
+        trust=shuffle_to_mix(minimum),
+        basis="bound",
+    )
+
+
 PROTOCOL = Protocol(
     name="sampled_response",
     parameters=SampledResponseParameters,
@@ -145,7 +165,7 @@ PROTOCOL = Protocol(
         window_errors=lambda law, requested: IndependentWindows(),
         window_changes=_window_changes,
     ),
-    planning=Planning(SampledResponseForecast),
+    planning=Planning(SampledResponseForecast, if_shuffled=_if_shuffled),
     values=_values,
     recurring=_recurring,
     sampled=lambda law: Fraction(law.reports, law.last_epoch),

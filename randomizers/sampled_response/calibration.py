@@ -8,7 +8,13 @@ one answer: more answers pay for few items and much epsilon only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
+from dpstream.randomizers.accounting.amplification import (
+    amplified_epsilon,
+    of_any_randomizer,
+    of_randomizer_of_sets,
+)
 from dpstream.randomizers.accounting.best_spaces import best_space
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.item_domains import domain_size
@@ -77,3 +83,27 @@ def flip_variance(law: SampledResponseLaw, share: float) -> float:
     """Return the variance of one answer's estimate of a value, given the user's own."""
     own, other = map(float, law.probabilities)
     return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
+
+
+def epsilon_if_shuffled(law: SampledResponseLaw, contributors: int, delta: float) -> float:
+    """Return the epsilon of a horizon against an observer of shuffled answers only, rounded up.
+
+    A user has one message, in a window with at least `contributors` honest users who answer, the
+    user included. Phases are public and independent of values, and windows have no users in common:
+    what is published about other windows reveals nothing further about the user. So the loss of one
+    window is that of the horizon, also if values depend on earlier publications. `ValueError` for
+    several answers, which these arguments do not cover.
+
+    >>> law = calibrate(SampledResponseParameters(1), 52)
+    >>> round(epsilon_if_shuffled(law, 1_923, 1e-6), 4)
+    0.1047
+    """
+    if law.reports > 1:
+        raise ValueError(f"the mechanism has {law.reports} answers; expected 1")
+    own, other = law.flips.weights
+    sets, loss = law.sets, law.flips.loss
+    elsewhere = Fraction(
+        other * (sets.block - sets.common), own * sets.block + other * sets.outside
+    )
+    coins = of_any_randomizer(loss), of_randomizer_of_sets(loss, float(elsewhere))
+    return min(amplified_epsilon(coin, contributors, delta) for coin in coins)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dpstream.pipeline.conformance.laws.sampled_response import ExactSampledResponse
 from dpstream.randomizers.accounting.calibration import optimal
@@ -25,7 +26,11 @@ from dpstream.randomizers.sampled_response import (
     SampledResponseLaw,
     SampledResponseParameters,
 )
-from dpstream.randomizers.sampled_response.calibration import calibrate, unit_variance
+from dpstream.randomizers.sampled_response.calibration import (
+    calibrate,
+    epsilon_if_shuffled,
+    unit_variance,
+)
 from dpstream.randomizers.set_systems import Subsets
 
 
@@ -400,3 +405,48 @@ def test_invalid_parameters_of_items_are_rejected(parameters: dict[str, Any], wh
 def test_large_domains_have_one_answer() -> None:
     with pytest.raises(ValueError, match="expected 1 for more than 20 values"):
         items_law(4.0, 20, reports=2)
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        (169, (0.1619, 0.3873, 1.138, 4.0)),
+        (500, (0.0909, 0.2156, 0.5854, 3.991)),
+        (1_923, (0.0441, 0.1047, 0.2778, 1.095)),
+        (8_333, (0.0200, 0.0477, 0.1262, 0.4546)),
+        (25_000, (0.0110, 0.0264, 0.0700, 0.2491)),
+    ],
+)
+def test_epsilon_if_shuffled_matches_reference(reports: int, expected: tuple[float, ...]) -> None:
+    for epsilon, shuffled in zip((0.5, 1.0, 2.0, 4.0), expected, strict=True):
+        found = epsilon_if_shuffled(law_of(epsilon, 170, 1), reports, 1e-6)
+        assert found == pytest.approx(shuffled, rel=6e-3 if shuffled < 0.05 else 1e-3)
+        assert found <= epsilon
+
+
+def test_nothing_is_claimed_of_shuffling_several_answers() -> None:
+    with pytest.raises(ValueError, match="the mechanism has 2 answers; expected 1"):
+        epsilon_if_shuffled(law_of(2.0, 12, 2), 500, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+@pytest.mark.parametrize("contributors", [5, 20, 60])
+def test_shuffled_epsilon_bounds_the_exact_loss_of_few_answers(
+    epsilon: float, contributors: int
+) -> None:
+    """Others all answer 0, and a shuffler shows how many ones there are. Half the noise fails."""
+    delta = 0.01
+    stated = epsilon_if_shuffled(law_of(epsilon, 4, 1), contributors, delta)
+    for noise, holds in ((1, True), (2, False)):
+        law = law_of(epsilon * noise, 4, 1)
+        others = stats.binom(contributors - 1, float(law.flips.probability(1)))
+        ones = np.arange(contributors + 1)
+        zero, one = (
+            (1 - chance) * others.pmf(ones) + chance * others.pmf(ones - 1)
+            for chance in (float(law.flips.probability(1)), float(law.flips.probability(0)))
+        )
+        excess = [
+            float(np.maximum(0.0, p - math.exp(stated) * q).sum())
+            for p, q in ((zero, one), (one, zero))
+        ]
+        assert (max(excess) <= delta) == holds

@@ -105,6 +105,21 @@ def test_stream_loss_is_stated_only_for_pure_local_stream_guarantees(name: str) 
     assert entry.loss_of_streams == (pure and entry.sampled is None)
 
 
+@pytest.mark.parametrize(("reports", "stated"), [(1, True), (2, False)])
+def test_one_answer_hides_among_the_minimum_of_one_window(reports: int, stated: bool) -> None:
+    """The minimum counts answers, so the loss of one window is that of the stream."""
+    parameters = {"epsilon": 2.0, "reports": reports}
+    job = job_of("sampled_response", parameters=parameters, minimum=500)
+    rows = rows_of(job)
+    assert ("analyst, if shuffled" in rows) == stated
+    assert rows["analyst"].epsilon == pytest.approx(2.0)
+    if stated:
+        row = rows["analyst, if shuffled"]
+        assert row.epsilon == pytest.approx(0.5854, abs=5e-5)
+        assert row.delta == 1e-6
+        assert "suppress windows below the minimum, and 499 other honest users" in row.assumes
+
+
 def test_shuffled_counts_are_visible_to_the_shuffler_unless_sealed() -> None:
     parameters = {"delta": 1e-6, "domain": ITEMS}
     rows = rows_of(job_of("count_min", parameters=parameters))
