@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from dpstream.pipeline.jobs.budgets import (
     BudgetError,
@@ -25,6 +26,10 @@ LARGE_EPSILON = 10.0
 
 # A shuffle.minimum below this fraction (1 in N) of the users wastes accuracy.
 _SMALL_PART = 10
+# Standard deviations of the number of answers by which an epoch can fall below the mean.
+_DEVIATIONS = 4
+# Number of short epochs for which answers should be accepted after the end of their own.
+_LATE_EPOCHS = 2
 # Share of exhausted users that causes a warning.
 _EXHAUSTED = 0.05
 
@@ -53,6 +58,29 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
         yield (
             f"of {users:,} users, {asked:,} are asked at an epoch, fewer than shuffle.minimum, "
             f"{minimum:,}: every epoch would be suppressed. Lower shuffle.minimum, or {fewer}"
+        )
+    elif job.devices is not None and job.protocol_entry.sampled is not None:
+        yield from _of_drawn_turns(job, asked)
+
+
+def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
+    """Yield problems of devices that draw on their own when they answer."""
+    least, minimum = math.floor(asked - _DEVIATIONS * math.sqrt(asked)), job.shuffle.minimum
+    if least < minimum <= asked:
+        yield (
+            f"devices draw at random when they answer: about {asked:,} at an epoch, and sometimes "
+            f"as few as {max(0, least):,}, below shuffle.minimum, {minimum:,}: such an epoch would "
+            "be suppressed. Lower shuffle.minimum, or use fewer epochs"
+        )
+    length = job.epochs.length
+    if length is None or length.months or length.exact >= timedelta(days=1):
+        return
+    if job.late < _LATE_EPOCHS * length.exact.total_seconds():
+        yield (
+            "an answer counts only if the device sends it before reports of its epoch are late. "
+            "With epochs shorter than a day, devices that are often off miss more answers: if that "
+            "depends on the value, estimates are biased. Set devices.late and shuffle.grace to "
+            f"at least {_LATE_EPOCHS} epochs"
         )
 
 

@@ -75,6 +75,29 @@ def test_plan_warns_of_an_unsuitable_window_minimum(users: int, minimum: int, wo
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
+def test_plan_warns_of_few_answers_where_devices_draw_when_they_answer() -> None:
+    """Of 10,000 devices, 1,250 answer at an epoch on average, and 1,108 four deviations below."""
+
+    def said(minimum: int, length: str = "7d", **more: Any) -> str:
+        epochs = {"start": "2026-01-01", "length": length}
+        return warnings_of(
+            job_of("sampled_response", {"reports": 1}, minimum, epochs=epochs, **more)
+        )
+
+    assert said(1_108, devices={}) == ""
+    varying = said(1_109, devices={})
+    assert (
+        "about 1,250 at an epoch, and sometimes as few as 1,108, below shuffle.minimum" in varying
+    )
+    # Producers deal the epochs of answers evenly.
+    assert said(1_250) == ""
+    assert "1,250 are asked at an epoch, fewer than shuffle.minimum" in said(1_251, devices={})
+    hasty = said(100, "PT1H", devices={})
+    assert "Set devices.late and shuffle.grace to at least 2 epochs" in hasty
+    assert said(100, "PT1H", devices={"late": "2h"}, shuffle={"grace": "3h"}) == ""
+    assert said(100, "PT1H") == ""
+
+
 def test_plan_warns_of_a_large_delta() -> None:
     requested = {**COUNTED, "delta": 1e-4}
     assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(
