@@ -45,7 +45,10 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 8, "max_changes": 2, "low": 0, "high": 8, "buckets": 8},
         [0, 7, -3, 99],
     ),
-    "sampled_response": ({"epsilon": 8, "reports": 2}, [False, True]),
+    "sampled_response": (
+        {"epsilon": 8, "reports": 2, "complete": True, **ITEMS},
+        [None, "a", "c"],
+    ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
     "single_message": (
         {"epsilon": 2, "delta": 1e-6, **ITEMS},

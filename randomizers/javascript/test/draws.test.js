@@ -259,6 +259,21 @@ test('phases and flips of sampled_response have their declared distributions', (
   follows(flips, declared, declared.map((each, pattern) => (pattern ? each / 2 : (1 + each) / 2)));
 });
 
+test('answers of sampled_response are likelier in the set of the value, and uniform inside and outside', () => {
+  const { law } = vectorsOf('sampled_response').cases.find(({ law: { items } }) => items === 5);
+  const device = createDevice('sampled_response', { ...law, last_epoch: 1 });
+  const counts = countsOf(20_000, device.sets.points, () => enrolledAgain(device).report(1, 2)[0]);
+  const own = new Set(Array.from({ length: device.sets.block }, (_, number) => device.sets.choose(2, true, number, 0)));
+  assert.equal(own.size, device.sets.block);
+  const [inside, outside] = law.flips.weights.map(([, weight]) => Number(weight));
+  const answers = (weight) => {
+    const weights = counts.map((_, point) => (own.has(point) ? weight : outside));
+    const total = weights.reduce((sum, each) => sum + each);
+    return weights.map((each) => each / total);
+  };
+  follows(counts, answers(inside), answers(2 * inside));
+});
+
 test('messages of shuffled_counts are rounded up with a probability equal to their fraction', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);

@@ -94,7 +94,10 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
     ),
     "single_message": (SETS, ["pear", None, 3]),
     "shuffled_counts": (_job("shuffled_counts", epsilon=1, delta=1e-6), [1, 1, 0, 1]),
-    "sampled_response": (_job("sampled_response", epsilon=2), [True, False, True]),
+    "sampled_response": (
+        _job("sampled_response", epsilon=2, domain=["a", "b", "c"]),
+        ["a", None, "c", 2],
+    ),
 }
 
 

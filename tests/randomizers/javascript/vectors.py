@@ -35,7 +35,7 @@ from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate as future_rand
-from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from dpstream.randomizers.sampled_response import SampledResponseParameters
@@ -318,9 +318,23 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
 
 
 def _sampled_response() -> Iterator[tuple[Any, list[Stream]]]:
-    for epsilon, reports, epochs in ((1.0, 1, 12), (4.0, 3, 52), (1.0, 3, 7), (6.0, 8, 30)):
+    for epsilon, reports, epochs in ((1.0, 1, 8), (4.0, 3, 20), (1.0, 3, 7), (6.0, 8, 9)):
         law = sampled_response(SampledResponseParameters(epsilon, reports), epochs)
-        yield law, of_booleans(epochs)
+        yield law, of_booleans(epochs)[1:4]
+    # Subsets with and without an answer for no item, single values, and hyperplanes.
+    for epsilon, reports, items, complete in (
+        (1.0, 1, 5, False),
+        (1.0, 1, 6, True),
+        (2.0, 2, 3, True),
+        (0.5, 1, 20, True),
+        (1.0, 1, 100, False),
+        (4.0, 1, 1 << 20, False),
+        (2.0, 1, 5000, True),
+    ):
+        domain = Bits(20) if items == 1 << 20 else tuple(map(str, range(items)))
+        requested = SampledResponseParameters(epsilon, reports, domain=domain, complete=complete)
+        stream = every(2, lambda epoch, items=items: (epoch * 7919 - 7919) % (items + 1))  # type: ignore[misc]
+        yield sampled_response(requested, 2), [stream] * 4
 
 
 CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {

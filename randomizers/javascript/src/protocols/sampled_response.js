@@ -1,8 +1,10 @@
 /** Sampled response: answers at few epochs of a horizon (`randomizers/sampled_response`). */
 
-import { Device } from '../device.js';
-import { check, checkLoss, constants, float, perStream, whole } from '../laws.js';
+import { Device, sorted, wordType } from '../device.js';
+import { check, checkLoss, constants, float, perStream, shown, whole } from '../laws.js';
+import { readSets } from '../set_systems.js';
 import { drawDiffering, readComposed } from './future_rand.js';
+import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
@@ -19,10 +21,20 @@ export class SampledResponse extends Device {
       this.answers <= Math.min(MOST_REPORTS, this.lastEpoch),
       `${this.answers} answers in ${this.lastEpoch} epochs; expected at most one at an epoch, and at most ${MOST_REPORTS}`,
     );
+    this.sets = readSets(body.sets);
+    this.items = whole('items', body.items, 1, 1 << 20);
+    /** True if every user has an item; a device without one answers for a random item. */
+    this.complete = body.complete;
     check(
-      body.items === 1 && body.complete === false && body.sets?.values === 2 && body.sets?.size === 1,
-      `the law has ${body.items} items; expected 1: this library answers yes or no only`,
+      typeof this.complete === 'boolean' && this.items + Number(!this.complete) <= this.sets.mostValues,
+      `complete is ${shown(body.complete)} with ${this.items} items; expected true or false, and at most ${this.sets.mostValues} values`,
     );
+    // Total weight of all sequences with d answers outside their sets, for d = 0 to r.
+    const [block, outside] = [BigInt(this.sets.block), BigInt(this.sets.outside)];
+    this.masses = this.flips.masses.map(
+      (mass, distance) => mass * block ** BigInt(this.answers - distance) * outside ** BigInt(distance),
+    );
+    this.wordType = wordType(this.sets.points);
     checkLoss(this.flips.loss, float('epsilon', body.epsilon));
     this.lasting = ['phase'];
     if (this.answers === 1) this.rolling = { epochs: this.lastEpoch, epsilon: this.flips.loss };
@@ -40,8 +52,9 @@ export class SampledResponse extends Device {
   /** @param {ByteGenerator} random @returns {Record<string, any>} */
   draw(random) {
     const phase = random.integers(this.lastEpoch, 1);
-    // Bit i, counted from the lowest, reverses the i-th answer in time.
-    const flips = drawDiffering(this.flips, random).reduce((bits, differs, answer) => bits | (Number(differs) << answer), 0);
+    // Bit i, counted from the lowest: the i-th answer in time is outside the set of its value.
+    const differing = drawDiffering({ k: this.answers, masses: this.masses }, random);
+    const flips = differing.reduce((bits, differs, answer) => bits | (Number(differs) << answer), 0);
     return { phase, flips: [flips] };
   }
 
@@ -54,9 +67,25 @@ export class SampledResponse extends Device {
     );
   }
 
-  /** @param {number} epoch @param {number} value */
-  words(epoch, value) {
+  /** @param {any} value */
+  checked(value) {
+    return this.items > 1 || this.complete ? checkedItem(value, this.items) : super.checked(value);
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number} value
+   * @param {ByteGenerator} random
+   */
+  words(epoch, value, random) {
     const answer = this.asked().indexOf(epoch);
-    return Uint8Array.from(answer < 0 ? [] : [value ^ ((this.kept.flips[0] >> answer) & 1)]);
+    if (answer < 0) return sorted(this.wordType, []);
+    let number = value;
+    if (this.complete) {
+      const [drawn] = random.integers(this.items, 1);
+      number = value ? value - 1 : drawn;
+    }
+    const inside = ((this.kept.flips[0] >> answer) & 1) === 0;
+    return sorted(this.wordType, [this.sets.draw(number, inside, random)]);
   }
 }
