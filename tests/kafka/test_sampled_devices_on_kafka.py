@@ -5,6 +5,7 @@ Devices are real clients. What is published is recomputed from what they store.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import subprocess
@@ -25,7 +26,7 @@ from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.client import Device, Limit
+from dpstream.randomizers.client import Device, Limit, UnreachableError
 from dpstream.randomizers.client.document import Document
 from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest
@@ -38,11 +39,11 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 DEVICES = 40
 EPOCHS = 4
-LENGTH = 8
+LENGTH = 12
 LATE = 30
 MINIMUM = 8
-BEGINS_IN = 25
-"""Seconds until the first epoch, in which all processes start."""
+BEGINS_IN = 40
+"""Seconds until the first epoch, in which all processes start and all devices join."""
 
 
 def value_of(device: int, epoch: int) -> bool:
@@ -123,14 +124,23 @@ def test_devices_asked_once_count_once_through_a_killed_collector(
         for store in stores
     ]
 
+    def join(device: Device) -> None:
+        # A collector that has just started has not read its jobs.
+        while datetime.now(UTC) < begins:
+            with contextlib.suppress(UnreachableError):
+                device.join()
+                return
+            time.sleep(0.2)
+
     def report(number: int, epoch: int) -> int:
-        devices[number].join()
         told = devices[number].report(value_of(number, epoch))
         assert (told.epoch, told.drawn) == (epoch, True)
         return devices[number].deliver(LATE).waiting
 
     restart: threading.Thread | None = None
     with ThreadPoolExecutor(DEVICES) as pool:
+        # They enroll as of the first epoch, which has not begun.
+        list(pool.map(join, devices))
         for epoch in range(1, EPOCHS + 1):
             wait_for(begins + timedelta(seconds=(epoch - 1) * LENGTH + 0.5))
             if epoch == 2:
