@@ -20,7 +20,8 @@ _WHY = {
 _GAP = "required reports are missing"
 _FLAGS = {
     GAP: f"{_GAP}, so no 95 % interval is claimed",
-    INCOMPLETE: "some epochs of the window have no estimate; mean and interval are of the others",
+    INCOMPLETE: "some epochs of the window have no estimate; the mean and its interval cover only "
+    "the others",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")

@@ -75,7 +75,7 @@ class RollUps:
         epoch, horizons = record.epoch, self._job.epochs
         if horizons.horizon_of(epoch) != horizons.horizon_of(max(1, self._before)):
             self._errors.open_horizon()
-        # Errors that follow from those of an unknown epoch are unknown.
+        # Errors that depend on the error of an unknown epoch are unknown, too.
         whole = not self._errors.from_start or horizons.local(epoch) == 1
         self._known = whole or (self._known and epoch == self._before + 1)
         self._before = epoch

@@ -78,9 +78,9 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     if job.shared:
         words = "either aggregator; if both collude, they can read what each producer counted"
     elif job.added_by_each(job.law):
-        words = f"one of the {_shufflers(job)} and the aggregator, not to collude with the others"
+        words = f"one of the {_shufflers(job)} and the aggregator; it must not collude with others"
         if job.shuffle.instances > 1:
-            words = f"the aggregator, not to collude with any of the {_shufflers(job)}"
+            words = f"the aggregator; it must not collude with any of the {_shufflers(job)}"
     honest = job.protocol_entry.contributors(job.law)
     others = ""
     if honest is not None:
