@@ -346,3 +346,36 @@ def test_quantiles_and_detected_items_are_shown(served: ServedPage, watch: Watch
     expect(page.locator(".legend .value")).to_contain_text("30 (20 to 40)")
     seen.assert_well_behaved()
     other.assert_well_behaved()
+
+
+def test_means_over_windows_are_chosen_on_the_page(served: ServedPage, watch: Watch) -> None:
+    job = served.deploy(
+        "name: by-hour\nprotocol: sampled_response\nparameters: {epsilon: 4, reports: 1}\n"
+        "epochs: {count: 64}\nroll_up: [4, 8]\n"
+    )
+    served.publish(job, 1, [estimate(1_000.0 * epoch) for epoch in range(1, 9)])
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(8)
+    choice = seen.page.get_by_label("Epochs or means over windows")
+    expect(choice.locator("option")).to_have_text(
+        ["Each epoch", "Mean over 4 epochs", "Mean over 8 epochs"]
+    )
+    choice.select_option("4")
+    expect(seen.page.locator("#curves-title")).to_contain_text("mean over 4 epochs")
+    assert "window=4" in seen.page.url
+    seen.page.wait_for_function(
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.x.length === 2"
+    )
+    found = seen.source("estimate-0")
+    assert (found["x"], found["y"]) == ([4, 8], [2_500.0, 6_500.0])
+    # The interval shrinks with the square root of the window.
+    expect(seen.page.locator(".legend .value")).to_have_text("6,500 (6,400 to 6,600)")
+    # A new window is requested when its last epoch closes.
+    served.publish(job, 9, [estimate(9_000.0)] * 4)
+    seen.page.wait_for_function(
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.x.length === 3"
+    )
+    seen.page.go_back()
+    expect(seen.page.locator("#curves-title")).to_contain_text("epoch by epoch")
+    seen.assert_well_behaved()
