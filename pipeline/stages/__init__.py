@@ -6,7 +6,7 @@ workers, and topics in memory.
 
 * Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has a table of the states of a
   window, `windows` has the records received, `window_source` has the senders (`producer_source`),
-  `window_decision` has the closing rules (`shuffle_decision`, `timeline`, `latest_windows`), and
+  `window_decision` has the closing rules (`shuffle_decision`, `timeline`), and
   `decision_log` has the manifests. `admission` validates single records.
 * Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_chunks`,
   `random_order`).

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators import bucket_counts as ways
-from dpstream.aggregators.bucket_counts import bucket_counts, by_lines, by_transform
+from dpstream.aggregators import shuffled_item_counts as ways
+from dpstream.aggregators.shuffled_item_counts import bucket_counts, by_lines, by_transform
 from dpstream.randomizers.affine_hashes import AffineHashes
 
 SHAPES = [(2, 1), (2, 2), (2, 6), (3, 2), (3, 4), (5, 3), (31, 2), (101, 1)]

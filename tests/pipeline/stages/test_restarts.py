@@ -249,7 +249,7 @@ def test_assignment_reads_manifests_once_for_all_partitions(
 def test_last_participation_is_correct_in_any_order_of_epochs(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpstream.pipeline.stages.latest_windows.FEW", few)
+    monkeypatch.setattr("dpstream.pipeline.stages.decision_log.FEW", few)
     monkeypatch.setattr("dpstream.pipeline.stages.decision_log.FEW", few)
     job = history_job(EPOCHS, HORIZON)
     rng = np.random.default_rng(5)
