@@ -1,6 +1,6 @@
-"""Recompute the losses that `accounting` states from the definition, and compare them.
+"""Recompute the losses that accounting states from the definition, and compare them.
 
-No algorithm of `accounting` is reused. Outcomes of small mechanisms are enumerated, in integers or
+No algorithm of accounting is reused. Outcomes of small mechanisms are enumerated, in integers or
 to dozens of digits, and the differences between neighbors are summed. A result never exceeds the
 true loss. A stated loss below the result is therefore wrong, and no correct program fails. The
 modules share `small_laws`.
