@@ -109,6 +109,11 @@ def _unable(entry: Protocol) -> str:
         if entry.shuffling is not None
         else "it has no local epsilon for a whole stream shuffled as one message"
     )
+    if entry.sampled is not None:
+        why = (
+            "users are hidden among those who answer in the same epoch. 'plan' states the epsilon "
+            "after shuffling of one answer, with reports: 1; choose parameters.epsilon by it"
+        )
     return (
         f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one "
         f"of: {able}"

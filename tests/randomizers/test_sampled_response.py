@@ -182,13 +182,15 @@ def test_loss_is_epsilon_for_users_who_react_to_their_first_answer() -> None:
         assert math.log(worst) == pytest.approx(epsilon, abs=1e-12)
 
 
-def test_flips_follow_the_joint_mechanism() -> None:
+@pytest.mark.parametrize(("drawn", "follows"), [(4.0, True), (3.8, False), (8.0, False)])
+def test_flips_follow_the_joint_mechanism(drawn: float, follows: bool) -> None:
+    """The same test rejects a tenth more noise, and half the noise."""
     law = law_of(4, 6, 3)
-    flips = devices_of(law, 60_000, 3).state_arrays()["flips"]
+    flips = devices_of(law_of(drawn, 6, 3), 60_000, 3).state_arrays()["flips"]
     counts = np.bincount(flips, minlength=8)
     expected = [60_000 * float(law.flips.probability(bits.bit_count())) for bits in range(8)]
     chi_square = sum((n - e) ** 2 / e for n, e in zip(counts, expected, strict=True))
-    assert chi_square < 7 + 6 * math.sqrt(14)
+    assert (chi_square < 7 + 6 * math.sqrt(14)) == follows
 
 
 def _views(
@@ -422,6 +424,24 @@ def test_epsilon_if_shuffled_matches_reference(reports: int, expected: tuple[flo
         found = epsilon_if_shuffled(law_of(epsilon, 170, 1), reports, 1e-6)
         assert found == pytest.approx(shuffled, rel=6e-3 if shuffled < 0.05 else 1e-3)
         assert found <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("reports", "local"),
+    [
+        (169, (0.713, 1.204, 1.869)),
+        (500, (1.118, 1.812, 2.675)),
+        (1_923, (1.867, 2.828, 3.872)),
+        (8_333, (3.003, 4.162, 5.290)),
+        (25_000, (4.006, 5.229, 6.379)),
+    ],
+)
+def test_local_epsilon_of_the_reference_gives_its_shuffled_epsilon(
+    reports: int, local: tuple[float, ...]
+) -> None:
+    for epsilon, shuffled in zip(local, (0.25, 0.5, 1.0), strict=True):
+        found = epsilon_if_shuffled(law_of(epsilon, 170, 1), reports, 1e-6)
+        assert found == pytest.approx(shuffled, rel=2e-3)
 
 
 def test_nothing_is_claimed_of_shuffling_several_answers() -> None:
