@@ -101,7 +101,7 @@ class RollingGuarantee:
 
     def __str__(self) -> str:
         span = "epoch" if self.epochs == 1 else f"{self.epochs:,} consecutive epochs"
-        return f"epsilon {rounded_up(self.epsilon)} for any {span}, for ever"
+        return f"epsilon {rounded_up(self.epsilon)} for any {span}, forever"
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class OneDevice:
     def renewed(
         cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any], read: ReadBytes
     ) -> Self:
-        """Draw the randomness of another horizon, but keep what an earlier `state` keeps for ever.
+        """Draw the randomness of another horizon, but keep what an earlier `state` keeps forever.
 
         `read` is as in `enroll`; `ValueError` if `state` is invalid.
         """

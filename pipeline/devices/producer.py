@@ -86,7 +86,7 @@ class Producer:
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
     which starts again at value 0. A device with value 1 then spends a change of its budget. Draws
-    that the protocol keeps for ever, such as phases, stay with a user who leaves and enrolls again.
+    that the protocol keeps forever, such as phases, stay with a user who leaves and enrolls again.
 
     Args:
         state_directory: Folder of the state (mode 0700); None discards it at the end.
@@ -416,7 +416,7 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
-        Draws that last for ever stay. Such draws of leaving devices are stored, because drawing
+        Draws that last forever stay. Such draws of leaving devices are stored, because drawing
         them again for users who enroll again would cost more than the guarantee states. At skipped
         epochs of the horizon, devices enrolled before its start count as absent, and newer devices
         count as having value 0.

@@ -7,7 +7,7 @@ replaced deployment remains charged, because it has seen their data.
   follow (`dpstream.randomizers.accounting.charges`).
 - A budget can be for any period of some length (`Budget.per`), such as a year, instead of for all
   time. A recurring job with a rolling guarantee then counts as many horizons as such a period can
-  overlap, for ever. All other charges count whole.
+  overlap, forever. All other charges count whole.
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job

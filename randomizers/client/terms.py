@@ -146,7 +146,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
 def _of_answers(statement: Statement, answers: int) -> list[str]:
     count = statement.clock.count
     kept, again = (
-        (" and keeps for ever", f", and again every {count} times")
+        (" and keeps forever", f", and again every {count} times")
         if statement.recurring
         else ("", "")
     )
@@ -161,9 +161,9 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
 def _of_rolling(epochs: int, epsilon: int) -> str:
     once, twice = losses(epsilon, 0), losses(2 * epsilon, 0)
     return (
-        f"Whatever the user does within any {epochs} times in a row costs {once} in total, for "
-        "ever, even if everything that this device ever sends is seen. A longer time costs more: "
-        f"{epochs + 1} to {2 * epochs} times in a row cost {twice}."
+        f"Whatever the user does within any {epochs} times in a row costs {once} in total, "
+        "forever, even if everything that this device ever sends is seen. A longer time costs "
+        f"more: {epochs + 1} to {2 * epochs} times in a row cost {twice}."
     )
 
 

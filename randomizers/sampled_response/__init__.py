@@ -11,7 +11,7 @@ which every phase has equally many users, or one more. Later users, and devices 
 uniformly, even if no epoch of theirs is left. So every user answers at every epoch with the same
 probability.
 
-In a recurring job a device keeps its phase for ever, draws its flip again for each horizon, and
+In a recurring job a device keeps its phase forever, draws its flip again for each horizon, and
 answers once in each. Any T consecutive epochs then contain one answer: two streams that differ
 within them only are as similar as two streams of one horizon, however many horizons are published.
 A phase drawn again could put two answers next to each other, at twice the epsilon. Several answers

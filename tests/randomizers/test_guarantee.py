@@ -42,9 +42,9 @@ def test_recurring_and_shuffled_guarantees_round_trip_through_json() -> None:
     body = json.loads(json.dumps(guarantee.to_json()))
     assert body["rolling"] == {"epochs": 52, "epsilon": 1.0}
     assert Guarantee.from_json(body) == guarantee
-    assert "; epsilon 1 for any 52 consecutive epochs, for ever: two streams" in str(guarantee)
+    assert "; epsilon 1 for any 52 consecutive epochs, forever: two streams" in str(guarantee)
     assert guarantee.over(7).rolling == rolling
-    assert str(RollingGuarantee(1, 0.1 + 0.2)) == "epsilon 0.3 for any epoch, for ever"
+    assert str(RollingGuarantee(1, 0.1 + 0.2)) == "epsilon 0.3 for any epoch, forever"
     assert str(RollingGuarantee(2, 1.0000004)).startswith("epsilon 1.00001 ")
 
 

@@ -228,5 +228,5 @@ def test_status_states_the_guarantee_that_never_runs_out(job: DeployedJob) -> No
     for each, stated in ((deploy_job(sampled, deployed_at=0), True), (job, False)):
         cluster = cast(Cluster, _cluster(each, []))
         lines = [str(line) for line in status_lines(JobWatch(cluster, each).status(NOW), NOW)]
-        line = "guarantee: epsilon 1 for any 52 consecutive epochs, for ever"
+        line = "guarantee: epsilon 1 for any 52 consecutive epochs, forever"
         assert (line in lines) == stated

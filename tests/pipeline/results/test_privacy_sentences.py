@@ -61,7 +61,7 @@ def test_every_odds_factor_is_stated_with_its_delta_and_basis() -> None:
 def test_rolling_guarantee_names_its_streams_and_observations() -> None:
     rolling = replace(STREAM, delta=0.0, horizons=3, rolling=RollingGuarantee(52, 1.0))
     assert guarantee_description(rolling)[-1] == (
-        "Epsilon 1 for any 52 consecutive epochs, for ever: for two streams that differ within "
+        "Epsilon 1 for any 52 consecutive epochs, forever: for two streams that differ within "
         "these epochs only, with everything ever published seen, the same reports shift the odds "
         "by at most a factor of 2.72 (epsilon 1): a guess that was 50 % likely is right in at most "
         "73.2 % of cases."

@@ -597,7 +597,7 @@ def test_recurring_job_asks_once_in_a_horizon() -> None:
     assert isinstance(once.law, SampledResponseLaw)
     assert once.law.reports == 1
     assert once.guarantee.rolling is not None
-    assert str(once.guarantee.rolling) == "epsilon 4 for any 12 consecutive epochs, for ever"
+    assert str(once.guarantee.rolling) == "epsilon 4 for any 12 consecutive epochs, forever"
     assert once.guarantee_over(3).rolling == once.guarantee.rolling
     planning = once.protocol_entry.planning
     assert planning is not None

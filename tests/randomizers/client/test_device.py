@@ -220,20 +220,20 @@ def test_terms_say_when_a_device_is_asked_and_what_any_epochs_cost(make_phone: M
     assert terms.answers == 1
     assert terms.description.startswith(
         "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
-        "answers 1 of every 4 times, which it draws at random when it joins and keeps for ever. A "
+        "answers 1 of every 4 times, which it draws at random when it joins and keeps forever. A "
         "time that is over by then is not made up for. Each time, it sends an envelope of the same "
         "size; only those of its answers contain one. One more without an answer, when it joins, "
         "and again every 4 times, counts the user as a participant. "
     )
     assert (
-        " Whatever the user does within any 4 times in a row costs epsilon 1 in total, for ever, "
+        " Whatever the user does within any 4 times in a row costs epsilon 1 in total, forever, "
         "even if everything that this device ever sends is seen. A longer time costs more: 5 to 8 "
         "times in a row cost epsilon 2. "
     ) in terms.description
     ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
     described = make_phone({"values": ending}).start().terms().description
     assert "when it joins. A time" in described
-    assert "for ever" not in described
+    assert "forever" not in described
 
 
 @pytest.mark.parametrize(

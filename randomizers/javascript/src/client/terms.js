@@ -40,7 +40,7 @@ function inSentences(told, spent, limit, charges) {
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (told.answers !== null) {
-    const [kept, again] = told.recurring ? [' and keeps for ever', `, and again every ${epochs.count} times`] : ['', ''];
+    const [kept, again] = told.recurring ? [' and keeps forever', `, and again every ${epochs.count} times`] : ['', ''];
     sentences.push(
       `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
         'A time that is over by then is not made up for.',
@@ -58,7 +58,7 @@ function inSentences(told, spent, limit, charges) {
     if (told.rolling) {
       const { epochs: row, epsilon } = told.rolling;
       sentences.push(
-        `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, for ever, ` +
+        `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, forever, ` +
           'even if everything that this device ever sends is seen. A longer time costs more: ' +
           `${row + 1} to ${2 * row} times in a row cost ${inWords({ epsilon: 2n * epsilon, delta: 0n })}.`,
       );
