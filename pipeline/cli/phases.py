@@ -57,7 +57,7 @@ def pause(
         f"resume {deployed.name}'"
     )
     if before is Phase.DRAINING:
-        print_text("its drain is paused too and continues after resume")
+        print_text("its drain is paused, too, and continues after 'dpstream resume'")
 
 
 def resume(

@@ -46,7 +46,7 @@ class Route:
 
     @property
     def decided(self) -> Role:
-        """The topic to which the shuffler that finalizes windows writes their contents."""
+        """Topic with the contents of windows, written by the shuffler that finalizes them."""
         return self.output(0)
 
     def output(self, index: int) -> Role:

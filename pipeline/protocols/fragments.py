@@ -130,8 +130,8 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
         f"epoch costs {rounded_up(law.local_epsilon, 4)}, and one that changes repeatedly "
         f"{rounded_up(law.changing_epsilon, 4)} in all; each horizon draws new keys and "
         "costs the same again",
-        "the epsilons of shuffled reports, for one epoch and for all, rely only on the fresh "
-        "randomness of each report, since other epochs reveal the permanent backstop",
+        "the epsilons of shuffled reports, for one epoch and for all epochs, rely only on the "
+        "fresh randomness of each report, because other epochs reveal the permanent backstop",
         "estimates of different epochs depend on the same reversed bits: averaging over epochs "
         f"leaves {lasting:.0%} of the variance where values stay the same, and the intervals of "
         "sums over epochs include it",

@@ -97,7 +97,7 @@ class Coins:
     def integers(
         self, low: int, high: int, size: int, dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Return random integers of 64 bits."""
+        """Return the random integers, 64 bits each."""
         assert (low, high) == (0, 2**64)
         assert size in (0, -(-len(self.coins) // 64))
         padded = np.zeros(64 * size, np.uint8)

@@ -16,7 +16,7 @@ from dpstream.randomizers.ldp_sgd.gradient_directions import directions
 
 
 class ExactLdpSgd:
-    """Enumerate the seeds and signs of all devices; examples have short, and thus few, seeds."""
+    """Enumerate the seeds and signs of all devices; seeds of examples are short and few."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
         self.law = law

@@ -1,7 +1,7 @@
 """A part of the fleet: one process of many devices that report over HTTP.
 
 ``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
-It states how many devices truly have the value 1, which only this process knows, and how many
+The line states how many devices truly have the value 1, which only this process knows, and how many
 reports had each outcome. Without arguments, the command prints the job file.
 
 Every device sends its own request. It stores its report until a collector acknowledges it, and
@@ -47,7 +47,7 @@ COLLECTORS: Final = 2
 
 
 def job_text(now: datetime) -> str:
-    """Return the job file, with a calendar that starts at the current quarter of a minute.
+    """Return the job file, with a calendar that starts at the latest quarter of a minute.
 
     >>> print(job_text(datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)).splitlines()[3])
     epochs: {count: 240, start: "2026-01-01T12:00:00Z", length: PT15S}

@@ -1,4 +1,4 @@
-"""The visitors' page: each browser that opens it is another device, whose value no server sees.
+"""The visitors' page: every browser that opens it becomes a device, whose value no server sees.
 
 ``python -m dpstream.pipeline.demo.devices.visitor_page PORT SETTINGS [--bootstrap-servers ...]``.
 The page reports to the collectors directly. This server provides its files, the client for
