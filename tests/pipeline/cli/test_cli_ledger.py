@@ -394,3 +394,32 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
     assert {each["epsilon"] for each in body["budgets"]} == {9}
     kinds = [each["kind"] for each in body["entries"]]
     assert kinds == ["reopened", "carried", "charge"]
+
+
+def test_budget_of_a_year_admits_a_recurring_job_for_ever(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """A year overlaps two horizons of 52 weeks; a second job would exceed the budget in it."""
+    for name, epsilon in (("weekly", 2), ("another", 1)):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"name: {name}\nprotocol: sampled_response\nparameters: {{epsilon: {epsilon}}}\n"
+            "epochs: {count: 52, renew: true, start: 2024-01-01, length: P1W}\n"
+            "population: students\nbudget: {epsilon: 4, per: P1Y}\n"
+        )
+    weekly, another = str(tmp_path / "weekly.yaml"), str(tmp_path / "another.yaml")
+    shown = dpstream("deploy", weekly, "--dry-run").output
+    assert "epsilon 2 for any 52 consecutive epochs, for ever" in shown
+    assert "the budget is epsilon 4 in any P1Y: charges count as 4; 0 remaining" in shown
+    result = dpstream("deploy", weekly, "--yes")
+    assert result.code == 0, result.errors
+    assert "unlimited horizons of 52 epochs" in result.output
+    rejected = dpstream("deploy", another, "--yes")
+    assert rejected.code != 0
+    assert "epsilon 1 in each of the 2 horizons that count in such a period" in rejected.errors
+    shown = dpstream("budget", "students").output
+    assert "unlimited, by 1 deployment" in shown
+    assert "epsilon 4 in any P1Y" in shown
+    body = dpstream("budget", "students", "--json").json
+    assert (body["budget"], body["charged"]["epsilon"]) == (None, None)
+    (period,) = body["periods"]
+    assert period[0] == "epsilon 4 in any P1Y"

@@ -12,6 +12,7 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.results.privacy_sentences import (
+    budget_line,
     budget_of,
     guarantee_description,
     posterior_odds,
@@ -153,3 +154,18 @@ def test_filtered_epsilon_is_omitted_if_charges_exceed_half_of_delta() -> None:
     assert proven["filtered"] < 10
     assert proven["charged"]["epsilon"] == unproven["charged"]["epsilon"] == 20
     assert unproven["filtered"] is None
+
+
+def test_page_states_the_budget_of_a_period() -> None:
+    epochs = {"count": 52, "renew": True, "start": "2024-01-01", "length": "P1W"}
+    budget = {"epsilon": 5, "per": "P1Y"}
+    job = deploy_job(
+        new_job("weekly", "sampled_response", {"epsilon": 2}, epochs=epochs, budget=budget),
+        deployed_at=0,
+    )
+    body = budget_of(job, [Charge.of(job)])
+    assert body["description"][-1].startswith(
+        "The budget is epsilon 5 in any P1Y: charges count as 4; 1 remaining; job weekly declared "
+    )
+    assert not any("No budget" in each for each in body["description"])
+    assert budget_line(body) == "epsilon 5 in any P1Y: charges count as 4"
