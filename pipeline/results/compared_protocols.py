@@ -29,6 +29,8 @@ from dpstream.pipeline.results.expected_errors import rmse_of
 from dpstream.randomizers.guarantee import needs_no_trust
 
 _USERS = 10_000
+# Calibrating other protocols for longer horizons delays a deployment by tens of seconds.
+_MOST_EPOCHS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +195,13 @@ def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
     """Yield reasons for other parameters or protocols before a job is deployed.
 
     Protocols are compared only for jobs without a trusted party, for 10,000 users: their errors all
-    grow with the square root of the number of users, so the order is the same for any number.
+    grow with the square root of the number of users, so the order is the same for any number. Only
+    `plan` compares them for very long horizons.
     """
     if (warning := one_change_warning(job)) is not None:
         yield warning
-    if job.protocol_entry.shuffling is not None or job.protocol_entry.planning is None:
+    entry = job.protocol_entry
+    if entry.shuffling is not None or entry.planning is None or job.epochs.count > _MOST_EPOCHS:
         return
     found = [expected_of(job, each, _USERS) for each in candidates(job, law, untrusting=True)]
     own = found[0]
