@@ -1,9 +1,9 @@
 """Estimate the users with each item from answers at few epochs of a horizon.
 
 An answer lies in the set of an item with probability a if its user has the item at that epoch, and
-with b if not. So if a share h of the n answers of an epoch lies in the set, N (h - b) / (a - b)
-estimates the number of all N enrolled users with the item, without bias. With f the true share, its
-variance is
+with probability b otherwise. If a share h of the n answers of an epoch lies in the set, then
+N (h - b) / (a - b) is an unbiased estimate of how many of the N enrolled users have the item. If f
+is their true share, the variance is
 
     N^2 ((f a (1 - a) + (1 - f) b (1 - b)) / (n (a - b)^2) + (N - n) / (n (N - 1)) f (1 - f)).
 """
@@ -85,8 +85,8 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the enrolled users with each item, or with top items; None without answers.
 
-        Those who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. All items have the standard error of the worst estimated one.
+        Users who answer are assumed to be a simple random sample of the enrolled users: absence
+        must not depend on values. All items get the standard error of the least accurate item.
         """
         found = self._items(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -105,7 +105,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
         return ItemEstimates(values, deviation, NORMAL_95 * deviation, reports, population)
 
     def _inside(self, counts: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """Return the number of answers, and of those in the set of each item."""
+        """Return the number of answers in all, and in the set of each item."""
         sets = self.law.sets
         if isinstance(sets, Subsets):
             return int(counts[0]), counts[1:]
@@ -122,7 +122,7 @@ class ResumableItemsAggregator(SampledItemsAggregator):
         return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator instead of the reports up to its epoch."""
+        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
         epoch, counts = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
             len(counts) not in (0, self.cells)

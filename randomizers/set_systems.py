@@ -1,8 +1,8 @@
 """Systems of sets of messages, one set for each value, in which all pairs of values are alike.
 
-There are P messages, the *points*. Each value x has a set S_x of s points, its *block*, and any two
-different blocks have c points in common. A device sends a point that is likely in the block of its
-value, so a point in S_x counts for every value whose block contains it.
+There are P messages, the *points*. Each value x has a set S_x of s points, its *block*. Any two
+different blocks have c points in common. The point that a device sends is probably in the block of
+its value, so a point counts for every value whose block contains it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class SetSystem(Constants, ABC):
     @property
     @abstractmethod
     def points(self) -> int:
-        """Number P of messages."""
+        """P, the number of messages."""
 
     @property
     @abstractmethod
     def block(self) -> int:
-        """Number s of points in each S_x."""
+        """s, the number of points in each S_x."""
 
     @property
     @abstractmethod
     def common(self) -> int:
-        """Number c of points that any two different S_x have in common."""
+        """c, the number of points that any two different S_x have in common."""
 
     @property
     @abstractmethod
     def most_values(self) -> int:
-        """Number of blocks: maximum number of values."""
+        """Number of blocks, which is the maximum number of values."""
 
     @property
     def outside(self) -> int:
@@ -79,9 +79,9 @@ class SetSystem(Constants, ABC):
     ) -> NDArray[np.uint32]:
         """Draw for every value x a uniform point inside or outside S_x.
 
-        Both are drawn for every value and one of them is used, so the number of draws does not
-        depend on the values, shape (n,). `inside` is True for a point in S_x. Returns points,
-        uint32, shape (n,).
+        A point inside and a point outside are drawn for every value, and one of them is used, so
+        the number of draws does not depend on the values, shape (n,). `inside` is True for a point
+        in S_x. Returns points, uint32, shape (n,).
         """
         points = np.empty(len(values), np.uint32)
         for start in range(0, len(values), _AT_ONCE):
@@ -98,10 +98,10 @@ class SetSystem(Constants, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Subsets(SetSystem):
-    """All subsets of a given size of the values; S_x has those that contain x.
+    """All subsets of the values with a given size; S_x consists of the subsets that contain x.
 
     Points are numbered in colexicographic order: {c_1 < ... < c_w} is sum_i C(c_i, i). With two
-    values and subsets of one, a point is a value: randomized response.
+    values and subsets of size 1, a point is a value: this is randomized response.
 
     >>> pair, triples = Subsets(2, 1), Subsets(6, 3)
     >>> pair.points, pair.block, pair.common, triples.points, triples.block, triples.common

@@ -1,4 +1,4 @@
-"""Choose the projective space that the messages of a mechanism come from.
+"""Choose the projective space from which the messages of a mechanism come.
 
 In a large space with q - 1 = e^epsilon, the variance of a rare item is that of the best local
 protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
@@ -21,8 +21,8 @@ from dpstream.randomizers.point_spaces import MOST_POINTS, PointSpace
 NEAR: Final = Fraction(103, 100)
 """Maximum ratio to the least variance that is accepted for the sake of fewer points."""
 MOST_ORDER: Final = 1 << 9
-"""Bound on the order of the field if points have more than two coordinates; the time of estimates
-is quadratic in the order."""
+"""Bound on the order of the field if points have more than two coordinates; the time that estimates
+take is quadratic in the order."""
 
 
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:

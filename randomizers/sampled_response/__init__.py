@@ -2,23 +2,24 @@
 
 On enrollment, a device draws a *phase*, which is public, and r secret flips by one joint mechanism.
 It answers at r epochs, spread evenly over the horizon from its phase on. Each answer is a uniform
-point in the set of its value at that epoch (`dpstream.randomizers.set_systems`), or outside it if
-the flip says so. For yes or no, an answer is the value, or the other one. How often values change
-does not matter: every epoch is estimated from a random sample of r / T of the users.
+point inside the set of the device's value at that epoch (`dpstream.randomizers.set_systems`), or
+outside it, as the flip decides. For yes or no, an answer is the value or its opposite. How often
+values change does not matter: every epoch is estimated from a random sample of r / T of the users.
 
-Users enrolled together, if they are the first, are dealt phases: a uniformly random assignment in
-which every phase has equally many users, or one more. Later users, and devices on their own, draw
-uniformly, even if no epoch of theirs is left. So every user answers at every epoch with the same
-probability.
+The first users who enroll, all at once, are dealt phases: in a uniformly random assignment, the
+numbers of users per phase differ by at most one. Later users, and devices on their own, draw their
+phases uniformly, even if none of their epochs is left. So every user answers at every epoch with
+the same probability.
 
-In a recurring job a device keeps its phase forever, draws its flip again for each horizon, and
-answers once in each. Any T consecutive epochs then contain one answer: two streams that differ
-within them only are as similar as two streams of one horizon, however many horizons are published.
-A phase drawn again could put two answers next to each other, at twice the epsilon. Several answers
-of a horizon share one distribution of flips, so parts of two horizons would cost more than epsilon.
+In a recurring job a device keeps its phase forever. It draws its flip again for each horizon, and
+answers once per horizon. Any T consecutive epochs then contain one answer. Two streams that differ
+only within these epochs are as similar as two streams of one horizon, however many horizons are
+published. If phases were drawn again, two answers could follow each other, at twice the epsilon.
+Several answers of a horizon share one distribution of flips, so parts of two horizons would cost
+more than epsilon.
 
-Reference: population division, Ren et al., *LDP-IDS*, 2022; the joint mechanism of r answers is
-that of the signs in *Randomize the Future*; subsets are those of Ye and Barg, *Optimal schemes for
+References: population division, Ren et al., *LDP-IDS*, 2022. The joint mechanism of r answers is
+that of the signs in *Randomize the Future*. Subsets are those of Ye and Barg, *Optimal schemes for
 discrete distribution estimation under locally differential privacy*, 2018.
 """
 
@@ -61,9 +62,9 @@ class SampledResponseParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's stream in a horizon.
-        reports: Number of answers of a device in a horizon; None: the number with the smallest
-            error. More than `MOST_VALUES` values have one answer.
-        share: For yes or no: share of the users with value 1 for which `reports` is chosen.
+        reports: Number of answers of a device in a horizon; None selects the number with the
+            smallest error. With more than `MOST_VALUES` values, a device answers once.
+        share: For yes or no, the share of users with value 1 for which `reports` is chosen.
         domain: At most 2^20 listed items, of which a user has one at a time; None for yes or no.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
@@ -111,7 +112,7 @@ class SampledResponseLaw(Constants):
     """Constants of a sampled_response job.
 
     Attributes:
-        last_epoch: Number of epochs T of a horizon.
+        last_epoch: T, the number of epochs of a horizon.
         epsilon: Requested epsilon, at least the loss of the answers.
         flips: Weight of every sequence of r answers, by the number of answers outside their sets.
         sets: Set of points of each value.
@@ -146,7 +147,7 @@ class SampledResponseLaw(Constants):
 
     @property
     def reports(self) -> int:
-        """Number r of answers of a device in a horizon."""
+        """r, the number of answers of a device in a horizon."""
         return self.flips.k
 
     @property
@@ -160,7 +161,7 @@ class SampledResponseLaw(Constants):
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities a and b of an answer in the set of the value, and of another value."""
+        """Probabilities of an answer in the set of its value (a), and of another value (b)."""
         masses = self.masses
         inside = sum((self.reports - flips) * mass for flips, mass in enumerate(masses))
         own = Fraction(inside, self.reports * sum(masses))
@@ -178,7 +179,7 @@ class SampledResponseLaw(Constants):
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Epochs from a device's phase to its answers, modulo `last_epoch`; ascending from 0."""
+        """Number of epochs from a phase to each answer, modulo `last_epoch`; ascending from 0."""
         return tuple(answer * self.last_epoch // self.reports for answer in range(self.reports))
 
 
@@ -211,9 +212,9 @@ class SampledResponse(Devices[SampledResponseLaw]):
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's stream in a horizon, from the weights of the mechanism.
 
-        Phases are drawn before any value is read. However values are chosen, also in view of
-        earlier answers, the probability of the answers depends on the number of flips alone: all
-        values have equally many points inside and outside their sets.
+        Phases are drawn before any value is read. The probability of the answers depends on the
+        number of flips alone, even if values are chosen in view of earlier answers: all values have
+        equally many points inside and outside their sets.
         """
         return Guarantee(
             epsilon=self.law.flips.loss,
@@ -278,7 +279,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
         self._ends = np.concatenate([[0], np.cumsum(counts)])
 
     def _due(self, epoch: int) -> Iterator[tuple[NDArray[np.intp], int]]:
-        """Yield the devices that answer, and which of their answers in time it is, from 0."""
+        """Yield devices that answer, and the index of this answer among theirs in time, from 0."""
         last_epoch, offsets = self.law.last_epoch, self.law.offsets
         for number, offset in enumerate(offsets):
             phase = (epoch - 1 - offset) % last_epoch

@@ -1,8 +1,8 @@
 """Calibrate sampled_response: the sets of points, and the number of answers with their mechanism.
 
-Up to `MOST_VALUES` values have subsets as points, of the size, and with as many answers, as give an
-item that an average share of the users has the smallest variance. More values have hyperplanes, and
-one answer: more answers pay for few items and much epsilon only.
+For up to `MOST_VALUES` values, points are subsets. Their size and the number of answers are those
+with the smallest variance for an item that an average share of users has. For more values, points
+are those of a projective space, with one answer: more pay off only for few items and much epsilon.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> Sampled
 
 
 def expected_share(parameters: SampledResponseParameters) -> float:
-    """Return the share of the users for which errors are predicted: `share`, or one in D items."""
+    """Return the share of users for which errors are predicted: `share`, or 1 / D for D items."""
     domain = parameters.domain
     return parameters.share if domain is None else 1 / domain_size(domain)
 
@@ -72,7 +72,7 @@ def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[Sa
 def unit_variance(law: SampledResponseLaw, share: float, users: int | None = None) -> float:
     """Return the variance of an estimate per enrolled user, of whom `share` have the value.
 
-    The first part is due to flips, the second to who is asked; `users` None: of many users.
+    The first part is due to flips, the second to sampling. If `users` is None, there are many.
     """
     asked = law.reports / law.last_epoch
     small = 1.0 if users is None else users / max(1, users - 1)
@@ -80,7 +80,7 @@ def unit_variance(law: SampledResponseLaw, share: float, users: int | None = Non
 
 
 def flip_variance(law: SampledResponseLaw, share: float) -> float:
-    """Return the variance of one answer's estimate of a value, given the user's own."""
+    """Return the variance of one answer's estimate of a value, given the user's own value."""
     own, other = map(float, law.probabilities)
     return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
 
@@ -91,8 +91,8 @@ def epsilon_if_shuffled(law: SampledResponseLaw, contributors: int, delta: float
     A user has one message, in a window with at least `contributors` honest users who answer, the
     user included. Phases are public and independent of values, and windows have no users in common:
     what is published about other windows reveals nothing further about the user. So the loss of one
-    window is that of the horizon, also if values depend on earlier publications. `ValueError` for
-    several answers, which these arguments do not cover.
+    window is that of the horizon, even if values depend on earlier publications. Raises
+    `ValueError` for several answers, which these arguments do not cover.
 
     >>> law = calibrate(SampledResponseParameters(1), 52)
     >>> round(epsilon_if_shuffled(law, 1_923, 1e-6), 4)
