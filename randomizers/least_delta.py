@@ -29,7 +29,7 @@ _LEAST_DISTANCE = 1e-4
 
 
 def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> float:
-    """Return the delta between users who send `shift` more messages to `cells` cells or do not.
+    """Return the delta between users with and without `shift` more messages in `cells` cells.
 
     `noise` is the noise of one cell, and `epsilon` is the declared epsilon.
 

@@ -1,4 +1,4 @@
-"""JSON records of producers and drains, and dead letters in Kafka headers.
+"""JSON records of producers and drains; and dead letters, which Kafka headers describe.
 
 JSON is parsed strictly: unknown, missing and repeated keys, values of wrong types or out of range,
 unsupported versions, and records of more than 4 KiB are rejected.

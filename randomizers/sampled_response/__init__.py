@@ -279,7 +279,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
         self._ends = np.concatenate([[0], np.cumsum(counts)])
 
     def _due(self, epoch: int) -> Iterator[tuple[NDArray[np.intp], int]]:
-        """Yield devices that answer, and the index of this answer among theirs in time, from 0."""
+        """Yield the devices that answer, and the number of answers each gives before this one."""
         last_epoch, offsets = self.law.last_epoch, self.law.offsets
         for number, offset in enumerate(offsets):
             phase = (epoch - 1 - offset) % last_epoch

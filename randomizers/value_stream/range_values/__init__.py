@@ -1,7 +1,7 @@
 """Numeric values over time, reported as symbols on one level of a tree of values.
 
 The range of values is split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes,
-each with 2^(L-l) consecutive buckets. A device draws one level from 1 to L, which is public, once.
+each with 2^(L-l) consecutive buckets. A device once draws a level from 1 to L; the level is public.
 At every epoch it reports the node of that level that contains its value, like an item over time
 (`hadamard_values`). Coarse levels estimate wide ranges; fine levels show the details within them.
 """
