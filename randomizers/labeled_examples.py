@@ -53,7 +53,7 @@ def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int6
         ) from None
     row = 2 * (1 + features)
     if not data or len(data) % row:
-        raise ValueError(f"test_set has {len(data)} bytes; expected a multiple of {row}, above 0")
+        raise ValueError(f"test_set has {len(data)} bytes; expected a positive multiple of {row}")
     if len(data) > 2 * MAX_NUMBERS:
         raise ValueError(
             f"test_set has {len(data) // row:,} examples of {1 + features:,} numbers; expected at "
