@@ -147,6 +147,18 @@ def test_asked_device_enrolls_before_its_first_report(make_phone: MakePhone) -> 
     assert [epoch for epoch, _ in asked(phone)[0]] == [2, 3]
 
 
+def test_report_waits_for_its_enrollment_when_an_intermediary_rejects_it(
+    make_phone: MakePhone,
+) -> None:
+    phone = make_phone({"values": ASKED})
+    phone.collector.answer = lambda _: ServerResponse(403)
+    device = phone.joined()
+    for _ in range(2):
+        phone.seconds += 4000
+        assert device.report(True).sending.waiting == 2
+    assert (len(bodies(phone)), len(set(bodies(phone)))) == (3, 1)
+
+
 def test_enrollment_is_resent_unchanged_until_it_is_acknowledged(make_phone: MakePhone) -> None:
     phone = make_phone({"values": ASKED})
     phone.collector.answer = lambda _: problem(503, "busy")
