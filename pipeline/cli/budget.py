@@ -154,7 +154,7 @@ def _in_words(change: BudgetDeclaration, state: Spending) -> str:
     if change.epsilon is None:
         return f"the budget of {people} is removed, for all jobs"
     how = ", with charges composed" if change.composed else ""
-    how += f", in any {change.per}" if change.per else ""
+    how += f", in {parse_duration(change.per).any_period()}" if change.per else ""
     known = {each.population for each in state.charges} | {
         each.population for each in state.declared
     }

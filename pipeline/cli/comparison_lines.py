@@ -94,9 +94,11 @@ def _show_better(plan: Plan) -> None:
     better = least_error(plan.alternatives)
     if better is not None and not better.planned:
         print_text(
-            f"{better.protocol} has a smaller error without additional trust: "
+            f"{better.title} has a smaller error for single epochs without additional trust: "
             f"{number(better.rmse)} users instead of {number(plan.rmse)}"
         )
+        if (rolling := plan.guarantee.rolling) is not None:
+            print_text(f"but its guarantee is for one horizon, not {rolling}")
     if (other := under_another_trust(plan.alternatives)) is not None:
         trust = "without a trusted party" if other.needs_no_trust else "trusting the shuffler"
         loss = format_loss(other.epsilon, other.delta)

@@ -23,6 +23,7 @@ from dpstream.pipeline.planning.parties import (
     format_success_rate,
 )
 from dpstream.pipeline.results.expected_errors import rounding_note
+from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.randomizers.guarantee import rounded_up
 
@@ -141,8 +142,10 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
 def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.budget is not None:
         horizons = plural(plan.budget.horizons, "horizon")
-        charged = f"{horizons}, {rounded_up(plan.budget.charged)} in total"
-        period = "" if plan.budget.period is None else f" in any {plan.budget.period}"
+        charged, period = f"{horizons}, {rounded_up(plan.budget.charged)} in total", ""
+        if plan.budget.period is not None:
+            period = f" in {parse_duration(plan.budget.period).any_period()}"
+            charged = f"this job counts as {rounded_up(plan.budget.charged)}, for {horizons}"
         text = f"epsilon {rounded_up(plan.budget.epsilon)}{period}: {charged}; "
         text += "earlier charges are checked"
         yield "budget", f"{text} at deploy"

@@ -225,10 +225,12 @@ def check_budget(
 
 def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Charge]) -> None:
     people, period = charge.population, limit.per
+    assert period is not None
+    spell = parse_duration(period).any_period()
     endless = next((each for each in (*earlier, charge) if each.horizons_in(period) is None), None)
     if endless is not None:
         raise BudgetError(
-            f"the budget of population {people} is epsilon {limit.epsilon:g} in any {period}"
+            f"the budget of population {people} is epsilon {limit.epsilon:g} in {spell}"
             f"{_source(limit, charge)}, but job {one_line(endless.job)} charges it without limit: "
             "its guarantee is for one horizon, not for any few consecutive epochs. Only recurring "
             "jobs of sampled_response with epochs.start and epochs.length count by period. Use "
@@ -239,7 +241,7 @@ def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Ch
         horizons = charge.horizons_in(period) or 1
         if charged + requested * horizons > allowed:
             raise BudgetError(
-                f"the budget of population {people} is {name} {float(allowed):g} in any {period}"
+                f"the budget of population {people} is {name} {float(allowed):g} in {spell}"
                 f"{_source(limit, charge)}; {len(earlier)} earlier "
                 f"deployment{'s' * (len(earlier) != 1)} count {float(charged):g} and this one "
                 f"would count {float(requested * horizons):g}: {name} {float(requested):g} in each "
@@ -421,7 +423,8 @@ def period_budgets(
         if counted is not None:
             left = rounded_down(float(max(Fraction(), _decimal(limit.epsilon) - counted)), 6)
             text = f"charges count as {rounded_up(float(counted))}; {left} remaining"
-        budget = f"epsilon {rounded_up(limit.epsilon)} in any {limit.per}"
+        period = parse_duration(limit.per).any_period()
+        budget = f"epsilon {rounded_up(limit.epsilon)} in {period}"
         found.append((budget, f"{text}; {limit.who}"))
     return found
 

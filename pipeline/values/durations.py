@@ -87,6 +87,23 @@ class Duration:
                 return f"{count} {unit}"
         return str(self)
 
+    def any_period(self) -> str:
+        """Describe all periods of this length.
+
+        >>> [parse_duration(text).any_period() for text in ("P1Y", "P6M", "P2W", "PT36H")]
+        ['any year', 'any 6 months', 'any 14 days', 'any 36 h']
+        """
+        years, months = divmod(self.months, 12)
+        day = timedelta(days=1)
+        for count, rest, unit in (
+            (years, months or self.exact, "year"),
+            (self.months, self.exact, "month"),
+            (self.exact.days, self.months or self.exact % day, "day"),
+        ):
+            if count and not rest:
+                return f"any {unit}" if count == 1 else f"any {count} {unit}s"
+        return f"any {self.in_words()}"
+
     def timedelta(self) -> timedelta:
         """Return the exact length; raise `ValueError` for calendar months and years."""
         if self.months:

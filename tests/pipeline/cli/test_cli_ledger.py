@@ -203,9 +203,9 @@ def test_budget_of_a_period_is_set_and_shown(dpstream: Commands, cluster: Memory
     change = ("--epsilon", "2", "--per", "1 year", "--reason", "ticket 13", "--yes")
     result = dpstream("budget", "students", *change)
     assert result.code == 0, result.errors
-    assert "is epsilon 2, delta 0, in any P1Y, for all jobs" in result.output
+    assert "is epsilon 2, delta 0, in any year, for all jobs" in result.output
     shown = dpstream("budget", "students").output
-    assert "epsilon 2 in any P1Y" in shown
+    assert "epsilon 2 in any year" in shown
     assert "charges count as 1; 1 remaining; an operator set it" in shown
     assert "none declared" not in shown
 
@@ -396,7 +396,7 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
     assert kinds == ["reopened", "carried", "charge"]
 
 
-def test_budget_of_a_year_admits_a_recurring_job_for_ever(
+def test_budget_of_a_year_admits_a_recurring_job_forever(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A year overlaps two horizons of 52 weeks; a second job would exceed the budget in it."""
@@ -407,9 +407,12 @@ def test_budget_of_a_year_admits_a_recurring_job_for_ever(
             "population: students\nbudget: {epsilon: 4, per: P1Y}\n"
         )
     weekly, another = str(tmp_path / "weekly.yaml"), str(tmp_path / "another.yaml")
+    planned = dpstream("plan", weekly).output
+    assert "epsilon 4 in any year: this job counts as 4, for 2 horizons" in planned
+    assert "its guarantee is for one horizon, not epsilon 2 for any 52 consecutive" in planned
     shown = dpstream("deploy", weekly, "--dry-run").output
-    assert "epsilon 2 for any 52 consecutive epochs, for ever" in shown
-    assert "the budget is epsilon 4 in any P1Y: charges count as 4; 0 remaining" in shown
+    assert "epsilon 2 for any 52 consecutive epochs, forever" in shown
+    assert "the budget is epsilon 4 in any year: charges count as 4; 0 remaining" in shown
     result = dpstream("deploy", weekly, "--yes")
     assert result.code == 0, result.errors
     assert "unlimited horizons of 52 epochs" in result.output
@@ -418,8 +421,8 @@ def test_budget_of_a_year_admits_a_recurring_job_for_ever(
     assert "epsilon 1 in each of the 2 horizons that count in such a period" in rejected.errors
     shown = dpstream("budget", "students").output
     assert "unlimited, by 1 deployment" in shown
-    assert "epsilon 4 in any P1Y" in shown
+    assert "epsilon 4 in any year" in shown
     body = dpstream("budget", "students", "--json").json
     assert (body["budget"], body["charged"]["epsilon"]) == (None, None)
     (period,) = body["periods"]
-    assert period[0] == "epsilon 4 in any P1Y"
+    assert period[0] == "epsilon 4 in any year"

@@ -327,7 +327,7 @@ def test_rolling_charges_of_a_year_fit_its_budget_for_ever() -> None:
     assert Charge.from_bytes(charge.to_bytes()) == charge
     check_budget(weekly(54, "other", 4.0, budget=None), [])
     with pytest.raises(BudgetError, match=re.escape(
-        "the budget of population students is epsilon 4 in any P1Y; 1 earlier deployment count 4 "
+        "the budget of population students is epsilon 4 in any year; 1 earlier deployment count 4 "
         "and this one would count 0.5: epsilon 0.25 in each of the 2 horizons that count in such a "
         "period. Lower epsilon, use longer horizons, or, if the users agree, raise the budget: "
         "dpstream budget students --epsilon EPSILON --per P1Y"
@@ -360,12 +360,12 @@ def test_budgets_of_a_period_and_of_all_time_bind_both() -> None:
     declared = BudgetDeclaration("students", 9.0, 0.0, "a", "0" * 32, 1)
     job = weekly(epsilon=2.0)
     assert horizons_within_budget(job, [], [declared]) == 4
-    with pytest.raises(BudgetError, match="epsilon 4 in any P1Y"):
+    with pytest.raises(BudgetError, match="epsilon 4 in any year"):
         check_budget(weekly(epsilon=2.1).model_copy(update={"horizons": 4}), [], [declared])
     with pytest.raises(BudgetError, match="the budget of population students is epsilon 9"):
         check_budget(job.model_copy(update={"horizons": 5}), [], [declared])
     (shown,) = period_budgets([cast(Any, BudgetDeclaration.of(job, 5))], [Charge.of(job)])
-    assert shown[0] == "epsilon 4 in any P1Y"
+    assert shown[0] == "epsilon 4 in any year"
     assert shown[1].startswith("charges count as 4; 0 remaining; job weekly declared it")
 
 

@@ -165,7 +165,7 @@ def test_page_states_the_budget_of_a_period() -> None:
     )
     body = budget_of(job, [Charge.of(job)])
     assert body["description"][-1].startswith(
-        "The budget is epsilon 5 in any P1Y: charges count as 4; 1 remaining; job weekly declared "
+        "The budget is epsilon 5 in any year: charges count as 4; 1 remaining; job weekly declared "
     )
     assert not any("No budget" in each for each in body["description"])
-    assert budget_line(body) == "epsilon 5 in any P1Y: charges count as 4"
+    assert budget_line(body) == "epsilon 5 in any year: charges count as 4"
