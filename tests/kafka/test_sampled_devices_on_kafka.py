@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import select
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -39,26 +41,43 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 DEVICES = 40
 EPOCHS = 4
-LENGTH = 12
-LATE = 30
 MINIMUM = 8
-BEGINS_IN = 40
-"""Seconds until the first epoch, in which all processes start and all devices join."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a run on a machine on which a command takes `command` seconds."""
+
+    command: float
+
+    @property
+    def begins_in(self) -> int:
+        """Time until the first epoch, in which all processes start and all devices join."""
+        return max(40, math.ceil(8 * self.command))
+
+    @property
+    def length(self) -> int:
+        return max(12, math.ceil(2 * self.command))
+
+    @property
+    def late(self) -> int:
+        """Time after an epoch in which a killed collector restarts."""
+        return max(30, math.ceil(8 * self.command))
 
 
 def value_of(device: int, epoch: int) -> bool:
     return (device + epoch) % 3 == 0
 
 
-def job_text(name: str, start: datetime) -> str:
+def job_text(name: str, start: datetime, times: Times) -> str:
     return f"""\
 name: {name}
 protocol: sampled_response
 parameters: {{epsilon: 4, reports: 1}}
-epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{LENGTH}S}}
-shuffle: {{minimum: {MINIMUM}, grace: PT{LATE + 5}S}}
+epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{times.length}S}}
+shuffle: {{minimum: {MINIMUM}, grace: PT{times.late + 5}S}}
 topics: {{partitions: 2}}
-devices: {{late: PT{LATE}S}}
+devices: {{late: PT{times.late}S}}
 """
 
 
@@ -89,8 +108,8 @@ def expected_words(job: DeployedJob, stores: Sequence[MemoryStore]) -> dict[int,
     return words
 
 
-def published(cluster: Cluster, job: DeployedJob) -> list[EstimateRecord]:
-    deadline = time.monotonic() + 3 * TIMEOUT
+def published(cluster: Cluster, job: DeployedJob, times: Times) -> list[EstimateRecord]:
+    deadline = time.monotonic() + 3 * TIMEOUT + times.late
     reader = EstimateReader(cluster, job)
     records: list[EstimateRecord] = []
     while len(records) < EPOCHS:
@@ -103,8 +122,11 @@ def published(cluster: Cluster, job: DeployedJob) -> list[EstimateRecord]:
 def test_devices_asked_once_count_once_through_a_killed_collector(
     dpstream: Commands, start: Start, cluster: Cluster, job_name: str, tmp_path: Path
 ) -> None:
-    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=BEGINS_IN)
-    (tmp_path / "job.yaml").write_text(job_text(job_name, begins))
+    begun = time.monotonic()
+    start("list").communicate(timeout=TIMEOUT)
+    times = Times(time.monotonic() - begun)
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=times.begins_in)
+    (tmp_path / "job.yaml").write_text(job_text(job_name, begins, times))
     assert dpstream("deploy", tmp_path / "job.yaml").code == 0
     job = read_jobs(cluster).jobs[job_name]
     assert job.signed_description is not None
@@ -135,14 +157,14 @@ def test_devices_asked_once_count_once_through_a_killed_collector(
     def report(number: int, epoch: int) -> int:
         told = devices[number].report(value_of(number, epoch))
         assert (told.epoch, told.drawn) == (epoch, True)
-        return devices[number].deliver(LATE).waiting
+        return devices[number].deliver(times.late).waiting
 
     restart: threading.Thread | None = None
     with ThreadPoolExecutor(DEVICES) as pool:
         # They enroll as of the first epoch, which has not begun.
         list(pool.map(join, devices))
         for epoch in range(1, EPOCHS + 1):
-            wait_for(begins + timedelta(seconds=(epoch - 1) * LENGTH + 0.5))
+            wait_for(begins + timedelta(seconds=(epoch - 1) * times.length + 0.5))
             if epoch == 2:
                 running.kill()
                 restart = threading.Thread(target=collector, args=(start, job_name, port))
@@ -154,7 +176,7 @@ def test_devices_asked_once_count_once_through_a_killed_collector(
     restart.join()
     words = expected_words(job, stores)
     assert sum(map(len, words.values())) == DEVICES
-    records = published(cluster, job)
+    records = published(cluster, job, times)
     manifests: dict[int, Manifest] = {}
     for stored in cluster.read(job.topic(Role.MANIFESTS)):
         manifest = decode_manifest(stored.value)
