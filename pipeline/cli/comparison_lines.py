@@ -40,8 +40,8 @@ def show_protocols(plan: Plan) -> None:
     note = "* this job; error: RMSE in users; sent: messages per user"
     if depends:
         note += (
-            "; sampled_response: error for a value that parameters.share of the users have (0.1 "
-            "unless set), at half: that half of them have"
+            "; sampled_response: error if a share of users, parameters.share (0.1 unless set), has "
+            "the value; at half: error if half of the users have it"
         )
     if plan.windows:
         note += "; mean M: RMSE of means over M epochs"
@@ -142,7 +142,7 @@ def show_outlook(plan: Plan, seen: Outlook) -> None:
 def _epsilons(seen: Outlook, *, always: bool) -> list[tuple[str, str]]:
     if not seen.rests_on_them:
         return [("epsilon", f"{_epsilon(seen.epsilon_at_least)}: no further assumptions")]
-    smallest = f"{number(seen.honest_at_least)} honest contributors"
+    smallest = f"{number(seen.honest_at_least)} honest users"
     limit = "if that many report at every epoch" if always else "guaranteed"
     pairs = [("epsilon at most", f"{_epsilon(seen.epsilon_at_least)}, with {smallest}: {limit}")]
     if seen.released:

@@ -42,7 +42,7 @@ def show_plan(plan: Plan) -> None:
     print_pairs([*guarantee_pairs(plan.guarantee), *_budget(plan)])
     _show_parties(plan)
     if plan.contributors:
-        title = f"epsilon for a user's {plan.guarantee.subject}, by number of honest contributors"
+        title = f"epsilon for a user's {plan.guarantee.subject}, by number of honest users"
         print_text(f"\n{title}", "bold")
         print_table(
             {
@@ -173,7 +173,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.messages_unit == "epoch":
         return
     yield (
-        f"worst, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
+        f"largest, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
         f"± {_share(half_width(worst.standard_error), plan.users)}",
     )
     published = ""
@@ -257,7 +257,9 @@ def _constant(value: float) -> str:
 def _show_parties(plan: Plan) -> None:
     parties = plan.parties
     print_text("\nmaximum that each party can learn about a user", "bold")
-    guessing = f"between two {'streams of values' if len(plan.epochs) > 1 else 'values'} of a user"
+    guessing = (
+        f"which of two {'streams of values' if len(plan.epochs) > 1 else 'values'} a user has"
+    )
     if plan.guarantee.only_removal:
         guessing = "whether a user has items or none"
     horizon = "" if plan.guarantee.horizons is None else " in one horizon"
@@ -274,7 +276,7 @@ def _show_parties(plan: Plan) -> None:
     )
     protected = [each for each in parties if each.epsilon is not None]
     for assumed, names in _by_assumption(protected):
-        verb = "" if assumed == NO_ASSUMPTIONS else "assumes "
+        verb = "" if assumed == NO_ASSUMPTIONS else "relies on this: "
         print_text(f"{', '.join(names)}: {verb}{assumed}")
 
 

@@ -154,7 +154,9 @@ def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, mee
     who = "no party has to be trusted" if _no_trust(chosen) else "the shuffler has to be trusted"
     errs = f"its RMSE is {_error(chosen):,.1f} users"
     if meets:
-        sends = "; of these it sends the fewest bytes" if alike > 1 else ""
+        sends = (
+            "; of the protocols for which both hold, it sends the fewest bytes" if alike > 1 else ""
+        )
         return f"{errs}, which meets the target; {who}{sends}"
     least = "the smallest under your trust assumptions"
     if trust == "none":
