@@ -27,6 +27,7 @@ NEEDS_RESULTS = ("record", "replay", "diff", "serve")
 
 @dataclass
 class Running:
+    words: list[str]
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
     speaks: threading.Event = field(default_factory=threading.Event)
@@ -120,7 +121,11 @@ class Reader:
 
     def start(self, words: list[str]) -> None:
         """Start a long-running command and wait for its first output."""
+        if "--name" in words:
+            # A page that starts a worker with other options means that the earlier one is stopped.
+            self.stop(*words[: words.index("--name") + 2])
         process = Running(
+            words,
             subprocess.Popen(
                 ["dpstream", *words],
                 cwd=self.folder,
@@ -131,20 +136,21 @@ class Reader:
                 start_new_session=True,
                 # The parent shell might have set SIGINT to be ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            )
+            ),
         )
         self.running.append(process)
         assert process.speaks.wait(TIMEOUT), f"{shlex.join(words)}: {''.join(process.said)}"
 
-    def stop(self) -> None:
-        """Stop the started command as by Ctrl-C."""
-        for each in self.running:
+    def stop(self, *command: str) -> None:
+        """Stop started commands as by Ctrl-C: those that begin with these words."""
+        chosen = [each for each in self.running if each.words[: len(command)] == [*command]]
+        for each in chosen:
             each.process.send_signal(signal.SIGINT)
-        for each in self.running:
+        for each in chosen:
             code = each.process.wait(TIMEOUT)
             each.listener.join(TIMEOUT)
             assert code == 0, "".join(each.said)
-        self.running.clear()
+            self.running.remove(each)
 
 
 @pytest.fixture
