@@ -272,7 +272,7 @@ def test_readme_numbers_match_plan() -> None:
         f"| none | 4 | {plan(local, STUDENTS).rmse:,.0f} (with the noise that its paper "
         f"prescribes: {plan(published, STUDENTS).rmse:,.0f}) | {smoothed:,.0f} |",
         f"| none | 4 | {planned.rmse:,.0f} | {planned.smoothed_rmse:,.0f} |",
-        f"| the shuffler, Kafka's operator | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
+        f"| the shuffler and Kafka's operator | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
         "is {:,.0f} for `value_stream` and {:,.0f} for `future_rand`".format(*less),
         f"RMSE of 10 % with {needed[0.1]:,} users at epsilon 4, and with {needed_at_1[0.1]:,} at "
         "epsilon 1; an RMSE of 1 % needs 100 times as many",
