@@ -109,9 +109,9 @@ class OneDevice:
 
     def __init__(self, protocol: str, law: Mapping[str, Any]) -> None:
         kind = _kind_of(protocol, law)
-        self._sets = kind.sets
         self._class: type[Devices[Any]] = kind.devices_class()
         self._law = kind.law_class().from_json(law)
+        self._sets = kind.sets or getattr(self._law, "slots", 1) > 1
         self._devices: Devices[Any] = self._class(self._law)
 
     @property

@@ -79,6 +79,8 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield protocols that follow two and four changes; sampling users follows any number."""
     epsilon, domain = requested.epsilon, requested.domain
+    if requested.items > 1:
+        return
     for max_changes in (2, 4):
         if domain is None:
             yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
@@ -103,8 +105,8 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
     epsilon, delta = requested.epsilon, requested.delta
     domain, items = requested.domain, requested.items
     yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)
-    if last_epoch == 1 and items == 1:
-        yield "sampled_response", _sampled(epsilon, domain)
+    if last_epoch == 1:
+        yield "sampled_response", _sampled(epsilon, domain, items)
     yield "single_message", partial(SingleMessageParameters, epsilon, delta, domain, items)
     for dummies in ("poisson", "shuffle"):
         counted = partial(CountMinParameters, epsilon, delta, domain, items, dummies=dummies)
@@ -118,8 +120,10 @@ def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[
     yield "sampled_response", _sampled(requested.epsilon, requested.domain)
 
 
-def _sampled(epsilon: float, domain: ItemDomain) -> Callable[[], SampledResponseParameters]:
-    return partial(SampledResponseParameters, epsilon, domain=domain)
+def _sampled(
+    epsilon: float, domain: ItemDomain, items: int = 1
+) -> Callable[[], SampledResponseParameters]:
+    return partial(SampledResponseParameters, epsilon, domain=domain, items=items)
 
 
 @alternatives.register

@@ -63,6 +63,12 @@ class SampledResponseForecast:
                 f"errors are predicted for a value that {self.share:.3g} of the users have; at "
                 f"0.5 they are {self._times(0.5):.3g} times as large"
             )
+        if requested.items > 1:
+            return (
+                f"errors are predicted for an item that one in {self._law.items:,} users has; an "
+                f"answer is about one of {requested.items:,} slots, which makes errors "
+                f"{requested.items:,} times as large as for one item"
+            )
         return (
             f"errors are predicted for an item that one in {self._law.items:,} users has; for an "
             f"item that few have they are {self._times(0.0):.3g} times as large, and for one that "
@@ -131,7 +137,9 @@ def _window_changes(law: SampledResponseLaw, window: int, lag: int) -> ChangeErr
 
 
 def _values(requested: SampledResponseParameters) -> ValueDomain:
-    return BOOLEAN if requested.domain is None else SetDomain(requested.domain, None)
+    if requested.domain is None:
+        return BOOLEAN
+    return SetDomain(requested.domain, None if requested.items == 1 else requested.items)
 
 
 def _make(
@@ -175,5 +183,6 @@ PROTOCOL = Protocol(
         Example(SampledResponseParameters(4.0, 3), 3),
         Example(SampledResponseParameters(2.0, domain=("a", "b", "c")), 2),
         Example(SampledResponseParameters(2.0, 2, domain=("a", "b", "c"), complete=True), 2),
+        Example(SampledResponseParameters(2.0, domain=("a", "b", "c"), items=2), 2),
     ),
 )

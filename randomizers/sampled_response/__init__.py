@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch, check_items
 from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
@@ -66,6 +67,7 @@ class SampledResponseParameters:
             smallest error. With more than `MOST_VALUES` values, a device answers once.
         share: For yes or no, the share of users with value 1 for which `reports` is chosen.
         domain: At most 2^20 listed items, of which a user has one at a time; None for yes or no.
+        items: Maximum number of items of a user. More than one: a set of items, new at every epoch.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
     """
@@ -74,6 +76,7 @@ class SampledResponseParameters:
     reports: int | None = None
     share: float = SHARE
     domain: ItemDomain | None = None
+    items: int = 1
     complete: bool = False
 
     def __post_init__(self) -> None:
@@ -92,12 +95,17 @@ class SampledResponseParameters:
 
     def _check_domain(self) -> None:
         if self.domain is None:
-            if self.complete:
-                raise ValueError("'complete' requires a domain of items. Set 'domain'")
+            if self.complete or self.items != 1:
+                name = "complete" if self.complete else "items"
+                raise ValueError(f"'{name}' requires a domain of items. Set 'domain'")
             return
         if self.share != SHARE:
             raise ValueError("'share' applies to yes or no only. Remove it, or remove 'domain'")
-        check_items_held(1, self.domain)
+        check_items_held(self.items, self.domain)
+        if self.items > 1 and (self.complete or self.reports not in (None, 1)):
+            raise ValueError(
+                f"'items' is {self.items}; expected 1 with 'complete' or several 'reports'"
+            )
         check_domain(domain_size(self.domain))
         if self.complete and domain_size(self.domain) < 2:
             raise ValueError("domain has 1 item; 'complete' requires at least 2")
@@ -118,6 +126,7 @@ class SampledResponseLaw(Constants):
         sets: Set of points of each value.
         items: Number of items; 1 for yes or no.
         complete: True if every user has an item, so that value 0 has no set.
+        slots: Maximum number of items of a user; an answer is about one of these slots.
     """
 
     last_epoch: int
@@ -126,6 +135,7 @@ class SampledResponseLaw(Constants):
     sets: AnswerSets = field(metadata={"read": _read_sets})
     items: int
     complete: bool
+    slots: int
 
     def __post_init__(self) -> None:
         if type(self.last_epoch) is not int or not 1 <= self.last_epoch <= MAX_EPOCHS:
@@ -145,6 +155,14 @@ class SampledResponseLaw(Constants):
                 f"or false, and at most {self.sets.most_values:,} values"
             )
 
+        if not 1 <= self.slots <= self.items or (
+            self.slots > 1 and (self.complete or self.reports > 1)
+        ):
+            raise ValueError(
+                f"'slots' is {self.slots}; expected 1, or at most {self.items:,} with one answer "
+                "about an item or none"
+            )
+
     @property
     def reports(self) -> int:
         """r, the number of answers of a device in a horizon."""
@@ -161,11 +179,12 @@ class SampledResponseLaw(Constants):
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities of an answer in the set of its value (a), and of another value (b)."""
+        """Probabilities of an answer in the set of the user's item (a), and of another one (b)."""
         masses = self.masses
         inside = sum((self.reports - flips) * mass for flips, mass in enumerate(masses))
         own = Fraction(inside, self.reports * sum(masses))
-        return own, self.sets.elsewhere(own)
+        other = self.sets.elsewhere(own)
+        return (own + (self.slots - 1) * other) / self.slots, other
 
     @property
     def c_gap(self) -> float:
@@ -225,7 +244,8 @@ class SampledResponse(Devices[SampledResponseLaw]):
                 "none; it holds against everyone who sees the reports; which devices exist, and "
                 "when they are asked and report, is public"
             ),
-            basis="exact",
+            # With several slots, the slot of an answer is rarely the one that differs.
+            basis="exact" if self.law.slots == 1 else "bound",
         )
 
     @property
@@ -247,6 +267,8 @@ class SampledResponse(Devices[SampledResponseLaw]):
         """Return the answers due: unsigned, shape (answers, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
+        if law.slots > 1:
+            values = self._slots(epoch, values, present, rng)
         check_items(epoch, values, present, self.population, law.items)
         answers = []
         for devices, answer in self._due(epoch):
@@ -259,6 +281,23 @@ class SampledResponse(Devices[SampledResponseLaw]):
             answers.append(law.sets.draw(numbers, inside, rng))
         self.epoch = epoch
         return np.concatenate(answers).astype(law.message_format.dtype)[:, None]
+
+    def _slots(
+        self,
+        epoch: int,
+        values: NDArray[Any],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Return the item in a random slot of each present device, 0 if it is empty."""
+        slots, items = self.law.slots, self.law.items
+        sets = set_rows(epoch, values, present, self.population, slots, items)
+        found = sets[np.arange(len(sets)), rng.integers(0, slots, len(sets))]
+        if present is None:
+            return np.asarray(found, np.int64)
+        numbers = np.zeros(self.population, np.int64)
+        numbers[present] = found
+        return numbers
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
         last_epoch = self.law.last_epoch

@@ -3,6 +3,7 @@
 For up to `MOST_VALUES` values, points are subsets. Their size and the number of answers are those
 with the smallest variance for an item that an average share of users has. For more values, points
 are those of a projective space, with one answer: more pay off only for few items and much epsilon.
+Answers about sets of items are single, too.
 """
 
 from __future__ import annotations
@@ -61,12 +62,15 @@ def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[Sa
                 f"reports is {parameters.reports}; expected 1 for more than {MOST_VALUES} values"
             )
         systems = [best_space(values - 1, optimal(1, epsilon))]
-    most = 1 if values > MOST_VALUES else max(1, min(MAX_REPORTS, last_epoch))
+    single = values > MOST_VALUES or parameters.items > 1
+    most = 1 if single else max(1, min(MAX_REPORTS, last_epoch))
     counts = range(1, most + 1) if parameters.reports is None else [parameters.reports]
     for sets in systems:
         for count in counts:
             flips = optimal(count, epsilon, sets.block, sets.outside)
-            yield SampledResponseLaw(last_epoch, epsilon, flips, sets, items, complete)
+            yield SampledResponseLaw(
+                last_epoch, epsilon, flips, sets, items, complete, parameters.items
+            )
 
 
 def unit_variance(law: SampledResponseLaw, share: float, users: int | None = None) -> float:

@@ -34,6 +34,7 @@ _RANGE = "low: 0, high: 100, buckets: 8"
 _NUMBERS = "domain: {low: 0, high: 64, buckets: 32}"
 _BITS = "domain: {bits: 6}"
 _STRINGS = "domain: {strings: {bytes: 2}}"
+_LARGE = "domain: {bits: 10}"
 _FEWEST = "shuffle: {minimum: 1000}"
 _STREAMS = (
     "epsilon: 1, max_changes: 1",
@@ -67,7 +68,14 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         "sampled_response",
         _grid(
             ("epsilon: 1", "epsilon: 4"),
-            ("", "reports: 2", _ITEMS, f"{_ITEMS}, complete: true", "domain: {bits: 10}"),
+            (
+                "",
+                "reports: 2",
+                _ITEMS,
+                f"{_ITEMS}, complete: true",
+                f"{_ITEMS}, items: 3",
+                "domain: {bits: 10}",
+            ),
         ),
         12,
         "",

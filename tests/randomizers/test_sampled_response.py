@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpstream.pipeline.conformance.laws.sampled_response import ExactSampledResponse
+from dpstream.pipeline.conformance.laws.sampled_response import ExactSampledResponse, sets_of
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.point_spaces import PointSpace
@@ -324,7 +324,7 @@ def test_few_items_and_much_epsilon_have_two_answers(
 
 def set_law(sets: AnswerSets, epsilon: float, last_epoch: int, reports: int) -> SampledResponseLaw:
     flips = optimal(reports, epsilon, sets.block, sets.outside)
-    return SampledResponseLaw(last_epoch, epsilon, flips, sets, sets.most_values - 1, False)
+    return SampledResponseLaw(last_epoch, epsilon, flips, sets, sets.most_values - 1, False, 1)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
@@ -391,7 +391,10 @@ def test_devices_without_an_item_answer_for_a_random_one() -> None:
 @pytest.mark.parametrize(
     ("parameters", "why"),
     [
-        ({"complete": True}, "requires a domain"),
+        ({"complete": True}, "'complete' requires a domain"),
+        ({"items": 2}, "'items' requires a domain"),
+        ({"domain": ("a", "b", "c"), "items": 2, "reports": 2}, "expected 1 with"),
+        ({"domain": ("a", "b", "c"), "items": 4}, "expected 1 to 3"),
         ({"domain": ("a",), "complete": True}, "at least 2"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ("a", "b"), "share": 0.3}, "yes or no only"),
@@ -470,3 +473,24 @@ def test_shuffled_epsilon_bounds_the_exact_loss_of_few_answers(
             for p, q in ((zero, one), (one, zero))
         ]
         assert (max(excess) <= delta) == holds
+
+
+def set_of_items_law(epsilon: float, items: int, slots: int) -> SampledResponseLaw:
+    parameters = SampledResponseParameters(epsilon, 1, domain=labels(items), items=slots)
+    return calibrate(parameters, 4)
+
+
+def test_sets_have_one_answer_about_one_slot() -> None:
+    single, several = (set_of_items_law(4.0, 3, items) for items in (1, 3))
+    assert (single.slots, several.slots, several.reports) == (1, 3, 1)
+    assert several.sets == single.sets
+    assert several.c_gap == pytest.approx(single.c_gap / 3)
+    users, rng = 80_000, seeded_generator(3)
+    devices = devices_of(several, users)
+    sent = devices.report(1, np.tile([[2, 0, 3]], (users, 1)), None, rng)[:, 0]
+    assert len(sent) == users / 4
+    sets = sets_of(several.sets)
+    for item, expected in ((2, 0), (3, 0), (1, 1)):
+        inside = np.isin(sent, list(sets[item])).mean()
+        likely = float(several.probabilities[expected])
+        assert abs(inside - likely) < 6 * math.sqrt(likely * (1 - likely) / len(sent))

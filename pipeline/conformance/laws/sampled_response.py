@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -38,13 +39,15 @@ class ExactSampledResponse:
                 probabilities[tuple(view)] += probability / horizon
         return dict(probabilities)
 
-    def _sent(self, values: list[int]) -> dict[tuple[int, ...], Fraction]:
+    def _sent(self, values: list[int | tuple[int, ...]]) -> dict[tuple[int, ...], Fraction]:
         """Return the probabilities of all answers, given the values at the epochs of answers."""
         complete, weights = self.law.complete, self.law.flips.weights
-        own = [
-            range(self.law.items) if complete and not value else (value - complete,)
-            for value in values
-        ]
+        own: list[Iterable[int]] = []
+        for value in values:
+            if isinstance(value, tuple):
+                own.append(value)
+            else:
+                own.append(range(self.law.items) if complete and not value else [value - complete])
         sent: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
         for about in product(*own):
             of_points = {

@@ -13,7 +13,7 @@ const MOST_REPORTS = 8;
 export class SampledResponse extends Device {
   /** @param {any} body */
   constructor(body) {
-    constants('sampled_response', body, ['last_epoch', 'epsilon', 'flips', 'sets', 'items', 'complete']);
+    constants('sampled_response', body, ['last_epoch', 'epsilon', 'flips', 'sets', 'items', 'complete', 'slots']);
     super(whole('last_epoch', body.last_epoch, 1, 1 << 20));
     this.flips = readComposed(body.flips);
     this.answers = this.flips.k;
@@ -29,6 +29,7 @@ export class SampledResponse extends Device {
       typeof this.complete === 'boolean' && this.items + Number(!this.complete) <= this.sets.mostValues,
       `complete is ${shown(body.complete)} with ${this.items} items; expected true or false, and at most ${this.sets.mostValues} values`,
     );
+    check(body.slots === 1, `slots is ${shown(body.slots)}; expected 1: this library answers about one item`);
     // Total weight of all sequences with d answers outside their sets, for d = 0 to r.
     const [block, outside] = [BigInt(this.sets.block), BigInt(this.sets.outside)];
     this.masses = this.flips.masses.map(
