@@ -99,8 +99,8 @@ class Predicates:
                 raise ValueError("predicates: a name is empty; expected at least one character")
             if not condition:
                 raise ValueError(
-                    f"predicates: {name!r} is empty; expected a list of values, or numbers 'from', "
-                    "'below' or both"
+                    f"predicates: {name!r} is empty; expected a list of values, or a numeric "
+                    "range with 'from', 'below' or both"
                 )
             if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
                 "below", math.inf

@@ -1,6 +1,6 @@
 """Predicted errors of Count-Min estimators, from the skew of the counts.
 
-Besides the item itself, an item's cell in a row counts what any other cell of that row counts:
+Apart from the item itself, an item's cell in a row is like any other cell of that row: it counts
 other items, and noise. So errors are sampled by simulating rows with random hashes, and reading
 random cells, as for an item that no user has.
 """

@@ -149,7 +149,7 @@ def _without_missing(payload: bytes, producers: int) -> tuple[NDArray[np.bool_],
         index += 1 + between
         if index >= producers:
             raise CodecError(
-                f"missing producer {index} is out of range: there are {producers} producers"
+                f"the missing producers include number {index}, but only {producers} exist"
             )
         inside[index] = False
     return inside, end

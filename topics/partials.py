@@ -80,7 +80,9 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
     by_index: dict[int, PartialPart] = {}
     for part in parts:
         if by_index.setdefault(part.index, part) != part:
-            raise CodecError(f"chunk {part.index} of a partial occurs with two different contents")
+            raise CodecError(
+                f"chunk {part.index} of a partial appears twice, with different contents"
+            )
     if not by_index:
         raise CodecError("a partial has no chunks; expected at least 1")
     first = next(iter(by_index.values()))

@@ -251,7 +251,7 @@ class PlainGroup(TyperGroup):
 
 
 class LazyCommand(PlainCommand):
-    """Listed command that imports its module only to parse arguments and to run."""
+    """Command that can be listed without its module, which is imported to parse or run it."""
 
     def __init__(self, name: str, entry: CommandEntry) -> None:
         super().__init__(name, help=entry.summary, rich_help_panel=entry.panel)

@@ -155,7 +155,7 @@ class Case:
         return self.array_of(np.stack(indices))
 
     def ground_truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Return the true numbers of devices with value 1 or each item, shape (epochs, counts)."""
+        """Return the true number of devices with value 1, or with each item: (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
         return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)

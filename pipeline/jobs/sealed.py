@@ -116,8 +116,8 @@ class Sealed(Section):
     def _keys_have_periods(self) -> Self:
         if self.shares and (self.aggregate or self.stages):
             raise ValueError(
-                "shares cannot be combined with aggregate and stages: two aggregators sum shares, "
-                "and no party opens or shuffles reports. Remove aggregate and stages, or shares"
+                "'shares' cannot be combined with 'aggregate' or 'stages': two aggregators sum "
+                "shares, and no party opens or shuffles reports. Remove 'shares', or the others"
             )
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"

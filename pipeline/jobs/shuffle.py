@@ -71,7 +71,7 @@ class Shuffle(Section):
         return values
 
     def trust(self, *, sealed: bool) -> str:
-        """Describe how parallel shufflers change the required trust; sealing describes the rest."""
+        """Describe how parallel shufflers change the trust; if sealed, only how they divide."""
         divided = (
             f"{self.instances} shufflers work in parallel, and each message goes to one of them "
             "at random"

@@ -94,7 +94,7 @@ def check_has_producers(job: Job) -> None:
     """Raise NoProducersError if the job's devices report without producers."""
     if job.devices is not None:
         raise NoProducersError(
-            f"devices of job {job.name} report by themselves, without producers. 'dpstream "
+            f"devices of job {job.name} report directly, without producers. 'dpstream "
             "collect' receives their reports, 'dpstream status' shows the collectors, and "
             "'dpstream simulate' tests the job on a file"
         )

@@ -114,7 +114,10 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
 def _largest(
     one: Published | None, other: Published | None
 ) -> tuple[float | None, int | None, int]:
-    """Return the largest difference in standard errors, its item, and the unmatched count."""
+    """Return the largest difference, its item, and the number of unmatched items.
+
+    The difference is in units of the smaller standard error.
+    """
     (items, values), (others, their_values) = _by_item(one), _by_item(other)
     both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
     unmatched = len(items) + len(others) - 2 * len(both)

@@ -117,7 +117,7 @@ class RecordingWriter:
         self._missing = with_missing(self._missing, gap)
 
     def commit(self, places: Iterable[LogPosition]) -> None:
-        """Make all additions durable, and `places` the positions at which to resume.
+        """Make all additions durable, and store `places` as the positions at which to resume.
 
         Raises `OSError` if the disk is full or gone. Earlier commits stay valid.
         """

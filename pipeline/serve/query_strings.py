@@ -44,7 +44,7 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     """
     first, last = whole(query, "from"), whole(query, "to")
     if first is not None and last is not None and last < first:
-        raise InvalidQueryError(f"to: got {last}; expected at least from={first}")
+        raise InvalidQueryError(f"'to' is {last}; expected at least {first}, the value of 'from'")
     return first, last
 
 

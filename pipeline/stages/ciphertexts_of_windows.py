@@ -59,7 +59,9 @@ class IncreasingCiphertexts:
             and (before is None or before < first)
             and (after is None or last < after)
         ):
-            raise ValueError("ciphertexts are out of order or duplicated; expected increasing ones")
+            raise ValueError(
+                "ciphertexts are out of order or duplicated; expected strictly increasing order"
+            )
         self.ends[index] = first, last
 
 

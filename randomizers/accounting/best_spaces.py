@@ -46,7 +46,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
     Let a be the probability of a message in the set of the user's item, and b that of a message in
     another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - c points outside the
-    other set, so a - b times the weight of all points is (own - other) (s - c).
+    other set, so (a - b) (weight of all points) = (own - other) (s - c).
 
     >>> from dpstream.randomizers.accounting.calibration import optimal
     >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)

@@ -208,7 +208,7 @@ def _odds_of_messages(loss: float) -> ComposedLaw:
 
 
 def _check_draws(law: FragmentsLaw) -> None:
-    """Check that tables, and redraws over capacity, cost at most the reserved part of delta.
+    """Check that draws from tables, and redraws over capacity, cost at most their part of delta.
 
     If every contributor has its own producer, there are as many draws as contributors.
     """

@@ -62,11 +62,11 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         (lambda: Predicates({"": ("a",)}), "predicates: a name is empty"),
         (
             lambda: Predicates({"a": ()}),
-            ("is empty; expected a list of values, or numbers 'from', 'below' or both"),
+            ("expected a list of values, or a numeric range with 'from', 'below' or both"),
         ),
         (
             lambda: Predicates({"a": {}}),
-            ("is empty; expected a list of values, or numbers 'from', 'below' or both"),
+            ("expected a list of values, or a numeric range with 'from', 'below' or both"),
         ),
         (
             lambda: Predicates({"a": {"from": 1, "below": 1}}),

@@ -227,7 +227,7 @@ def test_partial_is_joined_only_from_all_of_its_chunks() -> None:
         join_parts(parts[1:])
     with pytest.raises(CodecError, match="a partial has no chunks"):
         join_parts([])
-    with pytest.raises(CodecError, match="of a partial occurs with two different contents"):
+    with pytest.raises(CodecError, match="of a partial appears twice, with different contents"):
         join_parts([*parts, replace(parts[0], payload=b"x")])
     for other in ({"attempt": bytes([1]) * 16}, {"epoch": 9}, {"manifest_offset": 9}):
         with pytest.raises(CodecError, match=("chunks of different partials cannot be joined")):

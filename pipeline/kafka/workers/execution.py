@@ -349,8 +349,8 @@ class Execution:
         # Raises the same error if records in between are missing.
         await self._await(self._log.read(self._stage.role, partition, expected, offset))
         raise WorkerError(
-            f"{topic}, partition {partition}: expected offset {expected}, got {offset}, "
-            "although no record is lost: restart this worker"
+            f"{topic}, partition {partition}: expected offset {expected}, got {offset}. "
+            "No record is lost: restart this worker"
         )
 
     async def _carry_out(self, action: Action) -> object:

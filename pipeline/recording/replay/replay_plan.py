@@ -71,7 +71,7 @@ class ReplayPlan:
                 epoch, payload = next(payloads, (None, b""))
                 if epoch != manifest.epoch:
                     raise ReplayError(
-                        f"the partial of {in_words([manifest.epoch])} is missing in {source.place}"
+                        f"{source.place} has no partial of {in_words([manifest.epoch])}"
                     )
             yield manifest, payload
 

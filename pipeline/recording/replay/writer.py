@@ -66,7 +66,7 @@ class ReplayWriter:
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:
-        """Return whether an earlier run has written everything of an epoch."""
+        """Return whether an earlier run has written everything for an epoch."""
         epoch = manifest.epoch
         if epoch not in self._decisions.decided:
             return False

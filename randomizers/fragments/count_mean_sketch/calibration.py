@@ -61,7 +61,7 @@ def epsilon_with(law: CountMeanSketchLaw, honest: int) -> float:
 
 
 def fewest_in_row(contributors: int, rows: int, failing: float) -> int:
-    """Return a lower bound on the users in a user's row, which fails with probability `failing`.
+    """Return a lower bound on how many users share a row; it fails with probability `failing`.
 
     >>> fewest_in_row(1000, 1, 1e-9), fewest_in_row(459_254, 1024, 1e-9)
     (1000, 329)

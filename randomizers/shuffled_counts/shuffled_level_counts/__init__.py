@@ -147,7 +147,7 @@ class ShuffledLevelCountsLaw(Constants):
         )
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of values (numbered from 1) on all levels sent, (values, levels)."""
+        """Return the cells of values (numbered from 1) on all levels sent: (values, levels)."""
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 

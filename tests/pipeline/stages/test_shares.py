@@ -559,7 +559,7 @@ class TestRotation:
         ),
         (
             {"sealed": {**SHARES, **sealed_section([[3]], [4])}},
-            ("sealed.shares: cannot be combined with aggregate and stages"),
+            ("sealed.shares: cannot be combined with 'aggregate' or 'stages'"),
         ),
         ({"sealed": {"aggregate": [public_key(1)]}}, "stages: is missing"),
         ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
