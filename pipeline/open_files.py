@@ -1,4 +1,4 @@
-"""Limits on open files, needed for connections and spill files of large windows."""
+"""Raise the limit on open files, for connections and for spill files of large windows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def room_for_files(requested: int) -> int:
-    """Raise the soft limit of open files up to `requested`, and return the number available."""
+    """Raise the soft limit on open files up to `requested`, and return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < requested:
         soft = requested if hard == resource.RLIM_INFINITY else min(requested, hard)

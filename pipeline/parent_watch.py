@@ -24,7 +24,7 @@ _REASON_CHARACTERS = 4096
 
 
 def follow(timeout: float = 4.0) -> None:
-    """End this process when its parent ends, if the parent passed it a socket.
+    """End this process when its parent ends, if the parent passed a socket to it.
 
     Sends SIGTERM to itself, and exits without cleanup if it still runs after `timeout` seconds.
     """

@@ -35,7 +35,7 @@ def tidy(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure, completely or not at all, in the format of the suffix (default: PNG).
+    """Write a figure, completely or not at all, in the format that the suffix names (default: PNG).
 
     Raises `ValueError` if the format is unknown, `OSError` if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""The ledger: charges to populations, their reasons, and budgets, as chained entries.
+"""The ledger: charges to populations, the reasons for them, and budgets, as chained entries.
 
 Start with `entries`, the records, and `chain`, a pure function of the log that determines which
 entries are valid. `spending` joins the ledger to ``dpstream.jobs``, `writing` decides the next

@@ -2,7 +2,7 @@
 
 * Several writers can append concurrently; the single partition orders their records. An entry is
   valid if and only if its `previous` is the hash of the last valid entry before it.
-* All other entries are void. Their writers have lost a race. They read to the end, and write again
+* All other entries are void. Their writers have lost a race: they read to the end, and write again
   with the new head as `previous`, or give up.
 * The `previous` of an honest writer is a valid entry, and the writer checks that its own entry is
   valid before it writes another one. If all writers are honest, every entry is therefore valid, or
@@ -31,7 +31,7 @@ class ChainProblem(Enum):
 
     @property
     def loses(self) -> bool:
-        """True if entries might be missing or void because of this problem."""
+        """True if this problem might have caused entries to be missing or void."""
         return self in (
             ChainProblem.CUT,
             ChainProblem.UNREADABLE,

@@ -47,10 +47,10 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry without its predecessor, which is known only when the entry is written.
+    """An entry without the hash of its predecessor, which is known only when the entry is written.
 
     Attributes:
-        kind: An `EntryKind`, or a kind of a later version.
+        kind: An `EntryKind`, or a kind from a later version.
         at: Time by the writer's clock, milliseconds since 1970.
         budgets: Budgets that the entry declares.
         facts: Additional JSON values by name.
@@ -63,7 +63,7 @@ class Draft:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, previous: str, *, nonce: str, software: str) -> bytes:
-        """Return the record that follows the entry with the hash `previous`.
+        """Return the record to append after the entry with the hash `previous`.
 
         `previous` is a SHA-256 in hexadecimal, or `GENESIS`. `nonce` is random, so that two writers
         never write the same bytes. `software` is the version of the writer.
@@ -86,7 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry: `hash` is its SHA-256, and `previous` the SHA-256 of the entry before."""
+    """A parsed entry: `hash` is its SHA-256, and `previous` that of the preceding entry."""
 
     draft: Draft
     previous: str

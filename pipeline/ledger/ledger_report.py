@@ -33,8 +33,8 @@ _Facts: TypeAlias = tuple[str, int, float | None]
 class StreamTerms:
     """Terms of a deployment that charges each stream once.
 
-    `loss` is the local loss of a user's stream in one horizon of `epochs` epochs. `delta` belongs
-    to the amplified loss.
+    `loss` is the local loss for a user's stream in one horizon of `epochs` epochs. `delta` is the
+    delta of the amplified loss.
     """
 
     loss: float
@@ -42,7 +42,7 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return a horizon's charge if `devices` devices or more are in all released windows."""
+        """Return a horizon's charge if at least `devices` devices are in all released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 
@@ -96,7 +96,7 @@ class LedgerReport:
     terms: dict[str, StreamTerms]
 
     def findings(self, kept: str | None = None) -> list[Inconsistency]:
-        """Return all inconsistencies; `kept` is a head that was stored elsewhere."""
+        """Return all inconsistencies; `kept` is a head of the ledger that was stored elsewhere."""
         published = {
             deployment: PublishedDeployment(
                 each.job, each.since, [(_unbacked(one), one.written) for one in each.unbacked]
@@ -137,7 +137,7 @@ class LedgerReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamCharge:
-    """Current charge to a job's users for their whole streams in a horizon, numbered from 1.
+    """Current charge to a job's users for their whole streams in `horizon`, numbered from 1.
 
     `present` counts the participants in all released windows. `charged` is the charge to these
     users and to all others.

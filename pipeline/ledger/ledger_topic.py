@@ -47,10 +47,10 @@ def read_spending(cluster: Cluster) -> Spending:
 def write_entries(
     cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
 ) -> Spending:
-    """Write entries to the ledger until no more are needed, and check that they are valid.
+    """Write entries to the ledger until none is missing, and check that they are valid.
 
-    `replication` applies to topics that are created. Raises LedgerError if the ledger is damaged,
-    and ClusterError if the cluster rejects a write; an entry might have been written nevertheless.
+    `replication` applies to new topics. Raises LedgerError if the ledger is damaged, and
+    ClusterError if the cluster rejects a write; an entry might nevertheless have been written.
     """
     reader = SpendingReader(cluster)
     steps = writing(draft_entry, lambda: secrets.token_hex(8), version("dpstream"))
@@ -100,7 +100,7 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 
 
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
-    """Write a receipt for the last entry of the ledger to ``dpstream.jobs``.
+    """Write to ``dpstream.jobs`` a receipt for the last entry of the ledger.
 
     `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.jobs_topic.LATEST`. `now` is
     in milliseconds since 1970.

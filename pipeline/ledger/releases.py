@@ -1,4 +1,4 @@
-"""Releases of deployments, from their manifests and estimates, with their guarantees."""
+"""Releases by each deployment, with guarantees, read from its manifests and estimates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Unbacked:
 
 @dataclass(slots=True)
 class Releases:
-    """Windows and estimates of a deployment.
+    """Windows and estimates that a deployment has released.
 
     Attributes:
         deployment: 32 hexadecimal digits.
@@ -44,8 +44,8 @@ class Releases:
         estimates: Number of epochs with a published estimate.
         guarantees: Distinct guarantees of the estimates, in words.
         unbacked: Estimates of windows that no manifest releases.
-        since: Broker timestamp of its first record, milliseconds since 1970.
-        present: Participation in all released windows, by horizon numbered from 1; empty if the
+        since: Broker timestamp of the deployment's first record, milliseconds since 1970.
+        present: Participation in all released windows, per horizon, numbered from 1; empty if the
             deployment's horizons are unknown.
     """
 
@@ -69,7 +69,7 @@ def releases_on(
     """Return the releases of the named jobs, by deployment in hexadecimal.
 
     Ended deployments are included as long as their topics exist. `horizons` maps deployments (in
-    hexadecimal) to their epochs per horizon; their participation in all windows is computed.
+    hexadecimal) to their epochs per horizon; only for these deployments is participation computed.
     """
     there = cluster.topics()
     by_deployment: dict[str, Releases] = {}

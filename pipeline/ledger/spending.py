@@ -1,4 +1,4 @@
-"""Charges and budgets of populations, from the ledger and from its copy.
+"""Charges to populations and their budgets, from the ledger and from its copy.
 
 * ``dpstream.jobs`` contains a copy of charges and budgets. What a damaged ledger has lost is taken
   from the copy, and restored to the ledger by the next permitted writer.
@@ -6,8 +6,8 @@
   the two writes thus charges too much rather than too little.
 * Manifests bound the participation in all released windows. A manifest contains the producers, the
   number of devices enrolled with each, and the total number of devices present, but does not
-  identify them. The number of devices that missed at least one window is at most the sum of the
-  numbers that missed each window.
+  identify the devices. The number of devices that missed at least one window is at most the sum of
+  the numbers that missed each window.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _longer(each: NDArray[_Each], size: int) -> NDArray[_Each]:
 
 
 class Spending:
-    """State of ``dpstream.jobs`` and of the ledger, after the records applied so far."""
+    """State of ``dpstream.jobs`` and of the ledger after the records applied so far."""
 
     def __init__(self, topic: JobsTopic | None = None, chain: Chain | None = None) -> None:
         self.topic = JobsTopic() if topic is None else topic
@@ -90,7 +90,7 @@ class Spending:
 
     @property
     def charges(self) -> list[Charge]:
-        """Charges of all deployments so far, to their populations."""
+        """Charges to populations for all deployments so far."""
         written = {charge.deployment: charge for charge in self.topic.charges}
         charges = [
             _larger(charge, written.pop(charge.deployment, charge))
@@ -113,7 +113,7 @@ class Spending:
 
     @property
     def lost_charges(self) -> list[Charge]:
-        """Charges that are only in the copy, or larger in the copy than in the ledger."""
+        """Charges that are in the copy alone, or are larger there than in the ledger."""
         known = self.written_charges
         return [
             charge

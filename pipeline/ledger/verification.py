@@ -23,10 +23,10 @@ from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """A description of an inconsistency.
+    """An inconsistency, described in words.
 
     Attributes:
-        offset: Offset of the ledger record that shows it; None if it is elsewhere.
+        offset: Offset of the ledger record that shows the inconsistency; None if it is elsewhere.
         at: Write time, milliseconds since 1970; None if unknown.
     """
 
@@ -37,9 +37,9 @@ class Inconsistency:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDeployment:
-    """A deployment that has published.
+    """A deployment that has published estimates.
 
-    `since` is the broker's timestamp of its first record, milliseconds since 1970. `unbacked`
+    `since` is the broker timestamp of its first record, milliseconds since 1970. `unbacked`
     contains a description and a write time for each estimate without a manifest that releases it.
     """
 
@@ -99,7 +99,7 @@ def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
-    """Yield each oddity; of consecutive records after a void one, yield the first and a count."""
+    """Yield each oddity; for consecutive records after a void one, the first and a count."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
         if problem is not ChainProblem.FORKED:

@@ -31,7 +31,7 @@ class LedgerError(DpstreamError):
 
 
 def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
-    """Write entries until no more are needed.
+    """Write entries until none is missing.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
     `draft_entry` returns the next entry or None; its exceptions propagate. `nonce` returns a
@@ -52,7 +52,7 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
 
 
 def reject_damaged(state: Spending) -> LedgerError | None:
-    """Return the error that blocks charges and budgets in a damaged ledger, or None."""
+    """Return the error that blocks charges and budgets if the ledger is damaged, or None."""
     damage = state.damage
     if damage is None:
         return None
@@ -64,7 +64,7 @@ def reject_damaged(state: Spending) -> LedgerError | None:
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:
-    """Return an entry that restores losses from the copy in ``dpstream.jobs``, or None."""
+    """Return an entry that restores what was lost from the copy in ``dpstream.jobs``, or None."""
     charges = tuple(state.lost_charges[:_CARRIED_AT_ONCE])
     budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
@@ -156,7 +156,7 @@ def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntr
 
 
 def of_reopening(reason: str, now: int) -> DraftEntry:
-    """Return the entries by which an operator accepts losses and restores charges."""
+    """Return the entries by which an operator accepts lost entries and restores charges."""
 
     def draft_entry(state: Spending) -> Draft | None:
         if state.damage is not None:

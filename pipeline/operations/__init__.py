@@ -1,4 +1,4 @@
-"""Operator commands for jobs: deploy, monitor, drain, repair, supervise, or run from end to end.
+"""Operator commands: deploy, monitor, drain, repair or supervise jobs, or run them from end to end.
 
 Start with `deployments`. `status` reads and assesses the state of a job, `supervisor` runs a worker
 for every deployed job, and `up` runs jobs on this machine. `processes` starts processes, each with

@@ -92,9 +92,9 @@ class DeadLetterLog:
 
 
 def discard(cluster: Cluster, job: DeployedJob) -> int:
-    """Discard all current dead letters and delete them; return how many were unhandled.
+    """Discard and delete all current dead letters; return how many of them were unhandled.
 
-    After a ClusterError, the letters are discarded, but the cluster has not deleted their records.
+    After a ClusterError, the letters are discarded, but their records are not deleted yet.
     """
     log = DeadLetterLog(cluster, job)
     places = {log_position(letter) for letter in log.read()}
@@ -129,8 +129,8 @@ def log_position(letter: DeadLetter) -> LogPosition:
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
     """Return a rejected record's identity fields, never its content; None if it is unreadable.
 
-    The fields are ``kind``, ``epoch`` and, in hexadecimal, ``deployment``, ``fingerprint``,
-    ``enrollment`` and ``batch``, if this kind of record has them.
+    The fields are ``kind``, ``epoch`` and, if this kind of record has them, ``deployment``,
+    ``fingerprint``, ``enrollment`` and ``batch`` in hexadecimal.
     """
     decoders: Mapping[RecordType, Callable[[bytes], RawRecord | Chunk]] = {
         RecordType.BATCH: decode_batch,

@@ -2,11 +2,11 @@
 
 * An unused job name starts a deployment.
 * Under the name of a running job, only operator settings can change: grace, retention, budget,
-  token keys, display texts, windows of roll-ups, and the input format. The deployment continues.
+  token keys, display texts, roll-up windows, and the input format. The deployment continues.
 * Any other change would alter the meaning or location of reports. It is rejected unless the new
   deployment replaces the running one.
-* The budget declared in a job file is stored for its population. A budget above the smallest budget
-  so far has no effect until an operator explicitly sets the population's budget.
+* The budget declared in a job file is stored for its population. A budget larger than the smallest
+  one declared so far has no effect until an operator explicitly sets the population's budget.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class DeployPlan:
     """The effect of deploying a job.
 
     Attributes:
-        running: Readable running deployment of the same name, or None.
+        running: Running deployment of the same name, or None without a readable one.
         difference: Changes from `running`, as ``key: old -> new``.
-        topics: Changes to the topics of the job, ``dpstream.jobs`` and ``dpstream.ledger``.
+        topics: Changes to the job's own topics, to ``dpstream.jobs`` and to ``dpstream.ledger``.
         deployed: The resulting job. A new deployment has no noise key yet, and offsets of 0. An
             unchanged job is `running` itself.
         accounts: Charges to the population, for epsilon and for delta.
-        declared: Budgets that this plan declares: the operator's and the job file's.
-        before: Budgets that limit the population before this plan, by "epsilon" and "delta".
+        declared: Budgets that this plan declares: from the operator and from the job file.
+        before: Budgets that limit the population before this plan, keyed "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
-        periods: Budgets that limit any period of some length, and what counts in it, as text.
+        periods: Budgets for any period of a given length, and what counts within it, as text.
     """
 
     step: Step
@@ -96,7 +96,7 @@ class DeployPlan:
 
     @property
     def not_binding(self) -> tuple[BudgetAccount, ...]:
-        """Accounts for which the job file declares a larger budget than the effective one."""
+        """Accounts for which the job file declares a budget larger than the effective one."""
         declared = self.deployed.budget
         return tuple(
             account

@@ -197,7 +197,7 @@ def _append_job(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def started_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
-    """Count started horizons of a recurring job by manifests, reports and the time `now` (ms)."""
+    """Count a recurring job's started horizons from manifests, reports and the time `now` (ms)."""
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(job.first_epoch, decisions.decided.highest)
@@ -225,7 +225,7 @@ def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
-    """End a deployment; its budget remains, and its topics, too, unless `delete_topics` is set."""
+    """End a deployment; its budget remains, as do its topics unless `delete_topics` is set."""
     deployed = find_deployed(cluster, name)
     if LEDGER_TOPIC in cluster.topics():
         write_entries(cluster, of_end(deployed, own_milliseconds()))

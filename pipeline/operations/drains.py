@@ -1,8 +1,8 @@
 """Drain a job: finalize and publish its open windows with the reports received, then stop.
 
 For each partition, one record tells the shuffler up to which offset to drain. When everything is
-published, the job's phase makes supervisors stop the workers. Reports that producers write
-meanwhile stay in the topic until the job is resumed.
+published, the job's phase makes supervisors stop the workers. Reports that producers write during
+the drain stay in the topic until the job is resumed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from dpstream.topics.records import Drain
 def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
     """Request the workers of a job to finalize all open windows.
 
-    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns
-    the offset up to which each partition of the reports is drained. A replay has no open windows
-    and raises DeploymentError.
+    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns,
+    per partition of the report topic, the offset up to which it is drained. A replay has no open
+    windows and raises DeploymentError.
     """
     check_has_devices(job)
     if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
@@ -58,7 +58,7 @@ def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
 def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
     """Record that everything is published, so that the workers can be stopped.
 
-    Raises DeploymentError if the job was resumed, paused, replaced or undeployed meanwhile.
+    Raises DeploymentError if the job was meanwhile resumed, paused, replaced or undeployed.
     """
     state = read_jobs(cluster)
     found = state.jobs.get(job.name)
@@ -77,11 +77,11 @@ class DrainProgress:
     """Progress of a drain.
 
     Attributes:
-        unfinished: Number of report records up to the drain offsets that are not finished.
+        unfinished: Number of unfinished report records below the drain offsets.
         windows: The oldest open windows, with the producers that they wait for.
-        undecided: Unfinalized epochs before a finalized epoch.
-        unpublished: Finalized epochs that are not published.
-        idle: Stages without a worker that is up.
+        undecided: Epochs that are not finalized although a later epoch is.
+        unpublished: Finalized epochs that are not published yet.
+        idle: Stages that have no running worker.
     """
 
     unfinished: int
@@ -97,7 +97,7 @@ class DrainProgress:
 
 
 class DrainWatch:
-    """Track the progress of a drain incrementally, given the offsets of `start_drain`."""
+    """Track the progress of a drain incrementally; `ends` are the offsets from `start_drain`."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
         self._cluster = cluster

@@ -1,8 +1,8 @@
 """Start many processes that share the imports of one process.
 
-Imports take each process of this package seconds, and most imports are the same for all processes.
+Each process of this package spends seconds on imports, most of which all processes share.
 `Forks` therefore imports these modules once, in a process called the *forker*
-(`operations.forker`). Later processes are forked from the forker, and adopted by this process. Like
+(`operations.forker`). Later processes are forked from the forker and adopted by this process. Like
 a `Process`, a forked process leads its own session and has a parent-death watch, a log and an exit
 code. The operating system shows a forked process under its own name, but with the command line of
 the forker.
@@ -92,7 +92,7 @@ class Forks:
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
     ) -> Running:
-        """Start a module of this package: see `Starter`."""
+        """Start a module of this package; see `Starter` for the arguments."""
         if log is None or on_line is None:
             with suppress(OSError), ExitStack() as opened:
                 if on_line is None:

@@ -1,4 +1,4 @@
-"""Find expired private keys: keys for which all epochs sealed to them are published.
+"""Find expired private keys. A key expires once all epochs sealed to it are published.
 
 Erasing an expired key makes the remaining ciphertexts permanently unreadable, including copies on a
 broker's disk, in a backup or in a recording.
@@ -21,11 +21,11 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 @dataclass(frozen=True, slots=True)
 class KeyPeriod:
-    """A private key with one of its key periods in a deployed job.
+    """A private key, with one of the periods in which a deployed job uses it.
 
     Attributes:
         party: Party that decrypts with the key, as in `Sealed.parties`.
-        last_epoch: Last epoch sealed to the key; None for an open-ended period.
+        last_epoch: Last epoch to be sealed to the key; None for an open-ended period.
         published: Last published epoch of the job; 0 before the first.
     """
 

@@ -1,4 +1,4 @@
-"""Describe the data losses and charges of a new deployment, to be confirmed beforehand."""
+"""Describe the data that a new deployment would lose and the users it would charge again."""
 
 from __future__ import annotations
 

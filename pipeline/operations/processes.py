@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.02
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return a command line for a module of this package that works in any directory."""
+    """Return a command line that runs a module of this package from any directory."""
     # -P, because the working directory might contain another module of the same name.
     return [sys.executable, "-P", "-m", module, *arguments]
 
@@ -64,7 +64,7 @@ class Running(Protocol):
         """Latest result of `poll`."""
 
     def poll(self) -> int | None:
-        """Return None while it runs, then the exit code or the negative signal number."""
+        """Return None while the process runs, then its exit code or the negative signal number."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the process ends; raise `subprocess.TimeoutExpired` on timeout."""
@@ -78,7 +78,7 @@ class Running(Protocol):
     def reason(self, seconds: float = 1.0) -> str:
         """Return the reason that the process reported for its exit; empty without a report.
 
-        Waits up to `seconds` until the rest of the process's output is passed on.
+        Waits up to `seconds` for the rest of the process's output to be passed on.
         """
 
     def let_go(self) -> None:
@@ -86,7 +86,7 @@ class Running(Protocol):
 
 
 class WatchingParent:
-    """Output and exit reason of a process with a parent-death watch."""
+    """A process with a parent-death watch, with its output and exit reason."""
 
     def __init__(self, parent_end: socket.socket) -> None:
         self._parent_end = parent_end

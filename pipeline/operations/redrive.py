@@ -1,16 +1,16 @@
 """Requeue rejected reports after a fix, such as a late registration or a software upgrade.
 
-* A dead letter returns to the raw report topic that rejected it, in its epoch's partition, if it
-  would be admitted now: its epoch has no manifest, its enrollment is registered, and the record
+* A dead letter returns to the raw report topic it was rejected from, in its epoch's partition, if
+  it would be admitted now: its epoch has no manifest, its enrollment is registered, and the record
   itself is valid.
 * Requeued letters are deleted, up to the oldest unhandled one.
 * Once requeued records are acknowledged, markers among the dead letters list them. If this process
   ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
 * With parallel shufflers, records for the first one are requeued last, because that shuffler
-  finalizes windows. It gets its part of a draw's reports only after all other shufflers have their
-  parts.
-* A sealed batch does not reveal its producer, so all parts of its whole epoch must be complete.
+  finalizes windows. It gets its part of a draw only after all other shufflers have their parts of
+  that draw.
+* A sealed batch does not reveal its producer, so all parts for its whole epoch must be complete.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 
 
 class Parts:
-    """Records of parallel shufflers, by draw and by epoch.
+    """Records for parallel shufflers, by draw and by epoch.
 
     The records are in a shuffler's topic, or are about to be requeued there.
     """
@@ -133,8 +133,8 @@ class Redrive:
 
     Attributes:
         requeued: Number of requeued records by kind, "batch" or "punctuation".
-        epochs: Number of distinct epochs among them.
-        kept: Number of records left in place, by reason.
+        epochs: Number of distinct epochs among the requeued records.
+        kept: Number of records that were not requeued, by reason.
     """
 
     dry_run: bool
@@ -192,7 +192,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
 
     def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
-        """Requeue letters of `wanted` topics; with `others`, also count those of unknown topics."""
+        """Requeue letters from `wanted` topics; with `others`, count those from unknown topics."""
         for letter in DeadLetterLog(cluster, job).read():
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):

@@ -16,7 +16,7 @@ from dpstream.topics.records import Deregistration
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatus:
-    """A registered producer.
+    """A registered producer and its state.
 
     Attributes:
         last_epoch: Last epoch of a producer that has left or was retired, or None.

@@ -28,12 +28,12 @@ _LOG_LINES = 8
 
 
 class ProcessError(DpstreamError):
-    """A process has ended and is not restarted; the message contains the end of its log."""
+    """A process has ended and will not be restarted; the message contains the end of its log."""
 
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """A process with all its restarts.
+    """A process, including all its restarts.
 
     Attributes:
         endless: True if the process must not exit: exit code 0 is also a failure.
@@ -109,9 +109,9 @@ class RestartedProcesses:
         return child
 
     def check(self) -> None:
-        """Restart failed processes whose restart delay has ended.
+        """Restart failed processes whose restart delay is over.
 
-        Raises ProcessError if a process failed too often, or if a restart cannot help.
+        Raises ProcessError if a process has failed too often, or if restarting it cannot help.
         """
         for child in self.children:
             now = time.monotonic()

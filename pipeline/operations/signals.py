@@ -19,10 +19,10 @@ class SignaledError(Exception):
 
 
 class Signals:
-    """Record SIGINT, SIGTERM and SIGHUP instead of being interrupted by them.
+    """Record SIGINT, SIGTERM and SIGHUP instead of letting them interrupt this process.
 
-    A signal therefore cannot interrupt this process between starting a child and recording it. A
-    signal that was ignored (``nohup``) stays ignored.
+    A signal therefore cannot interrupt this process between starting a child and recording the
+    child. A signal that was ignored (``nohup``) stays ignored.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Effect of a deployment on its topics: create them, change their settings, or fail."""
+"""Effect of a deployment on a topic: create it, keep it, change its settings, or fail."""
 
 from __future__ import annotations
 

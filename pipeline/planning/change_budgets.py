@@ -1,4 +1,4 @@
-"""Choice of the change budget (`max_changes`) that best fits the users' numbers of changes.
+"""Choice of the change budget (`max_changes`) that best fits the number of changes per user.
 
 A larger budget adds noise to the estimates, and changes beyond the budget bias them. If the shares
 of users with 0, 1, ... changes are known, both effects can be predicted
@@ -36,7 +36,7 @@ _MOST_USERS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class ChangesChoice:
-    """Expected errors with a budget of `max_changes`.
+    """Expected errors with a budget of `max_changes` changes per user.
 
     Attributes:
         noise: RMSE without exhausted users, in users.
@@ -58,7 +58,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     """Read shares of users by number of changes: CSV ``changes,share`` or ``changes,users``.
 
     Returns the shares of users with 0, 1, ... changes, shape (most + 1,), with sum 1. Raises
-    `InputError`, which names the row, for more than `last_epoch` changes and other invalid data.
+    `InputError` with the row for more than `last_epoch` changes and for other invalid data.
     """
     try:
         lines = read_whole_text(path, "utf-8-sig").splitlines()
@@ -97,8 +97,8 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, as `read_changes_histogram` does.
 
-    After `horizon` epochs, users start again from the initial value. A user counts once per
-    horizon.
+    After every `horizon` epochs, users start again from the initial value. A user counts once in
+    each horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):
@@ -114,7 +114,7 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    The largest budget is one whose noise alone exceeds the least RMSE, or that exhausts no user.
+    The largest one compared has noise that alone exceeds the least RMSE, or exhausts no user.
     The job's own budget is always included. All `users` report at every epoch; `shares` are by
     number of changes. Raises `JobError` if the protocol has no change budget, or the horizon is too
     long.

@@ -1,4 +1,4 @@
-"""Effect of message deletion on crowds of different sizes, predicted before any data."""
+"""Effect of message deletion on crowds of different sizes, predicted before any data exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CrowdSize:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsPlan:
-    """Guarantee and accuracy of a job with crowds, each of which loses messages by random deletion.
+    """Guarantee and accuracy of a job with crowds, each of which loses messages to random deletion.
 
     Attributes:
         epsilon: Epsilon for the sizes of all crowds at an epoch.
@@ -41,8 +41,8 @@ class CrowdsPlan:
             crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
-        most_lost: Number of messages that no crowd exceeds in losses, with probability 1 - delta.
-        sizes: Predictions for crowds of equal size, and for larger and smaller crowds.
+        most_lost: Number of messages; with probability 1 - delta, no crowd loses more.
+        sizes: Predictions for crowds of equal size, and for a larger and a smaller crowd.
     """
 
     crowds: int

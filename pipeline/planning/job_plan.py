@@ -1,4 +1,4 @@
-"""Guarantee and expected accuracy of a job, before deployment and before any data."""
+"""Guarantee and expected accuracy of a job, before it is deployed and before any data exist."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class UsersNeeded:
 class FreshBudget:
     """Budget use of a recurring job whose users were not charged before.
 
-    `charged` is the epsilon of all `horizons` that fit the budget's `epsilon`; with a `period`, ISO
-    8601, of those that count in any such period.
+    `charged` is the epsilon of all `horizons` that fit the budget `epsilon`; with a `period` (ISO
+    8601), of the horizons that count within any such period.
     """
 
     epsilon: float
@@ -127,47 +127,47 @@ class Plan:
     Attributes:
         parties: Guarantee against each party that sees any data of the job.
         budget: Budget use of a recurring job; None without a budget that fits a horizon.
-        contributors: Guarantee with fewer honest users; empty if it does not depend on them, or if
-            not requested.
+        contributors: Guarantees with fewer honest users; empty if the guarantee does not depend on
+            honest users, or if not requested.
         alternatives: Predictions for the job and other protocols; empty without others, or if not
             requested.
-        comparison: Alternatives with local losses, bytes and CPU seconds, and always the job; empty
-            if not requested.
+        comparison: Alternatives and always the job itself, with local losses, bytes and CPU
+            seconds; empty if not requested.
         crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
             equal size.
         cells: Description of the cells; None for protocols without cells.
-        predicted_error: Mean absolute error of an item that few users have, in users; None without
+        predicted_error: Mean absolute error for an item that few users have, in users; None without
             cells.
-        noise_error: Mean absolute error with noise only.
+        noise_error: Mean absolute error from the noise alone, in users.
         gradient_error: For a learning protocol, the root mean squared length of the noise in a
             step's gradient, in percent of the longest gradient that is not clipped; None for
             others. The following errors are then in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
         share: Share of users with the counted value for which errors are predicted; None if errors
-            do not depend on it.
+            do not depend on this share.
         half_rmse: Expected RMSE for a value that half of the users have; None like `share`.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
-        largest_error: Bound on the errors of all epochs in 19 of 20 runs, in users.
-        published_bound: The same bound by the theorem in the protocol's paper; None without one.
+        largest_error: Bound, in users, that the errors at all epochs keep in 19 of 20 runs.
+        published_bound: The same bound from the theorem in the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if not needed.
         windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
-        bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports
-            include their ciphertexts and the cover traffic that hides the number of reports; with
-            shares, it is for one producer for all users.
+        bytes_per_user: Expected size of these reports, without frames and batches. Sealed
+            reports include their ciphertexts and the cover traffic that hides the number of
+            reports; with shares, it assumes one producer for all users.
         messages_per_user: Messages per `messages_unit`, limited by `parameters.messages_per_user`.
         messages_unit: "epoch" if epochs are independent, otherwise "horizon".
-        users_needed: Users needed for target errors, at least the minimum of a window. Empty for
+        users_needed: Users needed for target errors, at least the minimum for a window. Empty for
             learning protocols.
-        most_users: Maximum number of users within a target error that grows with them; at least the
-            minimum of a window.
+        most_users: Maximum number of users for a target error, if the error grows with the number
+            of users; at least the minimum for a window.
         assumption: Text on the maximum changes per user that intervals assume, and on when a
             typical user reaches it; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        poisoning_bound: Bound of `poisoning.py`, if requested and devices report for themselves.
+        poisoning_bound: Bound from `poisoning.py`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
-        warnings: Obstacles to running and publishing this job, or others with the same users.
+        warnings: Obstacles to running and publishing this job, or other jobs with the same users.
     """
 
     job: str
@@ -375,10 +375,10 @@ def _beginnings(job: Job) -> Iterator[str | None]:
 
 
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
-    """Return the minimum number of users for an RMSE of at most a share `error` of them.
+    """Return the minimum number of users for an RMSE of at most the share `error` of the users.
 
-    The result is at least `fewest`, the minimum of a window; None if no number up to 2^50 suffices.
-    Parties add `added` devices to each window.
+    The result is at least `fewest`, the minimum for a window; None if no number up to 2^50
+    suffices. Parties add `added` devices to each window.
     """
 
     def suffice(users: int) -> bool:
@@ -390,7 +390,7 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int =
 def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
     """Return the maximum number of users for an RMSE of at most `error` users.
 
-    None if even `fewest`, the minimum of a window, are too many; `ANY_NUMBER` without a limit.
+    None if even `fewest`, the minimum for a window, is too many; `ANY_NUMBER` without a limit.
     Parties add `added` devices to each window.
     """
     too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
@@ -400,7 +400,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:
-    """Return the minimum number of users for a condition that holds for all larger numbers."""
+    """Return the minimum number of users that meets a condition, as do all larger numbers."""
     if not reached(ANY_NUMBER):
         return None
     return least_integer(reached, 0, ANY_NUMBER)

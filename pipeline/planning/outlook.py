@@ -1,8 +1,8 @@
 """Guarantee of a job if some users are absent and some of the present ones collude.
 
 - Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
-- Colluding users are present, but hide no other user: they reveal what they sent, or omit their
-noise.
+- Colluding users are present, but do not hide other users: they reveal what they sent, or omit
+their noise.
 - A guarantee that relies on honest users must hold for the smallest released window, in which the
 same share of users colludes. A window of the expected size has more honest users.
 """
@@ -26,18 +26,18 @@ _epsilon_of_streams = late_function(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Guarantee with fewer contributors, and with fewer honest users among them.
+    """Guarantee with fewer contributors, some of whom are not honest.
 
     Attributes:
         colluding: Share of the present users that collude.
         dropout: Share of the users absent at every epoch.
         released: True if the present users suffice for a window.
         honest: Number of honest present users.
-        honest_at_least: Number of honest users of the smallest released window.
-        epsilon: Epsilon with `honest`; None if delta is insufficient or windows are suppressed.
-        epsilon_at_least: Epsilon with `honest_at_least`: the one that can be guaranteed. None if
+        honest_at_least: Number of honest users in the smallest released window.
+        epsilon: Epsilon with `honest` users; None if delta is too small or windows are suppressed.
+        epsilon_at_least: Epsilon with `honest_at_least` users, which can be guaranteed. None if
             delta is insufficient.
-        rests_on_them: True if epsilon depends on honest users at all.
+        rests_on_them: True if epsilon depends on the number of honest users.
     """
 
     colluding: float
@@ -107,7 +107,7 @@ SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class HonestContributors:
-    """Guarantee if only `contributors` users of a window add their dummy messages.
+    """Guarantee if only `contributors` users in a window add their dummy messages.
 
     `contributors` is a `share` of the number of users for which the noise is calibrated, rounded
     down. `epsilon` is for the guarantee's unit (an epoch or a stream), with the delta of the

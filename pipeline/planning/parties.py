@@ -1,9 +1,9 @@
-"""Guarantees of a job against each party, and the data that each party sees.
+"""Guarantee of a job against each party, and the data that each party sees.
 
 A guarantee is against a party: the analyst, the broker operator, the shuffler operator and others.
 The parties see different data, so the guarantees differ. All parties also read the estimates, and
-each may collude with the analyst. `assumes` covers collusion with other parties. Everything here
-follows from the job and its mechanism.
+each one may collude with the analyst. `assumes` covers collusion with other parties. Everything
+here follows from the job and its mechanism.
 """
 
 from __future__ import annotations
@@ -250,11 +250,11 @@ class _Parties:
 
 
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
-    """Return a whole-stream guarantee amplified by shuffling; None if the job has no such loss.
+    """Return a whole-stream guarantee amplified by shuffling; None if the job has none.
 
     A stream counts as one message of a locally private randomizer. The shuffled reports of each
     epoch can be computed from streams that were shuffled as a whole, so one bound covers all epochs
-    (`whole_streams`). Delta is that of `central`, or else `DELTA`; `local` is the job's guarantee
+    (`whole_streams`). Delta is that of `central`, if any, or else `DELTA`; `local` is the guarantee
     without trust.
     """
     if not job.protocol_entry.loss_of_streams:
@@ -269,7 +269,7 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
 
 
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
-    """Return epsilon and delta of everything a user does in a horizon, rounded up.
+    """Return epsilon and delta for everything a user does in a horizon, rounded up.
 
     >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "none", "exact")
     >>> whole_loss(one, 3)

@@ -1,9 +1,9 @@
-"""Poisoning bound: effect of one malicious device on an estimate, whatever messages it sends.
+"""Poisoning bound: maximum effect of one malicious device on an estimate, whatever it sends.
 
 At each epoch, the device
-sends one report with at most as many messages as an honest device can send. The effect of a message
-is measured by adding the message to reports of honest devices, in every protocol. The effect of the
-device is at most the sum over all its messages.
+sends one report with at most as many messages as an honest device can send. In every protocol, the
+effect of a message is measured by adding the message to the reports of honest devices. The effect
+of the device is at most the sum over all its messages.
 """
 
 from __future__ import annotations

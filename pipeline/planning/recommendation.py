@@ -27,7 +27,7 @@ EPOCHS: Final = 16
 
 
 def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:
-    """Measure the CPU seconds of one core for a million devices over a horizon, with enrollment.
+    """Measure the CPU seconds on one core for a million devices in one horizon, with enrollment.
 
     The result varies by tens of percent between machines and between runs.
     """
@@ -57,8 +57,8 @@ class Compared:
         central_epsilon: Epsilon of the whole horizon against the analyst; after shuffling, if
             shuffling is guaranteed.
         local_epsilon: Epsilon of the whole horizon against an observer who links a device's
-            messages; None if nothing is hidden from it.
-        bytes_per_user: Bytes over the horizon, without headers.
+            messages; None if nothing is hidden from such an observer.
+        bytes_per_user: Bytes per user in the horizon, without headers.
         cpu_seconds: CPU time for a million devices over the horizon, on one core of this machine.
     """
 
@@ -75,7 +75,7 @@ class Recommendation:
     """Recommended protocol.
 
     Attributes:
-        chosen: Index of the protocol; None if all need more trust, or none was compared.
+        chosen: Index of the protocol; None if all protocols need more trust, or none was compared.
         why_not: Index and reason of every other protocol, in order of preference.
     """
 
@@ -85,18 +85,18 @@ class Recommendation:
 
 
 def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
-    """Return the job's protocol and all others at equal epsilon, horizon, changes and users."""
+    """Return the job's protocol and all others at its epsilon, horizon, changes and users."""
     return tuple(_compared(job, each, users) for each in candidates(job, law))
 
 
 def recommend(
     found: Sequence[Compared], trust: Trust, error: float | None = None
 ) -> Recommendation:
-    """Choose a protocol for a given trust and maximum RMSE in users (None for the least RMSE).
+    """Choose a protocol given the trust and the maximum RMSE in users (None for the least RMSE).
 
     Candidates need at most the given trust and have at most the given error. Of these, choose the
-    protocol that needs the least trust, and among equals the one that sends least. Without
-    candidates, choose the least error.
+    protocol that needs the least trust and, among equals, sends the least. Without candidates,
+    choose the protocol with the least error.
     """
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"

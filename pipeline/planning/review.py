@@ -37,7 +37,7 @@ _EXHAUSTED = 0.05
 def warnings_for(
     job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
 ) -> Iterator[str]:
-    """Yield warnings of obstacles to this job or others, and of guarantees weaker than they appear.
+    """Yield warnings of obstacles to this job or others, and of guarantees weaker than they seem.
 
     `users` are expected to report at every epoch; `weighed` are predictions for change budgets.
     """
@@ -64,7 +64,7 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
-    """Yield problems of devices that draw on their own when they answer."""
+    """Yield problems with devices that draw by themselves when to answer."""
     least, minimum = math.floor(asked - _DEVIATIONS * math.sqrt(asked)), job.shuffle.minimum
     if least < minimum <= asked:
         yield (
@@ -85,7 +85,7 @@ def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
 
 
 def _asked(job: Job, law: Law, users: int) -> int:
-    """Return the minimum number of users who are asked at an epoch."""
+    """Return the minimum number of users who are asked at any epoch."""
     entry = job.protocol_entry
     if entry.learning is not None:
         return users // entry.learning.groups(law)

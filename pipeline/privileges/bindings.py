@@ -1,4 +1,4 @@
-"""ACLs: privileges of principals, also as commands for Kafka's own tools."""
+"""ACLs that give privileges to principals, also as commands for Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Binding:
 def principals_of(
     job: Job, roles: Collection[str] = (), named: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Return the principals of each role of a job.
+    """Return the principals for each role in a job.
 
     `roles` restricts the result; empty means all roles. `named` contains ``ROLE=User:NAME``, where
     a role can occur several times. The default principal of a role is ``User:JOB-ROLE``. Raises

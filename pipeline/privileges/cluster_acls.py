@@ -36,7 +36,7 @@ _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """ACLs that roles of a job need, compared with the ACLs of a cluster.
+    """ACLs that the roles in a job need, compared with those of a cluster.
 
     `beyond` are additional ACLs of the same principals that concern the job.
     """
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
-    """Compare the ACLs that principals need for a job with all ACLs that they have."""
+    """Compare the ACLs that principals need for a job with all ACLs that these principals have."""
     ordered = tuple(wanted)
     known = frozenset(ordered)
     return Comparison(
@@ -60,7 +60,7 @@ def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -
 
 
 def concerns(resource: Resource, job: Job) -> bool:
-    """Return whether a resource includes topics or groups that a job uses."""
+    """Return whether a resource includes any topic or group that a job uses."""
     own = group_prefix(job)
     if resource.name in (_EVERYTHING, *_SHARED):
         return True
@@ -72,7 +72,7 @@ def concerns(resource: Resource, job: Job) -> bool:
 def removable(
     job: Job, wanted: Iterable[Binding], present: Collection[Binding]
 ) -> tuple[Binding, ...]:
-    """Return the ACLs to remove with a job: present ACLs that no other job needs.
+    """Return the ACLs to remove along with a job: present ACLs that no other job needs.
 
     The jobs topic and the ledger are shared. A principal with privileges for another job keeps its
     ACLs on these two topics.
@@ -89,7 +89,7 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer, so it allows every operation to every user."""
+    """The cluster has no authorizer, so it allows every user every operation."""
 
 
 class ClusterAcls:
@@ -105,7 +105,7 @@ class ClusterAcls:
     def present(self, principals: Collection[str]) -> set[Binding]:
         """Return the ACLs of principals, restricted to the operations that dpstream uses.
 
-        ACLs for specific hosts, and ACLs that deny access, are ignored.
+        ACLs for specific hosts and ACLs that deny access are ignored.
         """
         found: set[Binding] = set()
         for principal in principals:

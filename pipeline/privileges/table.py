@@ -1,9 +1,9 @@
-"""The Kafka privileges that each role of a job needs, and no others.
+"""The Kafka privileges that each role in a job needs, and no others.
 
-* Privileges depend only on the job (a job file or a deployed job). Names of topics and consumer
+* Privileges depend on the job alone (a job file or a deployed job). Names of topics and consumer
   groups start with the job's name, so the privileges remain valid for its next deployment.
-* An operation that Kafka derives from a listed one is not listed (READ, WRITE, DELETE and ALTER
-  imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS).
+* An operation that Kafka derives from a listed one is itself not listed (READ, WRITE, DELETE and
+  ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS).
 * Since Kafka 2.8, idempotent producers need no privilege beyond write access to a topic.
   Transactions are not used.
 """
@@ -72,7 +72,7 @@ _LEDGER = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
-    """Return the roles of a job: producer or collector, each stage, readers and operator.
+    """Return the roles in a job: producer or collector, each stage, readers and operator.
 
     A replay has neither a producer nor a collector.
     """
@@ -83,7 +83,7 @@ def roles_of(job: Job) -> tuple[str, ...]:
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
-    """Return all privileges that a role of a job needs; raise KeyError if it is unknown."""
+    """Return all privileges that a role in a job needs; raise KeyError if the role is unknown."""
     if role not in roles_of(job):
         raise KeyError(role)
     if role in _stages(job):
@@ -100,7 +100,7 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
 
 
 def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
-    """Return all operations allowed to a role, including those that Kafka implies."""
+    """Return all operations that a role may do, including those that Kafka implies."""
     listed = {(each.resource, each.operation) for each in privileges_of(job, role)}
     implied = {
         (resource, other)

@@ -1,4 +1,4 @@
-"""Alternatives that `plan` compares: same counts and epsilon, any trusted party."""
+"""Alternatives that `plan` compares: the same counts and epsilon, with any trusted party."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SetsParameters: TypeAlias = (
 
 @singledispatch
 def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Return alternatives to a protocol, given its parameters; none for unknown parameters."""
+    """Return alternatives to a protocol, given its parameters; empty for unknown parameters."""
     return ()
 
 
@@ -77,7 +77,7 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols that follow two and four changes; sampling users follows any number."""
+    """Yield protocols that track two and four changes; sampling users tracks any number."""
     epsilon, domain = requested.epsilon, requested.domain
     if requested.items > 1:
         return
@@ -171,7 +171,7 @@ def _of_shuffled_counts(
 def _trusting_with_values(
     epsilon: float, max_changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
-    """Yield the protocol for items or numbers in which the shuffler adds the noise.
+    """Yield the protocol, for items or for numbers, in which the shuffler adds the noise.
 
     Protocols whose devices add the noise are not offered, because each device would have to send
     too many messages. `max_changes` does not count a user's first value, but shuffled_counts counts

@@ -38,7 +38,7 @@ _CALIBRATE = late_calibration("baselines")
 
 
 class EpochResponsesForecast:
-    """Forecast for one bit per device and epoch: all estimates are equally accurate.
+    """Forecast for protocols with one bit per device and epoch: all estimates are equally accurate.
 
     `constants` are shown by `plan` in addition to the mechanism's own constants.
     """

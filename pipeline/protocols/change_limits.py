@@ -1,9 +1,9 @@
-"""Assumption behind the intervals of protocols that track a limited number of changes.
+"""Assumption behind intervals when a protocol tracks a limited number of changes.
 
 Such a protocol sizes its noise for users whose value changes at most k times in a horizon. Privacy
 does not depend on this limit: a user with more changes is protected as well as all others. Accuracy
-depends on it: changes beyond the limit appear with a delay or not at all, and intervals do not
-include the resulting error.
+depends on it: changes beyond the limit appear late or not at all, and intervals do not cover the
+resulting error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ChangeLimit:
-    """Maximum changes per user that the intervals of a job assume.
+    """Maximum number of changes per user that a job's intervals assume.
 
     >>> print(ChangeLimit(4, "delayed"))
     assumes at most 4 changes per user; later changes appear with a delay
@@ -22,7 +22,7 @@ class ChangeLimit:
     assumes at most 0 changes per user after the first value; later changes are not counted
 
     Attributes:
-        max_changes: Maximum changes of one user in a horizon.
+        max_changes: Maximum number of changes per user in a horizon.
         later: Effect of later changes on the estimates.
         first_is_free: True if a user's first item or number does not count as a change.
     """

@@ -119,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Numbers of rows and buckets read for an item; None if no two items share a bucket."""
+        """Number of rows and of buckets read for an item; None if no two items share a bucket."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets
@@ -147,7 +147,7 @@ class CountMinForecast(PerEpochForecast):
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
-        """Return the standard error of an item, the largest if it depends on the item."""
+        """Return the standard error for an item, or the largest one if it depends on the item."""
         if self._hashed is not None:
             errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
             return float(np.abs(errors).mean()) / NORMAL_ERROR

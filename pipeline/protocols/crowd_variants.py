@@ -1,4 +1,4 @@
-"""Registry entry and forecast for one-message protocols with counts by crowd."""
+"""Registry entry and forecast for one-message protocols that count by crowd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for crowds of equal size, derived from the forecast for one crowd's messages."""
+    """Forecast for crowds of equal size, derived from the forecast for messages of one crowd."""
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law
@@ -50,11 +50,11 @@ class CrowdsForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return standard errors of a rare item, which the crowd's noisy size does not increase."""
+        """Return standard errors for a rare item, which a crowd's noisy size does not increase."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
-        """Return the standard errors of an item in a crowd of `users` users."""
+        """Return the standard errors for an item in a crowd of `users` users."""
         left = max(1, users - self._law.counts.shift)
         found: NDArray[np.float64] = self._contents.standard_errors(left) * (users / left)
         return found

@@ -67,7 +67,7 @@ class FutureRandForecast:
         """Return the bound (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
 
         The bound holds if all orders are equally likely; c_gap is the minimum over orders. n is
-        `users`; beta is `exceeded`, the maximum probability that some error is larger.
+        `users`; beta is `exceeded`, the maximum probability of any error above the bound.
 
         Reference: *Randomize the Future*, Theorem 4.1.
         """

@@ -38,7 +38,7 @@ class FollowedForecast(ABC):
         return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Return the bias of changes that are not boosted, per user, shape (epochs,)."""
+        """Return the bias per user from changes that are not boosted, shape (epochs,)."""
         own, bias, biases = 1 / (1 + self._kernel.boost), 0.0, []
         # Expected sum of the changes that are not boosted, by epoch.
         for unboosted in np.diff(model.missed(order=0, signs=self._max_changes)).tolist():
@@ -76,7 +76,7 @@ class ValueStreamForecast(FollowedForecast):
 
 
 class HadamardValuesForecast:
-    """Forecast per item: twice the error of a Boolean, plus the error from devices' random rows."""
+    """Forecast per item: twice a Boolean's error, plus the error from the devices' random rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
@@ -97,9 +97,9 @@ class HadamardValuesForecast:
         return self.standard_errors(users)
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows, for users who keep their items in a window.
+        """Return the RMSE of means over windows, for users who keep the same item within a window.
 
-        The error from rows is then the same at all its epochs.
+        The error from rows is then the same at all epochs of the window.
         """
         boolean = self._boolean.window_error(users, window)
         return None if boolean is None else math.hypot(2 * boolean, math.sqrt(users))

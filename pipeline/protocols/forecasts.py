@@ -1,4 +1,4 @@
-"""Forecasts of the errors of a protocol's estimates, available before any data."""
+"""Forecasts of the errors in a protocol's estimates, available before any data exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Forecast(typing.Protocol):
 
     @property
     def reports_per_user(self) -> NDArray[np.float64]:
-        """Expected number of reports per device, shape (epochs,)."""
+        """Expected number of reports per device at each epoch, shape (epochs,)."""
 
     @property
     def constants(self) -> tuple[Mapping[str, int | float], ...]:
@@ -74,7 +74,7 @@ class WindowForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class ShareForecast(Forecast, typing.Protocol):
-    """Forecast of errors that depend on the share of users with the value.
+    """Forecast whose errors depend on the share of users with the value.
 
     Attributes:
         share: Share of users, from 0 to 1, for which errors are predicted.
@@ -97,10 +97,10 @@ class BoostedForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose paper bounds the maximum of all errors."""
+    """Forecast of a protocol whose paper bounds the largest of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Return a bound on all errors, in users; `exceeded` is the probability of a larger one."""
+        """Return a bound on all errors, in users, that holds with probability 1 - `exceeded`."""
 
 
 @typing.runtime_checkable
@@ -111,7 +111,7 @@ class SearchedForecast(Forecast, typing.Protocol):
 
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
-    """Describe the number of users that an item needs to be found by a prefix search."""
+    """Describe how many users must have an item for a prefix search to find it."""
     # Imported here because devices load this module and must not import `accounting`.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
@@ -130,16 +130,16 @@ class FreezingForecast(Forecast, typing.Protocol):
     """Forecast of a Boolean protocol that tracks a limited number of changes per user."""
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Return the expected estimate minus ground truth for one user, shape (epochs,)."""
+        """Return the expected value, per user, of estimate minus ground truth, shape (epochs,)."""
 
 
 @typing.runtime_checkable
 class CellForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol that counts the items of every epoch separately, in noisy cells.
+    """Forecast of a protocol that counts items separately at every epoch, in noisy cells.
 
     All epochs are equally accurate. Errors are mean absolute errors, in users, over the 100 most
     frequent items and 400 others, with negative estimates clipped to 0. Counts are assumed to
-    follow Zipf's law unless `like` sets other counts.
+    follow Zipf's law unless `like` sets others.
     """
 
     @property
@@ -151,4 +151,4 @@ class CellForecast(Forecast, typing.Protocol):
     def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
-        """Return the forecast if `held` has the fraction of users with each item, in any order."""
+        """Return the forecast for the fractions `held` of users with each item, in any order."""

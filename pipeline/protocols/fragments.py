@@ -30,7 +30,7 @@ _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast of the errors from bits, reversed with the same probability for all users."""
+    """Forecast of the errors from reversed bits; all users reverse with the same probability."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield one shuffler's view by number of reports seen: the privacy loss and its probability."""
+    """Yield one shuffler's view: the number of reports seen, the privacy loss, its probability."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -121,7 +121,7 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
 
 
 def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
-    """Describe how epsilon depends on a value's changes, and the variance left after averaging."""
+    """Describe how epsilon depends on changes of a value, and the variance left by averaging."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
         f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
@@ -139,7 +139,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, and beyond for numbers that grow by a quarter."""
+    """Return the exposure for 1 to 16 reports, then for numbers that each grow by a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

@@ -18,7 +18,7 @@ from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParamet
 
 
 class HadamardForecast(PerEpochForecast):
-    """Forecast of the errors that blanket tuples and other items' tuples in an item's set cause."""
+    """Forecast of the errors that blanket tuples and other items' tuples cause in an item's set."""
 
     def __init__(
         self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None

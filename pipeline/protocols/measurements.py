@@ -75,7 +75,7 @@ class MeasurementsForecast(PerEpochForecast):
 
 
 def local_floor(epsilon: float) -> float:
-    """Return the standard error of binary randomized response, divided by sqrt(users).
+    """Return the standard error that binary randomized response has, divided by sqrt(users).
 
     The variance per user is e^epsilon / (e^epsilon - 1)^2. Errors of all local protocols have at
     least this order.

@@ -1,6 +1,6 @@
-"""Protocols by name, loaded on first use; other packages declare theirs as entry points.
+"""Protocols by name, loaded on first use; other packages declare protocols as entry points.
 
-A broken package, or one that claims a taken name, has no effect until a job uses that protocol. An
+A broken package, or one that claims a taken name, has no effect until a job uses that protocol. The
 error then names the package.
 """
 
@@ -18,7 +18,7 @@ GROUP = "dpstream.protocols"
 
 
 class ProtocolError(DpstreamError):
-    """Unusable protocol of another package; the message names the package and the fix."""
+    """Unusable protocol from another package; the message names the package and the fix."""
 
 
 def installed() -> Iterable[EntryPoint]:
@@ -28,9 +28,9 @@ def installed() -> Iterable[EntryPoint]:
 class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
-    Access imports a protocol, which can raise `ProtocolError` for another package. Iteration yields
-    names and imports nothing. `find` returns the entry points of other packages, and is called at
-    most once.
+    Access imports a protocol, which can raise `ProtocolError` if another package provides it.
+    Iteration yields names and imports nothing. `find` returns the entry points of other packages,
+    and is called at most once.
     """
 
     def __init__(

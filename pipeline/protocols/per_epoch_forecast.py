@@ -25,7 +25,7 @@ class PerEpochForecast(ABC):
         size: Number of items.
         items: Maximum items per user.
         held: Fraction of users with each item, in any order, which determines the skew. None for
-            Zipf's law, with the maximum number of items for every user.
+            Zipf's law, where every user has the maximum number of items.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast of the errors that other users' messages in an item's set cause."""
+    """Forecast of the errors caused by other users' messages in an item's set."""
 
     def __init__(
         self,

@@ -40,10 +40,10 @@ class Law(typing.Protocol):
 
 @typing.runtime_checkable
 class PerEpochLaw(Law, typing.Protocol):
-    """Mechanism of a protocol with independent epochs."""
+    """Mechanism of a protocol whose epochs are independent."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism of a single epoch; equal if the distributions are equal."""
+        """Return the mechanism for a single epoch; equal if the distributions are equal."""
 
 
 class Aggregator(typing.Protocol):
@@ -58,16 +58,16 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Add messages, shape (n, width), each `counts` times, shape (n,), or once if None."""
+        """Add messages, shape (n, width), `counts` of each, shape (n,), or one of each if None."""
 
     def merge(self, other: Self) -> None:
-        """Merge `other`, as if by adding its messages; raise `ValueError` for another mechanism."""
+        """Merge `other`, as if adding its messages; raise `ValueError` if its mechanism differs."""
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
 
     def estimate(self, epoch: int, participation: Participation) -> Published | None:
-        """Return the estimate of an epoch from all messages so far, or None if it has none."""
+        """Estimate an epoch from all messages so far; return None if the epoch has no messages."""
 
 
 @typing.runtime_checkable
@@ -75,7 +75,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that can drop most of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
-        """Return the state, as JSON values, that later epochs' estimates need."""
+        """Return, as JSON values, the state that the estimates of later epochs need."""
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Restore a result of `state_after`; later estimates are the same bit for bit.
@@ -99,11 +99,11 @@ It only uses integers and has no state, so that all workers draw the same dummie
 class StageSum:
     """Release of a window as one noisy sum by the shuffler.
 
-    The messages do not leave the stage; a single message with their noisy sum does.
+    The messages do not leave the stage; only a single message with their noisy sum does.
 
     Attributes:
         form: Format of the release, which is the aggregators' input.
-        check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an
+        check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports for an
             epoch of the horizon.
         release: Computes the release from the messages of a window, the count of each (None for 1),
             and a generator. It only uses integers, so that all workers compute the same release
@@ -123,7 +123,7 @@ class StageSum:
 
 
 class LawReader(typing.Protocol):
-    """Reader of a mechanism: its class, or an object that knows its components."""
+    """Reader of a mechanism: the mechanism's class, or an object that knows its components."""
 
     def from_json(self, body: Mapping[str, Any], /) -> Law:
         """Read a result of `Law.to_json`; raise `ValueError` for other values."""
@@ -131,10 +131,10 @@ class LawReader(typing.Protocol):
 
 @typing.runtime_checkable
 class LearningDevices(typing.Protocol):
-    """Devices whose reports of an epoch concern a public model."""
+    """Devices whose reports at each epoch refer to a public model."""
 
     def take_model(self, model: NDArray[np.float64], /) -> None:
-        """Set the model for later reports, float64, shape (numbers,), initially all 0."""
+        """Set the model for later reports: float64, shape (numbers,), initially all 0."""
 
 
 @typing.runtime_checkable
@@ -142,7 +142,7 @@ class LearningAggregator(Aggregator, typing.Protocol):
     """Aggregator whose state determines a model."""
 
     def model(self, epoch: int, /) -> NDArray[np.float64]:
-        """Return the model after an epoch of the horizon, float64, shape (numbers,).
+        """Return the model after an epoch of the horizon: float64, shape (numbers,).
 
         The result is the same, bit for bit, for any order of the same reports.
         """
@@ -154,8 +154,8 @@ class Exposure:
 
     Attributes:
         reports: Report counts in ascending order, from 1 to all reports.
-        epsilons: Epsilon of a user for each number of reports.
-        limit: Upper bound on epsilon for any number of reports.
+        epsilons: Epsilon per user for each number of reports.
+        limit: Upper bound on epsilon, whatever the number of reports.
         lasting: True if the reports can come from different epochs with the same value.
     """
 
@@ -167,7 +167,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """Properties of a learning protocol: each epoch is a step of a public model.
+    """Properties of a learning protocol: each epoch is a training step of a public model.
 
     Attributes:
         numbers: Returns the size of a model, given a mechanism.
@@ -217,11 +217,11 @@ class Shuffling:
     """Requirements and properties of a guarantee that relies on the shuffler, given a mechanism.
 
     Attributes:
-        epsilon_with: Returns the epsilon with a number of honest users; infinite if delta is
+        epsilon_with: Returns the epsilon for a given number of honest users; infinite if delta is
             insufficient.
-        contributors: Returns the minimum number of honest users in a window that the guarantee
-            assumes; None if it assumes none.
-        capacity: Returns the maximum number of messages that a number of present devices send
+        contributors: Returns the minimum number of honest users that the guarantee assumes in a
+            window; None if it assumes none.
+        capacity: Returns the maximum number of messages that a given number of present devices send
             together at an epoch of the horizon, whatever their values. Records of this capacity
             hide the number of messages from observers of their sizes.
         distinct_reports: True if no device sends the same report twice at an epoch.
@@ -229,14 +229,14 @@ class Shuffling:
             device; None without one.
         stage_dummies: Returns the function that draws the dummies for released windows; None if the
             stage adds no dummies.
-        stage_sum: Returns the summation of released windows by the stage; None if the stage
-            releases the messages.
+        stage_sum: Returns how the stage sums released windows; None if the stage releases the
+            messages.
         one_message: True if every device sends exactly one message at every epoch, whatever items
-            it has, in the order of enrollment. The shuffler can then delete the messages of single
+            it has, in the order of enrollment. The shuffler can then delete messages from single
             devices and distinguish crowds. `calibrate` and `epsilon_with` have one more argument:
             the number of an epoch's windows in which a user has a message. Epsilon and delta cover
             all these windows together.
-        crowds: Returns the mechanism by which the stage deletes messages of crowds; None if no
+        crowds: Returns the mechanism by which the stage deletes messages from crowds; None if no
             message is deleted.
     """
 
@@ -258,12 +258,12 @@ class Planning:
     """Functions of `plan`; running a job needs none of them.
 
     Attributes:
-        forecast: Returns the forecast, given a mechanism, parameters, and a last epoch, at most the
-            mechanism's.
+        forecast: Returns the forecast, given a mechanism, parameters, and a last epoch no later
+            than the mechanism's.
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
             guarantee against an observer of shuffled messages only, given a mechanism and the
             minimum number of contributors in a released window; None without one.
-        exposure: Returns epsilon if only some reports of a device are seen together; None if
+        exposure: Returns epsilon if only some of a device's reports are seen together; None if
             devices do not send several reports.
     """
 
@@ -279,11 +279,11 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Job so small that everything its devices can draw, see and send can be enumerated.
+    """Job small enough to enumerate everything that its devices can draw, see and send.
 
     Attributes:
-        parameters: Parameters of the protocol. Epsilon is large enough for values to show in a few
-            thousand reports.
+        parameters: Parameters of the protocol. Epsilon is large enough for a few thousand reports
+            to show the values.
         last_epoch: Number of epochs; only a few.
         minimum: Minimum number of devices in a released window.
     """
@@ -315,8 +315,8 @@ class Protocol:
             stream, and every device runs the same randomizer. Whole streams can then be shuffled.
         recurring: Returns the parameters with which a recurring job is calibrated; raises
             `ValueError` for parameters with which it cannot recur.
-        sampled: Given a mechanism, returns the fraction of devices that are asked at an epoch; None
-            if all devices are asked. The devices that answer are the contributors, to which
+        sampled: Given a mechanism, returns the fraction of devices asked at an epoch; None if all
+            devices are asked. The devices that answer are the contributors, to which
             `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
             aggregator is a `LearningAggregator`; None for others.
@@ -341,18 +341,18 @@ class Protocol:
     examples: tuple[Example, ...] = ()
 
     def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
-        """Return the maximum number of identical reports of `contributors` devices at an epoch."""
+        """Return the maximum number of identical reports if `contributors` devices report."""
         if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
 
     def has_lasting_noise(self, law: Law) -> bool:
-        """Return whether noise can be the same at several epochs if a value stays the same."""
+        """Return whether noise can repeat at several epochs if a value stays the same."""
         exposure = None if self.planning is None else self.planning.exposure(law)
         return exposure is not None and exposure.lasting
 
     def longest_window(self, law: Law) -> int | None:
-        """Return the maximum number of epochs in which no device is asked twice.
+        """Return the maximum number of epochs within which no device is asked twice.
 
         None if all devices are asked at every epoch.
         """

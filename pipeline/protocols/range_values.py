@@ -29,7 +29,7 @@ from dpstream.randomizers.value_tree import range_variances
 
 
 class RangeValuesForecast:
-    """Forecast if a device reports on one level, and least squares combine all levels."""
+    """Forecast if each device reports on one level, and least squares combines all levels."""
 
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
@@ -77,9 +77,9 @@ class RangeValuesForecast:
 
     @property
     def widest(self) -> float:
-        """Upper bound on the ratio of a range's standard error to a bucket's, at the last epoch.
+        """Upper bound on a range's standard error relative to a bucket's, at the last epoch.
 
-        The variance of a range is at most the sum of the variances of two ranges, from 0 to its
+        The variance for a range is at most the sum of the variances for two ranges, from 0 to its
         start and to its end: their coefficients have the same sign in the wavelet of each node.
         """
         last = self._level_variances[:, -1]

@@ -1,4 +1,4 @@
-"""Protocols that a job file can name: built-in ones and those of other packages.
+"""Protocols that a job file can name: built-in ones, and those from other packages.
 
 A built-in protocol has its devices in `randomizers`, its estimates in `aggregators`, its registry
 entry and forecast in a module here, and a line in `OWN`; tests/conformance lists the other

@@ -1,4 +1,4 @@
-"""Yes or no, or items, by answers at few epochs; trusted party: none. Entry and forecast."""
+"""Registry entry and forecast of sampled_response: answers at few epochs; trusted party: none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _expected_share = late("sampled_response", "expected_share")
 
 
 class SampledResponseForecast:
-    """Forecast when all enrolled devices answer at their epochs: all epochs are alike."""
+    """Forecast if all enrolled devices answer at their epochs: all epochs are equally accurate."""
 
     def __init__(
         self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
@@ -96,7 +96,7 @@ class SampledResponseForecast:
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows: errors of epochs are nearly independent."""
+        """Return the RMSE of means over windows: errors are nearly independent between epochs."""
         if window * self._law.reports > self._law.last_epoch:
             return None
         return float(self.standard_errors(users)[0]) / math.sqrt(window)

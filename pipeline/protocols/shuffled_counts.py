@@ -1,8 +1,8 @@
 """Registry entry of shuffled_counts: four mechanisms for counts with one charge per horizon.
 
-- The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
-  (`ShuffledItemCountsLaw`), or numbers in ranges (`ShuffledLevelCountsLaw`), by the domain.
-- The number with value 1 if the shuffler adds the noise and releases a sum
+- Depending on the domain, the number of users with value 1 (`ShuffledCountsLaw`), with each of
+  several items (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`).
+- The number of users with value 1 if the shuffler adds the noise and releases a sum
   (`ShuffledValueStreamLaw`).
 
 The mechanism determines the devices and aggregators.
@@ -66,7 +66,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 @dataclass(frozen=True, slots=True)
 class ShuffledVariant:
-    """Implementation for one kind of values; `package` is in `randomizers`.
+    """Implementation for one kind of value; `package` is in `randomizers`.
 
     `contributors` returns the number of users who add the noise; None if the shuffler adds it.
     """

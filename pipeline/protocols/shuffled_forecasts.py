@@ -64,7 +64,7 @@ class ShuffledCountsForecast:
 
 
 class ShuffledItemCountsForecast:
-    """Forecast for counts of items, the same for every item."""
+    """Forecast for counts of items; it is the same for every item."""
 
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -94,7 +94,7 @@ class ShuffledItemCountsForecast:
 
 
 class ShuffledLevelCountsForecast:
-    """Forecast for counts of numbers, the same for every value, and for ranges."""
+    """Forecast for counts of numbers, which is the same for every value, and for ranges."""
 
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch

@@ -1,4 +1,4 @@
-"""Compare two jobs by epoch: equality of their integers, and differences of their estimates.
+"""Compare two jobs by epoch: equality of their integers, and differences between their estimates.
 
 Identical reports give identical integers, whatever the estimator. If two jobs have the same
 integers but different estimates, their estimators differ.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IncomparableError(DpstreamError):
-    """Two jobs have different protocols or domains; the message states the difference."""
+    """Two jobs differ in protocol or domain; the message states the difference."""
 
     exit_code = WRONG_INPUT
 
@@ -35,13 +35,13 @@ class Difference:
     """Difference between the results of two jobs at an epoch.
 
     Attributes:
-        only: 0 or 1 if only the first or second job has the epoch, else None.
+        only: 0 if only the first job has the epoch, 1 if only the second has it, else None.
         integers: Names of differing fields: window_status, contributors, population, counts.
         estimates: True if anything in the published estimates differs.
-        deviations: Largest difference between two estimates of the same item, in standard errors
-            (the smaller of the two if they differ); None if no item has estimates in both jobs.
-        item: Item with that difference, from 1; None without such an item, and in jobs that count a
-            single value.
+        deviations: Largest difference between two estimates of the same item, in units of the
+            smaller of the two standard errors; None if no item has estimates in both jobs.
+        item: Item with that difference, numbered from 1; None without such an item, and in jobs
+            that count a single value.
         unmatched: Number of items with an estimate in only one job.
     """
 
@@ -72,7 +72,7 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
 
 
 def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Iterator[Difference]:
-    """Compare two jobs epoch by epoch as streams; each job's epochs must increase."""
+    """Compare two jobs epoch by epoch, as streams; the epochs of each job must increase."""
     left, right = iter(one), iter(other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:

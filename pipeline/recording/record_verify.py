@@ -1,6 +1,6 @@
-"""Check a recording bit by bit, and for internal consistency.
+"""Check that a recording is unaltered, bit by bit, and consistent.
 
-Checksums detect any alteration, truncation or loss. Checksums cannot detect that false data was
+Checksums detect any alteration, truncation or loss. Checksums cannot detect false data that was
 recorded. Therefore, tables are compared with each other. On request, windows are compared with the
 partials that the aggregator computed from them.
 """
@@ -77,7 +77,7 @@ def verify(
     """Check a recording; `tell` is called with each file or epoch being checked.
 
     With `deep`, every window is aggregated again and compared with its partial. If reports are
-    sealed, this requires the `keys` of the aggregator, and raises `WrongKeyError` without them.
+    sealed, this requires the aggregator's `keys`, and raises `WrongKeyError` without them.
     """
     verification = Verification(deep=deep)
     try:
@@ -145,7 +145,7 @@ def _epochs(recording: Recording) -> Iterator[str]:
 
 
 def _file_bounds(recording: Recording) -> Iterator[str]:
-    """Check that files of a kind cover disjoint epochs, as lookups by epoch assume."""
+    """Check that files of the same kind cover disjoint epochs, as lookups by epoch assume."""
     for kind in RecordKind:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):

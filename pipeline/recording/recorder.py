@@ -1,7 +1,7 @@
-"""Record every published epoch of a job from its topics into a folder.
+"""Record every published epoch of a job, from the job's topics into a folder.
 
-The recorder commits every few seconds, and resumes where it was stopped. It records an epoch after
-the epoch is published: window, manifest, partial and estimate together.
+The recorder commits every few seconds, and after a stop resumes from the last commit. It records an
+epoch after the epoch is published: window, manifest, partial and estimate together.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch, with the reasons if its window is missing.
+    """A newly recorded epoch, with the reasons why its window is missing, if it is.
 
     `reports` counts the reports in its window (with shares: table chunks); None without a window.
     """
@@ -57,8 +57,8 @@ def open_recording(
     """Return the index of a folder's recording of this deployment, or a new one.
 
     `folder` is locked by the caller. `from_epoch` is the first epoch to record; None continues the
-    recording, or starts with the first available epoch. Raises `RecordingError` if the folder has
-    other content, or a recording with other options.
+    recording, or starts a new one with the first available epoch. Raises `RecordingError` if the
+    folder has other content, or a recording with other options.
     """
     path = folder.path
     if INDEX_FILE not in folder.sizes():
@@ -226,9 +226,9 @@ class Recorder:
 
 
 def _check_free(folder: RecordingFolder) -> None:
-    """Raise `RecordingError` unless a folder is empty, except for remains of a killed recorder.
+    """Raise `RecordingError` unless a folder is empty apart from a killed recorder's remains.
 
-    These remains are its lock, and an index that was never renamed into place.
+    These remains are a lock file, and an index that was never renamed into place.
     """
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:
@@ -249,7 +249,7 @@ class DeploymentCheck:
         self._next = clock() + _LOOK_SECONDS
 
     def ended(self) -> str | None:
-        """Describe how the deployment has ended; None if it has not, or no check is due."""
+        """Describe how the deployment has ended; None if it has not ended, or no check is due."""
         if self._clock() < self._next:
             return None
         jobs, name = read_jobs(self._cluster), self._job.name

@@ -1,7 +1,7 @@
 """The content of ``recording.json``: the recorded job, the files, and missing windows.
 
 The file has a canonical encoding and ends with a SHA-256 of its content: a file with any altered
-bit is rejected. The checksums detect damage. They do not prevent replacement by another recording.
+bit is rejected. Checksums detect damage; they do not prevent replacement by another recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A file of a recording, with its covered epochs, rows, size in bytes and hexadecimal SHA-256.
+    """A file of a recording: its epochs, number of rows, size in bytes and hexadecimal SHA-256.
 
     Files that the index does not list are not part of the recording.
     """
@@ -67,7 +67,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Position in the topic of released windows; records below `offset` are no longer needed."""
+    """Position in the topic of released windows; records before `offset` are no longer needed."""
 
     partition: int
     offset: int
@@ -110,7 +110,7 @@ class RecordingIndex:
         return any(gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing)
 
     def to_bytes(self) -> bytes:
-        """Encode the index as file content.
+        """Encode the index as the content of its file.
 
         >>> index = RecordingIndex("0.1", "students", bytes(16), bytes(16), "{}", 2, 1)
         >>> RecordingIndex.from_bytes(index.to_bytes()) == index

@@ -39,7 +39,7 @@ class RecordedEstimate:
     Attributes:
         closed_at: Milliseconds since 1970.
         estimate: ``null`` without an estimate.
-        numbers: Value, low, high and standard error of a single estimate; otherwise None each.
+        numbers: Value, low, high and standard error of a single estimate; otherwise all None.
         reason: Why the window is corrupt; None for other windows.
         assumes_changes: Maximum number of changes that intervals assume, as published; None if they
             assume no maximum.
@@ -59,7 +59,7 @@ class RecordedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MessageColumn:
-    """Representation of reports of `width` integers of `dtype` in a table."""
+    """Representation, in a table, of reports of `width` integers each, with type `dtype`."""
 
     dtype: np.dtype[Any]
     width: int
@@ -86,7 +86,7 @@ class MessageColumn:
 
 
 def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
-    """Return the Arrow schema of a kind; nulls are possible only in columns of estimates."""
+    """Return the Arrow schema for a kind; only columns of estimates can contain nulls."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
@@ -135,7 +135,7 @@ def distinct(words: Messages) -> tuple[MessageArray, NDArray[np.uint64]]:
 
 
 def table_of(kind: RecordKind, words: MessageColumn, rows: Sequence[Any]) -> Any:
-    """Return a table of rows: dataclasses of this module, or for windows (epoch, `Messages`)."""
+    """Return a table of rows: dataclasses from this module or, for windows, (epoch, `Messages`)."""
     schema = schema_of(kind, words)
     if kind is RecordKind.WINDOWS:
         return _windows_table(schema, words, rows)
@@ -192,7 +192,7 @@ _CELLS: dict[RecordKind, Any] = {
 
 
 def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[Manifest]:
-    """Yield the manifests of a table, with offsets 0; raise `CodecError` for malformed rows."""
+    """Yield the manifests in a table, with offsets 0; raise `CodecError` for malformed rows."""
     for row in table.to_pylist():
         yield Manifest(
             fingerprint=fingerprint,
@@ -232,7 +232,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
 
 
 def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageArray, Any]]:
-    """Yield epoch, distinct messages and counts of each window, or of its part in this table."""
+    """Yield epoch, distinct messages and counts for each window, or for its part in this table."""
     if not table.num_rows:
         return
     epochs, word, counts = (
@@ -247,7 +247,7 @@ def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageA
 
 
 def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
-    """Return the row of a published estimate: the whole record except the deployment."""
+    """Return the row for a published estimate: the whole record except the deployment."""
     body, single = record.to_json(), None if record.estimate is None else record.estimate.single
     numbers: Numbers = (None, None, None, None)
     if single is not None:
@@ -267,7 +267,7 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
 
 
 def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
-    """Return the published record of a row; raise `CodecError` if it is malformed."""
+    """Return the published record for a row; raise `CodecError` if the row is malformed."""
     body = {
         "version": VERSION,
         "deployment": deployment.hex(),

@@ -2,7 +2,7 @@
 
 * A file is part of the recording once ``recording.json``, which is replaced atomically, lists it.
   After a stop at any moment, all listed files are complete; unlisted files are removed on resuming.
-* A small last file is merged with new data, so a recording of months has few files.
+* If the last file is small, new data is merged into it, so months of recording need few files.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _NEW_INDEX = f"{INDEX_FILE}.new"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """All recorded data of a published epoch. The offsets in its manifest are not recorded.
+    """All recorded data for a published epoch. The offsets in its manifest are not recorded.
 
     Attributes:
-        window: Released reports in canonical order; None if not released, or deleted.
+        window: Released reports in canonical order; None if never released, or if deleted.
         partial: Aggregate of the window; None if not released.
     """
 
@@ -82,7 +82,7 @@ class RecordingWriter:
 
     @property
     def full(self) -> bool:
-        """True if files are so large that a commit is due."""
+        """True if the files being written are so large that a commit is due."""
         return any(file.size >= _FILE_BYTES for file in self._open.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Recordings: published results of a job and their inputs, as files.
+"""Recordings: the published results of a job, and the inputs to these results, as files.
 
 A recording is a folder with ``recording.json`` (`RecordingIndex`) and Parquet files, each with
 consecutive epochs. Any Parquet reader can read them:
@@ -91,7 +91,7 @@ class Recording:
     def open(cls, path: Path) -> Self:
         """Open a folder's recording.
 
-        Raises `RecordingError` if it is missing, or its ``recording.json`` was altered.
+        Raises `RecordingError` if the recording is missing, or its ``recording.json`` was altered.
         """
         file = path / INDEX_FILE
         try:
@@ -127,7 +127,7 @@ class Recording:
                 yield row
 
     def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Messages]]:
-        """Yield every recorded released window: epoch, distinct reports, uint64 counts."""
+        """Yield every recorded window that was released: epoch, distinct reports, uint64 counts."""
         windows = self._windows(from_epoch)
         window = next(windows, None)
         for row in self.manifests(from_epoch):

@@ -1,12 +1,12 @@
-"""Reading of published data: estimates, the counts behind them, and queries.
+"""Reading of published data: estimates, the counts behind estimates, and queries.
 
 - `read` returns everything that a job published as a table, for programs and notebooks.
-- `follow` reads estimates as they arrive; `epoch_counts` has the windows for queries.
+- `follow` reads estimates as they arrive; `epoch_counts` reads the windows for queries.
 - `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
-  them.
-- `kinds` has the kinds of publications, with their headline, sentence, curves and default query.
+  queries.
+- `kinds` has the kinds of publication, with headline, sentence, curves and default query.
 - `smoothing` smooths a horizon retrospectively; `roll_ups` averages windows of epochs.
-- `expected_errors` predicts errors, `compared_protocols` also those of other protocols.
+- `expected_errors` predicts errors; `compared_protocols` predicts them for other protocols, too.
 - `published_rows` has the columns of files and tables, `curves` the plots.
 - Nothing here writes to Kafka.
 """
@@ -29,8 +29,8 @@ def read(
     """Read everything that a job has published.
 
     Args:
-        source: Name of a deployed job, or a Parquet file of ``dpstream estimates --parquet``, whose
-            name ends with ``.parquet``.
+        source: Name of a deployed job, or a Parquet file from ``dpstream estimates --parquet``
+            whose name ends with ``.parquet``.
         bootstrap_servers: Kafka cluster, as for the commands; by default the local broker.
         kafka_config: A client.properties file, as for the commands.
 

@@ -22,9 +22,9 @@ class ChangeError(DpstreamError):
 
 
 def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
-    """Raise `ChangeError` unless published data determine the intervals of changes.
+    """Raise `ChangeError` unless published data determine the intervals for changes.
 
-    A change is that between means over windows of `window` epochs, `lag` windows apart.
+    A change is the difference between means over windows of `window` epochs, `lag` windows apart.
     """
     if not kind_of(job.domain).same_items or job.domain.column is not None:
         raise ChangeError(
@@ -63,11 +63,11 @@ def has_changes(job: DeployedJob) -> bool:
 
 
 class Changes:
-    """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
+    """Differences between estimates `lag` (at least 1) epochs apart, in the order of publication.
 
-    With a `window`, changes between means over that many epochs, `lag` windows apart.
+    With a `window`, differences between means over that many epochs, `lag` windows apart.
 
-    Errors of different horizons are independent, unless devices that start again keep some draws.
+    Errors in different horizons are independent, unless devices keep draws when they start again.
     The correlation of two epochs' errors is known only if all earlier epochs of the horizon are
     known.
     """
@@ -80,7 +80,7 @@ class Changes:
         self._lasting = bool(job.randomizer().lasting)
 
     def next(self, record: EstimateRecord) -> EstimateRecord | None:
-        """Return the next epoch's record with its change in place of its estimate.
+        """Return the next epoch's record, with the change in place of the estimate.
 
         Returns None until `lag` earlier epochs are known. The change is None unless both epochs
         have an estimate.

@@ -3,7 +3,7 @@
 Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more.
 value_stream and future_rand need no trust, nor do hadamard_values (items) and range_values
 (numbers). The best choice depends on the horizon and on the number of changes per user. With few
-epochs or many changes it may be sampled_response, which asks each user once or a few times.
+epochs or many changes, it may be sampled_response, which asks each user once or a few times.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Alternative:
             which tracks all changes.
         boost: Boost of `shuffled_counts`, otherwise None.
         rmse: RMSE over all epochs, in users.
-        messages_per_user: Messages over the horizon.
+        messages_per_user: Messages per user over the horizon.
         epsilon: Loss per user over the whole horizon.
         delta: Delta of that loss; 0 for a pure guarantee.
         planned: True for the job's own protocol.
         windows: RMSE of means over the windows of `Job.roll_up`, in users; None if unknown.
-        half: RMSE for a value that half of the users have; None if it does not depend on shares.
+        half: RMSE for a value that half of the users have; None if shares do not affect it.
     """
 
     protocol: str
@@ -80,7 +80,7 @@ class Alternative:
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
-    """Return the job and others with the same epsilon, delta, horizon, changes and users.
+    """Return the job and alternatives with its epsilon, delta, horizon, changes and users.
 
     Empty if the protocol has no alternatives. All `users` report at every epoch.
 
@@ -120,8 +120,8 @@ class Candidate:
 def candidates(job: Job, law: Law, *, untrusting: bool = False) -> tuple[Candidate, ...]:
     """Return the job's own protocol, and others that publish the same counts at its epsilon.
 
-    With a central guarantee, protocols that rely on the shuffler are calibrated for it; with
-    `untrusting`, they are left out.
+    With a central guarantee, protocols that rely on the shuffler are calibrated for that guarantee;
+    with `untrusting`, such protocols are left out.
     """
     found = [Candidate(job.protocol, job.parameters, law, planned=True)]
     for protocol, make in _others(job):
@@ -147,10 +147,10 @@ def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
 
 
 def least_error(found: Sequence[Alternative], window: int | None = None) -> Alternative | None:
-    """Return the alternative with the least error and no additional trust, such as the job itself.
+    """Return the alternative (or the job itself) with the least error and no additional trust.
 
-    `window` is the index of a window, whose means are compared; None compares single epochs. None
-    is returned without alternatives, or if no error of the window is known.
+    `window` is the index of the window whose means are compared; None compares single epochs.
+    Returns None without alternatives, or if no error for the window is known.
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
     >>> ours = Alternative("value_stream", rmse=7.0, trust="none", planned=True, **shown)
@@ -178,7 +178,7 @@ def least_error(found: Sequence[Alternative], window: int | None = None) -> Alte
 def best_lines(
     found: Sequence[Alternative], windows: Sequence[int] | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the best protocol of the same trust, for single epochs and for means over windows."""
+    """Yield the best protocol with the same trust, for single epochs and for means over windows."""
     for place, epochs in enumerate((1, *(windows or ())), -1):
         best = least_error(found, None if place < 0 else place)
         label = "best for single epochs" if place < 0 else f"best for means over {epochs:,} epochs"
@@ -194,8 +194,8 @@ def best_lines(
 def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
     """Yield reasons for other parameters or protocols before a job is deployed.
 
-    Protocols are compared only for jobs without a trusted party, for 10,000 users: their errors all
-    grow with the square root of the number of users, so the order is the same for any number. Only
+    Protocols are compared only for jobs without a trusted party, at 10,000 users: all errors grow
+    with the square root of the number of users, so the order is the same for any number. Only
     `plan` compares them for very long horizons.
     """
     if (warning := one_change_warning(job)) is not None:
@@ -219,7 +219,7 @@ def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
 
 
 def one_change_warning(job: Job) -> str | None:
-    """Return a warning if the job tracks one change of a value that can start and stop."""
+    """Return a warning if the job tracks only one change of a value that can start and stop."""
     changes = getattr(job.parameters, "max_changes", None)
     if changes != 1 or job.domain.kind != "value" or job.epochs.count == 1:
         return None

@@ -1,7 +1,7 @@
 """Queries about counts, from published data or from windows.
 
 A query requests one count, items, the most frequent items, ranges and boxes, or quantiles. Each
-class computes answers and their ground truth from any `Counts`, and defines their names and curves.
+class computes answers and ground truth from any `Counts`, and defines names and curves.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LABELS_MEASURED = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Estimated number about an epoch, with its interval.
+    """Estimated number for an epoch, with its interval.
 
     Attributes:
         name: Item, range or quantile.
         value: Estimate, in users; for a quantile, a value.
-        ci95_low, ci95_high: Ends of its 95 % interval.
+        ci95_low, ci95_high: Ends of the 95 % interval.
         standard_error: Standard error; None for quantiles.
         norm_sub: Estimate after Norm-Sub, if requested.
         item: Index of the item, from 1; 0 for other answers.
@@ -77,10 +77,10 @@ class Answers:
     """Answers to a query.
 
     Attributes:
-        answers: All answers, in the requested order or the largest first.
+        answers: All answers, in the requested order or with the largest first.
         detection_threshold: With `Top`, number of users above which an item is included with
             probability 95 %; None if all items are included.
-        bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
+        bucket_width: With `Quantiles` that have bucket resolution, the width of a bucket.
         suppressed: Names of suppressed crowds.
     """
 
@@ -93,7 +93,7 @@ class Answers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on the limits of the answers."""
+        """Sentences about the limits of the answers."""
         notes = []
         if self.detection_threshold is not None:
             notes.append(
@@ -167,15 +167,15 @@ class CountsQuery(ABC):
         yield from map(float, sums.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """Return the names of answers that are known without data; empty for other queries."""
+        """Return the names of the answers if known without data, otherwise an empty list."""
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return a query with at most `count` answers that covers the same items at every epoch."""
+        """Return a query for the same items at every epoch, with at most `count` answers."""
         return self
 
     def label_of(self, answer: Answer) -> str:
-        """Return the label of an answer among the few monitored numbers of a job."""
+        """Return the label of an answer among the few numbers monitored for a job."""
         return answer.name
 
 
@@ -220,7 +220,7 @@ class Items(CountsQuery):
 class Top(CountsQuery):
     """Query at most `count` of the most frequent items.
 
-    `numbers` are the indices of a crowd and its items; None for all items.
+    `numbers` are the indices of a crowd and of its items; None for all items.
     """
 
     count: int
@@ -256,7 +256,7 @@ class Top(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Boxes(CountsQuery):
-    """Query the number of users with values or points in each of `boxes`, which is not empty."""
+    """Query the number of users with values or points in each of the `boxes` (at least one)."""
 
     boxes: tuple[Box, ...]
 
@@ -337,7 +337,7 @@ def _suppressed(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Query of every published epoch; `norm_sub` adds estimates after Norm-Sub."""
+    """Query to answer at every published epoch; `norm_sub` adds estimates after Norm-Sub."""
 
     domain: ValueDomain
     counts_query: CountsQuery

@@ -1,4 +1,4 @@
-"""Coverage of intervals over time, and of users who change more often than intervals assume.
+"""Coverage of intervals over time, and users who change more often than intervals assume.
 
 Overall coverage hides late effects. If a protocol tracks a limited number of changes, intervals
 hold until users have exhausted the limit, and fail afterwards.
@@ -26,7 +26,7 @@ from dpstream.topics.manifests import WindowStatus
 class EpochResult:
     """Final result of an epoch.
 
-    `counts` is `Aggregator.to_bytes` of the epoch's reports; None if it was not released.
+    `counts` is `Aggregator.to_bytes` for the epoch's reports; None if the epoch was not released.
     """
 
     epoch: int
@@ -56,7 +56,7 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Number of intervals of some epochs, and how many of them cover the ground truth."""
+    """Number of intervals at some epochs, and how many of them cover the ground truth."""
 
     first_epoch: int
     last_epoch: int
@@ -73,8 +73,8 @@ class CoveredEpochs:
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
     """Return the coverage of up to five periods of equal length, in order.
 
-    `epochs` yields an epoch and whether each of its intervals covers the ground truth, in any
-    order; epochs of several runs can be mixed.
+    `epochs` yields, in any order, an epoch and whether each of its intervals covers the ground
+    truth; epochs from several runs can be mixed.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.covered) for part in parts]
@@ -98,8 +98,8 @@ def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[
 def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int64]:
     """Return the epochs at which users exceed the limit for the first time in a horizon.
 
-    Every user starts again from the initial value after `horizon` epochs. The result is int64,
-    ascending, with one epoch for each user and horizon in which the limit is exceeded.
+    Every user starts again from the initial value after every `horizon` epochs. The result is
+    int64, ascending, with one epoch for each user and horizon in which the limit is exceeded.
     """
     exceeded = []
     for first in range(1, log.last_epoch + 1, horizon):
@@ -123,7 +123,7 @@ def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
 
 
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
-    """Describe the share of intervals that should contain the ground truth."""
+    """Describe what share of intervals should contain the ground truth."""
     if len(_exceeding(job, log)):
         return "95 % expected only if all users meet the assumption below"
     if runs > 1:

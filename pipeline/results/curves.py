@@ -65,9 +65,9 @@ class Curve:
 def plotted_query(
     domain: ValueDomain, query: Query | None, records: Sequence[EstimateRecord]
 ) -> Query:
-    """Return a query for at most `MOST_CURVES` curves; by default the most informative.
+    """Return a query for at most `MOST_CURVES` curves, by default the most informative ones.
 
-    The largest items differ between epochs; those with the largest mean are drawn.
+    The largest items differ between epochs, so those with the largest mean are drawn.
     """
     if query is None:
         return Query(domain, kind_of(domain).overview(records, MOST_CURVES))
@@ -81,7 +81,7 @@ def curves_of(
 ) -> list[Curve]:
     """Return the curves of a query from `plotted_query`.
 
-    `ground_truth`, if known, has the true value of every estimate, shape (estimates,), by epoch.
+    `ground_truth`, if known, has the true value for every estimate, shape (estimates,), by epoch.
     """
     found = [
         query.answers(record.estimate, None if ground_truth is None else ground_truth[record.epoch])
@@ -110,7 +110,7 @@ def write_curves(
     records: Sequence[EstimateRecord],
     curves: Sequence[Curve],
 ) -> None:
-    """Draw at most `MOST_CURVES` curves with bands into a file; known ground truth is dashed.
+    """Draw at most `MOST_CURVES` curves with bands to a file; known ground truth is dashed.
 
     The suffix of the file name sets the format; the default is PNG. Records flagged as gaps are
     marked at the bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.

@@ -1,4 +1,4 @@
-"""Counts in the windows of a job with independent epochs: of one epoch, or summed over several.
+"""Counts from windows of a job with independent epochs: for one epoch, or summed over several.
 
 Partials are kept forever, so an epoch's cells can answer queries beyond the published estimates at
 any time. Queries cost no privacy.
@@ -28,7 +28,7 @@ from dpstream.topics.manifests import WindowStatus
 
 
 class NoCountsError(DpstreamError):
-    """No data to query, not yet or never; the message states why."""
+    """There is no data to query, or not yet; the message states why."""
 
 
 @typing.runtime_checkable
@@ -40,7 +40,7 @@ class CountsCells(typing.Protocol):
         """True if the cells form a tree, as ranges and quantiles require."""
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return the sum of some epochs' windows; None if one of them was suppressed."""
+        """Return the sum of the windows for `epochs`; None if one of them was suppressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class SuppressedEpoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochCounts:
-    """Counts of an epoch, or sums over several epochs, each of which counts a user once.
+    """Counts for an epoch, or sums over several epochs, each of which counts a user once.
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
         suppressed: Other epochs from `first` to `last`.
         contributors: Number of reporting users, summed over epochs.
         population: Number of users, summed over epochs.
-        counts: Counted cells; None without a released window.
+        counts: Cells with their counts; None without a released window.
     """
 
     first: int
@@ -87,7 +87,7 @@ class EpochCounts:
     counts: CountedWindow | None
 
     def plus(self, later: EpochCounts) -> EpochCounts:
-        """Add a later epoch; noise is independent at each, so variances are summed."""
+        """Add a later epoch; noise is independent between epochs, so variances are summed."""
         if self.counts is None or later.counts is None:
             counts = self.counts or later.counts
         else:
@@ -135,7 +135,7 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
 
 
 def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[EpochCounts]:
-    """Return the counts of an epoch, or the sum from `first` to `last`.
+    """Return the counts for epoch `first`, or the sum from `first` to `last`.
 
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
     >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
@@ -160,7 +160,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
 
 
 def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
-    """Return the counts of the latest released epoch, or raise `NoCountsError`."""
+    """Return the counts for the latest released epoch, or raise `NoCountsError`."""
     check_per_epoch(job)
     latest = yield from latest_counts(job, EpochLog(job))
     if latest is None:
@@ -171,7 +171,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return counts of the latest released epoch, else of the latest epoch, else None."""
+    """Return counts for the latest released epoch, else for the latest epoch, else None."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:
@@ -228,7 +228,7 @@ def follow_counts(
     notify: Callable[[str], None] = lambda message: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[EpochCounts]:
-    """Yield the counts of every epoch, suppressed ones included, to the last one of the job.
+    """Yield the counts for every epoch, including suppressed ones, up to the job's last epoch.
 
     The default `first` is the latest released epoch. `notify` and `wait` are as for `follow`.
     Raises `NoCountsError` for an invalid epoch, or if the job's epochs are not independent.
@@ -248,11 +248,11 @@ def follow_counts(
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Joint privacy loss of a user from the releases of several epochs.
+    """Joint privacy loss per user from the releases for several epochs.
 
     Attributes:
-        epsilon: Epsilon of all these epochs together, rounded up.
-        exact: False for the loss of the whole horizon, which is at least as large.
+        epsilon: Epsilon for all these epochs together, rounded up.
+        exact: False if `epsilon` is for the whole horizon, which is at least as large.
     """
 
     epochs: int
@@ -262,10 +262,10 @@ class Composed:
 
 
 def composed(job: DeployedJob, epochs: int) -> Composed:
-    """Return the joint loss of `epochs` epochs, at the delta of one epoch.
+    """Return the joint loss from `epochs` epochs, at the delta for one epoch.
 
     Calibrates a job of exactly that length to compute its loss. If its mechanism differs from that
-    of the deployed job, returns the loss of whole horizons.
+    of the deployed job, returns the loss for whole horizons.
     """
     own = job.guarantee
     if epochs == 1:
@@ -281,7 +281,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """Return the loss of a job of `epochs` epochs; None if its mechanism differs."""
+    """Return the loss of a job with `epochs` epochs; None if its mechanism differs."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Errors of a job's estimates, predicted before there is any data.
+"""Errors in a job's estimates, predicted before there is any data.
 
-A forecast predicts the error at each epoch. A simultaneous bound limits the largest error of all
+A forecast predicts the error at each epoch. A simultaneous bound limits the largest error over all
 epochs.
 """
 
@@ -70,7 +70,7 @@ def root_mean_square(deviations: NDArray[np.float64]) -> float:
 def predicted_rmse(job: Job, users: int, share: float | None = None) -> float | None:
     """Return the expected RMSE, in users; None for a protocol without a forecast.
 
-    `share` is that of users with the value, if errors depend on it; None for the job's own.
+    `share` is the share of users with the value, if errors depend on it; None for the job's own.
     """
     try:
         law = job.calibrate()
@@ -113,7 +113,7 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 
 
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
-    """Return the bound x with sum P(|error_t| > x) = `exceeded`, for Gaussian errors.
+    """Return the bound x for which sum P(|error_t| > x) = `exceeded`, for Gaussian errors.
 
     By the union bound, the probability that any error exceeds x is at most `exceeded`, however the
     errors depend on each other. `deviations` are positive, shape (epochs,).
@@ -135,7 +135,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 
 
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
-    """Return the ratio of simultaneous to 95 % interval widths, for Gaussian errors.
+    """Return the ratio of simultaneous to 95 % interval widths, given Gaussian errors.
 
     Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
     that any error does so is therefore at most `exceeded`, however the errors depend on each other.

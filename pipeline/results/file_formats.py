@@ -1,4 +1,4 @@
-"""Published rows as files and as a pyarrow table, with a type for every column."""
+"""Published rows as files or as a pyarrow table, with a type for every column."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownCount:
-    """User count with its interval, rounded and clipped to credible numbers.
+    """User count with its interval, rounded, and clipped to possible numbers.
 
     Attributes:
-        value: Estimate, rounded to the second digit of half the interval.
+        value: Estimate, rounded to the second digit of half the interval's width.
         low: Lower end of the interval, rounded down, at least 0.
         high: Upper end of the interval, rounded up, at most the population.
         share: Percentage of the population, as text; empty if the population is unknown.
@@ -44,7 +44,7 @@ class KnownCount:
 
 
 def step_of(low: float, high: float) -> int:
-    """Return the rounding step for an interval: the second digit of half of it.
+    """Return the rounding step for an interval: the second digit of half its width.
 
     >>> step_of(5_474, 9_054), step_of(0, 20), step_of(40, 40.5)
     (100, 1, 1)
@@ -56,9 +56,9 @@ def step_of(low: float, high: float) -> int:
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
     """Round a user count; `people` is the population, if public.
 
-    The interval is rounded outward, so that it claims no more than before. All numbers are clipped
-    to the range from 0 to the population. An interval entirely outside this range cannot contain
-    the true number. It is replaced by the outermost rounding step within the range.
+    The interval is rounded outward, so that it does not claim more than before. All numbers are
+    clipped to the range from 0 to the population. An interval entirely outside this range cannot
+    contain the true number. It is replaced by the outermost rounding step within the range.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)
@@ -79,7 +79,7 @@ def known_count(value: float, low: float, high: float, people: int | None = None
 
 
 def percent(share: float, width: float = 1.0) -> str:
-    """Format a percentage with the digits supported by half the interval, at most two.
+    """Format a percentage with the digits that half the interval supports, at most two.
 
     >>> percent(0.2524, 0.12), percent(0.00031, 0.0002), percent(0.5)
     ('25 %', '0.03 %', '50 %')

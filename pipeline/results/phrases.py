@@ -31,7 +31,7 @@ _END = ".:;,!?… "
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One or two sentences; parts at odd positions, such as numbers, are emphasized."""
+    """One or two sentences, in parts; parts at odd positions, such as numbers, are emphasized."""
 
     parts: tuple[str, ...]
 
@@ -50,7 +50,7 @@ def nothing(job: DeployedJob, record: EstimateRecord) -> str:
 
 
 def how_sure(known: KnownCount) -> str:
-    """Format a count's percentage and interval; empty if it may be 0."""
+    """Format a count's percentage and interval; empty if the count may be 0."""
     if known.may_be_none:
         return ""
     share = f"{known.share}; " if known.share else ""
@@ -86,7 +86,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
 
 
 def flag_words(job: DeployedJob, flag: str) -> str:
-    """Explain a flag of estimates, and the fix."""
+    """Explain a flag on an estimate, and the fix."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
         return f"{limit.warning}. To fix it, {limit.remedy}"

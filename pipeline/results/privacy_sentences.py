@@ -1,4 +1,4 @@
-"""Guarantees and budgets as sentences for readers without background knowledge."""
+"""Guarantees and budgets in sentences for readers without background knowledge."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
 
 
 def exposure_body(exposure: Exposure) -> dict[str, Any]:
-    """Return the API's description of what an observer of some of a device's reports learns."""
+    """Return the API's description of what an observer learns from some of a device's reports."""
     last = f"{exposure.reports[-1]:,} reports"
     sends, further = f"A device sends {last} at each epoch", "of the same epoch"
     if exposure.lasting:
@@ -174,7 +174,7 @@ def budget_of(
 ) -> dict[str, Any]:
     """Return a population's guarantee, charges and remaining budget.
 
-    `charges` and `declared` are all charges and all budget declarations of the cluster, in order.
+    `charges` and `declared` are all charges and budget declarations on the cluster, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee

@@ -69,7 +69,7 @@ def gather_status(
 
 
 class JobWatch:
-    """Poll the status of a deployed job; another deployment or changed settings need a new watch.
+    """Poll the status of a deployed job; a new deployment or changed settings require a new watch.
 
     `steady` returns the seconds of a monotonic clock. The first poll reads the last `heartbeats`
     heartbeats.
@@ -202,7 +202,7 @@ class JobWatch:
     ) -> Iterator[LogRecord]:
         """Yield the new records of a single-partition topic.
 
-        The first call reads only the latest `at_most` records; with `skip`, every call does.
+        The first call reads only the latest `at_most` records; with `skip`, so do later calls.
         """
         if not self._exists(role):
             return
@@ -217,7 +217,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Skip all manifests except the latest; a worker reports how many are skipped."""
+        """Skip all manifests except the latest; a worker reports the counts for skipped ones."""
         known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
         newer = summary is not None and summary != self._summary and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not newer):

@@ -23,7 +23,7 @@ class OpenWindowStatus:
     Attributes:
         reports: Number of reports so far; None if hidden.
         waits_for: Some of the expected producers whose punctuation is missing.
-        devices: Number of devices present at the producers whose punctuation has arrived.
+        devices: Number of devices present, summed over the producers whose punctuation has arrived.
         begins: Start of the epoch; None without a calendar.
         grace_left: Remaining seconds of the grace period; None before the grace period starts.
     """
@@ -38,7 +38,7 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; it counts devices if the number of reports is hidden.
+    """The latest heartbeat of a worker; counts are of devices if the number of reports is hidden.
 
     Attributes:
         age: Seconds since the heartbeat.
@@ -49,11 +49,11 @@ class WorkerStatus:
         late_reports: Reports received after their epoch was finalized, since the worker started.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
             behind; None if unknown.
-        ahead: Producers that send epochs ahead of time, with the number of epochs.
-        unusable_reports: Number of device reports that failed to decrypt or were unknown to the
-            protocol, since the worker started.
-        contradicting_reports: Number of device reports that differ from an earlier report of the
-            same device and epoch, since the worker started.
+        ahead: Producers that send epochs ahead of time, with the number of epochs each is ahead.
+        unusable_reports: Number of device reports since the worker started that failed to decrypt
+            or were unknown to the protocol.
+        contradicting_reports: Number of device reports since the worker started that differ from an
+            earlier report by the same device for the same epoch.
         idle: True if the worker exited for lack of work and is restarted on demand.
     """
 
@@ -83,7 +83,7 @@ class CollectorStatus:
     """The latest heartbeat of a collector; counts are since its start.
 
     Attributes:
-        collector: ID of the collector, new at each start.
+        collector: ID of the collector; each start creates a new one.
         age: Seconds since the heartbeat.
         received: Number of reports examined.
         acknowledged: Number of reports stored in Kafka.
@@ -113,7 +113,7 @@ class StageStatus:
         lag: Number of unfinished records; None if it is hidden or the topic is missing.
         waiting: Seconds since the oldest unfinished record was written; None without lag.
         epoch: Latest epoch finalized, aggregated or published; None before the first.
-        deleted: Partitions whose records were deleted before they were finished.
+        deleted: Partitions in which records were deleted before the stage finished them.
     """
 
     stage: str
@@ -131,7 +131,7 @@ class TopicStatus:
     Attributes:
         partitions: Current number of partitions; 0 if the topic is missing.
         deployed: Number of partitions at deployment.
-        unexpected_records: True if partitions added after deployment contain records.
+        unexpected_records: True if partitions that were added after deployment contain records.
     """
 
     name: str
@@ -142,27 +142,27 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Output of `dpstream status` for a job.
+    """Status of a job, as `dpstream status` prints it.
 
     Attributes:
         deployment: Deployment ID in hexadecimal.
         deployed_at: Time of deployment, milliseconds since 1970.
         last_epoch: Last epoch of the job; None if unlimited.
         stages: Stages in the order of the data flow.
-        dead_letters: Number of rejected records neither requeued nor discarded, by reason.
+        dead_letters: Number of rejected records neither requeued nor discarded so far, by reason.
         issues: Sentences about issues that require action.
         position: Description of the latest estimate's epoch.
-        headline: The latest estimate in words: for items the largest, for numbers the median.
+        headline: The latest estimate in words: for items, the largest one; for numbers, the median.
         assumption: Assumption of the headline's interval, if any.
-        rolling: Guarantee of a recurring job for any few consecutive epochs, if it states one.
+        rolling: A recurring job's guarantee for any short run of consecutive epochs, if it has one.
         phase: Phase that an operator requested.
         replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker
             reports it.
         producers: Number of registered producers; None if devices report without producers.
-        missing_producers: Producers for which windows do not wait until they return.
-        suppressed: Number of consecutive unreleased epochs, up to the last finalized one.
-        other_clocks: Names of topics whose timestamps come from the writers' clocks.
+        missing_producers: Absent producers; windows wait for them again only after they return.
+        suppressed: Number of consecutive unreleased epochs that end with the last finalized one.
+        other_clocks: Names of topics whose timestamps come from writers' clocks.
         contradictions: Sentences about contradictions in the stored data.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
             negative if it is behind, None if unknown.

@@ -31,7 +31,7 @@ _NAMES_SHOWN = 5
 def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     """Yield sentences about issues that require action.
 
-    Rejected records of an earlier deployment, and requeued dead letters, are not issues.
+    Records rejected from an earlier deployment, and requeued dead letters, are not issues.
     """
     for topic in status.topics:
         yield from _topic_issues(job, topic)
@@ -193,7 +193,7 @@ def _records_since_drain(status: JobStatus) -> str:
 
 
 def _clock_issues(status: JobStatus) -> Iterator[str]:
-    """Yield issues with inaccurate clocks; no guarantee relies on clocks."""
+    """Yield issues caused by inaccurate clocks; no guarantee relies on clocks."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
             f"This machine's clock is {off_by(status.clock_ahead)} the broker's: correct it. Ages "
@@ -275,14 +275,14 @@ def _stuck(job: DeployedJob, stage: StageStatus, up: Sequence[WorkerStatus]) -> 
 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
-    """Return the maximum seconds for which a record can wait until its window closes."""
+    """Return the maximum seconds that a record can wait for its window to close."""
     if stages_of(job).get(stage.stage) not in job.route.reports:
         return 0.0
     return job.shuffle.grace + _longest_window(job)
 
 
 def _longest_window(job: DeployedJob) -> float:
-    """Return the maximum seconds for which devices report to a window, without its grace period."""
+    """Return the maximum seconds, without the grace period, for devices to report to a window."""
     length = job.epochs.length
     if job.devices is None or length is None:
         return 0.0

@@ -65,7 +65,7 @@ class Heartbeats:
         return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
-        """Yield all workers except stopped ones; `now` is milliseconds by the broker's clock."""
+        """Yield all workers except stopped ones; `now` is in milliseconds by the broker's clock."""
         for beats in self._last.values():
             # Heartbeats of another version might have other fields.
             try:

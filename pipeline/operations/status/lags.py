@@ -1,6 +1,6 @@
 """Lag of a stage's committed offsets behind the end of its topic.
 
-This machine's clock might differ from the broker's, and a broker never sends its time to a reader.
+This machine's clock might differ from the broker's, and a broker does not send its time to readers.
 However, the broker's clock stamps every record, and workers write one record per second. A record
 that appears between two polls was written between them.
 """
@@ -63,7 +63,7 @@ _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, R
 
 
 def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
-    """Prefetch in one batch the data that the `JobWatch` of each job will request."""
+    """Prefetch, in one batch, the data that the `JobWatch` of each job will request."""
     topics: list[str] = []
     groups: dict[str, str] = {}
     tails: dict[str, Tail] = {}
@@ -79,7 +79,7 @@ def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageLag:
-    """Number of records that a stage has not finished, and seconds since the oldest was written.
+    """Number of records that a stage has not finished, and age in seconds of the oldest one.
 
     `deleted` are partitions that now start above the stage's finished offset. `offsets` is None if
     the topic is missing.
@@ -98,7 +98,7 @@ class Lags:
         self._oldest: dict[tuple[Role, int], tuple[int, int]] = {}
 
     def of(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
-        """Return the lag of a stage in the topic it reads, at `now` in milliseconds since 1970.
+        """Return a stage's lag in the topic that it reads, at `now` in milliseconds since 1970.
 
         `partitions` is the current number of partitions; partitions added later are ignored.
         """
@@ -127,7 +127,7 @@ class Lags:
         return StageLag(lag, seconds, tuple(deleted), offsets)
 
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
-        """Return the write times of the existing records at these offsets, with a cache.
+        """Return, with a cache, the write times of the records that exist at these offsets.
 
         The records are not read: they might be reports, which this login need not see.
         """

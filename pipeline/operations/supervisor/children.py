@@ -1,7 +1,7 @@
 """The worker of a supervised job: its successive processes and its metrics address.
 
 Each process inherits a socket for its metrics, so that no port has to be configured. When memory
-runs out, Linux kills a single worker before the supervisor.
+runs out, Linux kills a single worker first, rather than the supervisor.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Worker:
         return int(self.listening.getsockname()[1])
 
     def ended(self) -> tuple[int, str] | None:
-        """Return the exit code and reason (or "") once after the process ends, otherwise None."""
+        """Return exit code and reason (or "") at the first call after the end, otherwise None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         reason = self.process.reason()

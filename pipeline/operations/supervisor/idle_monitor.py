@@ -1,7 +1,7 @@
 """Monitor jobs with idle workers: wake the workers on demand, and report that they are idle.
 
-* All idle workers together cost one request, several times a second. The request reads the end
-  offsets of the topics that wake these workers, in the thread that reads the jobs topic
+* All idle workers together cost one request, several times a second. It reads the end offsets of
+  the topics that wake these workers, in the thread that reads the jobs topic
   (`jobs_follower.Follower`).
 * While Kafka is unreachable, no worker is woken, and no record can have arrived.
 * Every worker is woken once a day, and becomes idle again within seconds if there is no work.
@@ -36,7 +36,7 @@ LONGEST_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class IdleJob:
-    """A job whose worker is idle while `condition` holds.
+    """A job whose worker stays idle as long as `condition` holds.
 
     `words` is its heartbeat for ``<job>.status``, and `metrics` contains the worker's last
     Prometheus metrics. The worker is woken at `until` (monotonic seconds) at the latest.
@@ -59,7 +59,7 @@ def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) ->
 
 
 def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | None:
-    """Return the idle job of a worker whose topics are still empty, or None if it must run."""
+    """Return the job as idle if its topics are still empty, or None if its worker must run."""
     condition = initial_idle_condition(job, stage)
     if condition is None:
         return None

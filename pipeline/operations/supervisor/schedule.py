@@ -53,7 +53,7 @@ class _Slot:
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
-        """Mark the worker as ended; return its version and whether it was requested to stop."""
+        """Mark the worker as ended; return its version, and whether a stop had been requested."""
         ran, requested = self.running, self.stop_requested_at is not None
         self.running, self.stop_requested_at, self.killed = None, None, False
         return ran, requested
@@ -126,7 +126,7 @@ class Schedule:
     def ended(self, job: str, now: float) -> float | None:
         """Record that a worker has ended or could not be started.
 
-        Returns the seconds until its restart, or None if it was requested to stop.
+        Returns the seconds until its restart, or None if a stop had been requested.
         """
         slot, wait = self._slots[job], None
         ran, requested = slot.end()

@@ -39,9 +39,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Jobs that match the supervisor's pattern, as the topic lists them at one moment.
+    """Jobs that match the supervisor's pattern, according to the topic at one moment.
 
-    `unreadable` contains the names of jobs that an incompatible version has deployed.
+    `unreadable` contains the names of jobs that were deployed by an incompatible version.
     """
 
     tasks: Mapping[str, Task]

@@ -46,7 +46,7 @@ class View:
     """State of a supervisor at its latest loop iteration, at the monotonic second `at`.
 
     `workers` covers every job that has or should have a worker. `informed` is True once the jobs
-    topic has been read to its end, and `broker_answers` if the broker was reachable recently.
+    topic has been read to its end; `broker_answers` is True if the broker was reachable recently.
     """
 
     at: float
@@ -74,7 +74,7 @@ def ask(port: int, path: str) -> tuple[int, str] | None:
 
 
 def liveness(view: View, now: float, ask: Ask = ask) -> Health:
-    """Return whether the loop runs and every worker is healthy, starting or waiting."""
+    """Return whether the loop is running and every worker is healthy, starting or waiting."""
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}

@@ -1,7 +1,7 @@
 """Run whole jobs on this machine: ``dpstream up``.
 
 `run_up` starts the local broker (`managed_broker`), and deploys, runs and observes each job until
-its last epoch (`job_run`). It shows each job (`screen`) alongside the ground truth, and returns an
+its last epoch (`job_run`). It shows each job (`screen`) alongside its ground truth, and returns an
 `outcome`. The ground truth comes from the input and is never sent. All worker processes end when
 this process ends, for any reason.
 """

@@ -56,9 +56,9 @@ class UpSettings:
         rate: Maximum epochs per second.
         users: File with a user list.
         to_epoch: Last epoch of the input to use; None means the last epoch of the job.
-        linger: Keep the page after the last estimate, until a signal arrives.
+        linger: True to keep the page open after the last estimate, until a signal arrives.
         agreed: True if the user agreed to end other deployments and charge users again.
-        adapted: Function that turns a file's job into the job to deploy.
+        adapted: Function that turns the job from a file into the job to deploy.
     """
 
     job_files: tuple[Path, ...]
@@ -124,7 +124,7 @@ class JobInput:
 
     @property
     def last_epoch(self) -> int:
-        """Last epoch of the run: that of the input or that of the job, whichever is earlier."""
+        """Last epoch of the run: the last of the input or of the job, whichever is earlier."""
         return min(
             self.ground_truths.last_epoch, self.job.last_epoch or self.ground_truths.last_epoch
         )
@@ -136,7 +136,7 @@ JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
 
 
 class JobRun:
-    """A job in progress. A thread posts its events; all other code runs in the caller's thread.
+    """A running job. One thread posts its events; all other code runs in the caller's thread.
 
     In the job's thread, `post` is called with every event, and `prepare` waits until processes can
     be started. `print_message` prints a message that stays on the screen.
@@ -221,9 +221,9 @@ class JobRun:
             self._observer.join(timeout=1.0)
 
     def forget_secrets(self) -> None:
-        """Delete the devices' randomness and the noise key of an earlier deployment.
+        """Delete devices' randomness and the noise key, both from an earlier deployment.
 
-        Both are private and no longer needed.
+        They are private and no longer needed.
         """
         shutil.rmtree(producer_folder(self.job.name, WORKER), ignore_errors=True)
         self._noise_key.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
   parent-death watch (`parent_watch`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
 * A broker that was already running stays running, unless another manager started it. In that case,
   the last manager stops it (`BrokerUsers`).
-* A broker that crashes meanwhile is restarted.
+* A broker that crashes while it is needed is restarted.
 
 ``python -m dpstream.pipeline.operations.up.managed_broker`` prints one `Message` per line, in JSON.
 """

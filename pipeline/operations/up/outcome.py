@@ -42,7 +42,7 @@ class Row:
     """One published epoch with its ground truth.
 
     `ground_truths` is int64: the number of users with value 1, shape (1,), or with each estimated
-    item, shape (items,). It comes only from the input and is never published; None if the input
+    item, shape (items,). It comes from the input alone and is never published; None if the input
     does not determine it.
     """
 
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate, for items the largest; without an estimate, all fields are None."""
+        """The estimate, or the largest one for items; without an estimate, all fields are None."""
         return self.record.summary
 
     @property
@@ -153,7 +153,7 @@ class Outcome:
 
     @property
     def share(self) -> float | None:
-        """Mean estimated share of users with the value; None if no errors are predicted for it."""
+        """Mean estimated share of users with the value; None if no prediction depends on it."""
         if not kind_of(self.job.domain).single or not depends_on_share(self.job):
             return None
         found = [
@@ -165,12 +165,12 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Numbers of intervals that contain the ground truth, and that claim to contain it."""
+        """Number of intervals that contain the ground truth, and number that claim to."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Yield each epoch, and whether its intervals contain the ground truth as claimed."""
+        """Yield each epoch, and whether each interval contains the ground truth as claimed."""
         for row in self.rows:
             if (
                 row.ground_truths is not None
@@ -181,7 +181,7 @@ class Outcome:
                 yield row.epoch, (low <= row.ground_truths) & (row.ground_truths <= high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, with the same keys as ``dpstream simulate --json`` if it has them."""
+        """Return JSON values; keys that ``dpstream simulate --json`` also has are the same."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)

@@ -67,7 +67,7 @@ def _only_run(name: str) -> FolderLock:
 
 
 def address_of(port: int, jobs: Iterable[str]) -> str:
-    """Return the URL of a page with all jobs.
+    """Return the URL of the page that shows all jobs.
 
     >>> address_of(8765, ["students", "students-again", "teachers"])
     'http://127.0.0.1:8765/?job=students&with=students-again,teachers'

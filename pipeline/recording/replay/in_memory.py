@@ -21,7 +21,7 @@ from dpstream.topics.names import Role
 
 
 class MemoryReplay:
-    """In-memory topics that contain one epoch at a time, with one worker of each stage.
+    """In-memory topics that contain one epoch at a time, with one worker per stage.
 
     `job` is the replay, deployed with empty topics; `keys` are the aggregator's keys.
     """

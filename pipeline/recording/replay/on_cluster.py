@@ -1,4 +1,4 @@
-"""Replay on the topics of a cluster, with a worker of each stage for the replay's duration."""
+"""Replay on the topics of a cluster, with one worker per stage while the replay runs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _part(held: LogSlice, replay_range: ReadRange) -> LogSlice:
 
 
 class ClusterReplay:
-    """A deployed replay; `keys` is the folder of sealing keys, None for the default folder."""
+    """A deployed replay; `keys` is the folder with sealing keys, None for the default folder."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ def _now() -> int:
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
     """Return the replay that an earlier run left in progress, or None.
 
-    Raises `ReplayError` if another deployment has the name; the message describes it.
+    Raises `ReplayError` if another deployment has this name; the message describes it.
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
@@ -252,7 +252,7 @@ def start_replay(
     now: int,
     first_epoch: int | None = None,
 ) -> DeployedJob:
-    """Create a replay's topics, and start its deployment at their ends; see `deploy_replay`."""
+    """Create topics for a replay, and start its deployment at their ends; see `deploy_replay`."""
     topics = job.topic_settings()
     cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
     deployed = deploy_replay(

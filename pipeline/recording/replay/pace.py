@@ -12,7 +12,7 @@ _WAITING_SECONDS = 5.0
 
 
 class ReplayProgress:
-    """Report progress through `tell`, with a minimum interval."""
+    """Report progress through `tell`, with a minimum interval between reports."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Speed:
 
 
 class Pace:
-    """Due times of epochs; `started` is the time of the first epoch, in seconds from any origin."""
+    """Due times for epochs; `started` is that of the first epoch, in seconds from any origin."""
 
     def __init__(self, speed: Speed, started: float) -> None:
         self._speed = speed

@@ -1,4 +1,4 @@
-"""Input of a replay from a recording; every file is checked against its checksum before reading."""
+"""Input to a replay from a recording; every file's checksum is verified before the file is read."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ class ReplayRange:
 
     Attributes:
         from_epoch: First epoch to aggregate again.
-        from_time: Alternatively, the first epoch finalized at this time (ms since 1970) or later.
-        to_epoch: Last epoch; None for the last available.
-        from_partials: True to aggregate no window again, and estimate from the recorded counts.
+        from_time: Alternatively, first epoch finalized at or after this time (ms since 1970).
+        to_epoch: Last epoch; None for the last available one.
+        from_partials: True to estimate from the recorded counts, without aggregating windows again.
     """
 
     from_epoch: int | None = None
@@ -31,14 +31,14 @@ class ReplayRange:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Work of a replay, with the number of `windows` to aggregate and of partials to copy.
+    """Work for a replay, with the number of `windows` to aggregate and of `partials` to copy.
 
     Attributes:
         begins: First epoch of the original job.
         first: First epoch of the replay. If estimates depend on all earlier epochs of their
             horizon, this is the first epoch of a horizon.
         windows_from: First epoch whose window is aggregated; earlier partials are copied.
-        suppressed: Number of epochs that were not released, and stay suppressed.
+        suppressed: Number of epochs that were not released, and therefore stay suppressed.
         stored: Amount of window data to read.
     """
 
@@ -56,7 +56,7 @@ class ReplayPlan:
         return self.last - self.first + 1
 
     def items(self, source: ReplaySource) -> Iterator[tuple[Manifest, bytes | None]]:
-        """Yield every epoch's manifest, in order, with its partial if that is copied."""
+        """Yield every epoch's manifest, in order, with the epoch's partial if that is copied."""
         payloads = source.payloads(self.first, min(self.windows_from - 1, self.last))
         for manifest in source.manifests():
             if manifest.epoch > self.last:

@@ -1,4 +1,4 @@
-"""Input of a replay: finalized epochs of a deployment, their windows, and their partials."""
+"""Input to a replay: finalized epochs of a deployment, with their windows and partials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.topics.messages import Messages
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Size of stored windows: records of a topic or rows of files, and their bytes."""
+    """Size of stored windows: number of records in a topic or rows in files, and of bytes."""
 
     records: int
     bytes: int
@@ -44,17 +44,17 @@ class ReplaySource(typing.Protocol):
         """
 
     def window(self, epoch: int) -> Messages:
-        """Return the multiset of a window, in canonical order; fastest if epochs increase.
+        """Return a window's multiset, in canonical order; fastest if called for increasing epochs.
 
         Raises `ReplayError` if the window was deleted.
         """
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield epoch and payload of the partials from `first` to `last`, in order."""
+        """Yield epoch and payload of each partial from `first` to `last`, in order."""
 
 
 def in_words(epochs: Iterable[int]) -> str:
-    """Format increasing epochs as runs; if there are many runs, only the first ones.
+    """Format increasing epochs as runs; of many runs, only the first are shown.
 
     >>> in_words([7]), in_words([1, 2, 3, 7])
     ('epoch 7', 'epochs 1 to 3, 7')

@@ -1,4 +1,4 @@
-"""Input of a replay from the topics of a deployment.
+"""Input to a replay from the topics of a deployment.
 
 Manifests and partials are retained forever. Windows are available until retention deletes them: an
 index of the shuffled topic lists the complete windows with their positions.
@@ -58,7 +58,7 @@ class TopicSource:
         return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """Do nothing: records have their own checksums, verified on every read."""
+        """Do nothing: records have their own checksums, which every read verifies."""
 
     def has_partial(self, epoch: int) -> bool:
         return epoch in self._partials.complete

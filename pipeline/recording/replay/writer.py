@@ -77,7 +77,7 @@ class ReplayWriter:
         )
 
     def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
-        """Write the epochs from `ReplayPlan.items` that are not written yet."""
+        """Write those epochs from `ReplayPlan.items` that are not written yet."""
         todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
         if not todo:
             return

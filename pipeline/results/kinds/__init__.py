@@ -1,6 +1,6 @@
 """Kinds of publications, one module each: one value, items, numbers.
 
-A kind defines queries for one number, for a few numbers and for all of them. It also defines the
+A kind defines queries for one number, for a few numbers and for all numbers. It also defines the
 headline, the sentence and the curves, and what is monitored and smoothed. `published_kind` is the
 interface. Only `kind_of` distinguishes kinds.
 """

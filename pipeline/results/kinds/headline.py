@@ -14,9 +14,9 @@ class Headline:
 
     Attributes:
         name: The item, "median", or the measure of a learning job; empty for a single count.
-        value: Number of users, or a value of the domain; None without an estimate.
+        value: Number of users, or a value from the domain; None without an estimate.
         ground_truth: Ground truth of the same item or median, if known.
-        numbers: Domain of a median; None for others.
+        numbers: Domain of a median; None for other headlines.
         population: Number of users, which limits displayed values; None unless users are counted.
     """
 
@@ -41,7 +41,7 @@ class Headline:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval; for a median its ends are edges of buckets."""
+        """The 95 % interval; for a median, its ends are edges of buckets."""
         if self.ci95_low is None or self.ci95_high is None:
             return "-"
         if self.numbers is None:

@@ -34,7 +34,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class NumbersKind(PublishedKind):
-    """Counts of all buckets of a range of numbers."""
+    """Counts for all buckets in a range of numbers."""
 
     in_one: ClassVar[CountsQuery] = Quantiles((0.5,))
     in_few: ClassVar[CountsQuery] = Quantiles(QUARTILES)

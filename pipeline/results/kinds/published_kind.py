@@ -1,4 +1,4 @@
-"""Interface of a kind of publication."""
+"""Interface for kinds of publication."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ranked = Callable[[int], list[int]]
 
 
 class PublishedKind(ABC):
-    """Publication of a domain: its queries, sentences and curves."""
+    """Publication of values from a domain: queries, sentences and curves."""
 
     single: ClassVar[bool] = False
     """True if one number is published per epoch, which needs no name."""
@@ -78,9 +78,9 @@ class PublishedKind(ABC):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """Describe the publication of an epoch; `when` is the name of the epoch.
+        """Describe what an epoch publishes; `when` is the name of the epoch.
 
-        `titled` prefixes the job's title, unless the noun of `counted` contains it.
+        `titled` prefixes the job's title, unless the noun from `counted` contains the title.
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
@@ -101,11 +101,11 @@ class PublishedKind(ABC):
         return job.people
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        """Return the number and description of a known change since the previous epoch."""
+        """Return number and description of the change since the previous epoch; None if unknown."""
         return None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
-        """Return the range of possible ranks of each item by number; empty unless all are known.
+        """Return the possible ranks, first and last, by item number; empty unless all are known.
 
         An item precedes another if their simultaneous intervals do not overlap; otherwise either
         order is possible.
@@ -116,14 +116,14 @@ class PublishedKind(ABC):
     def smoothed_estimate(
         self, smoothed: SmoothedEstimates, index: int, reports: int
     ) -> Estimate | ItemEstimates:
-        """Return the smoothed estimate at `index`, in the format of an online one.
+        """Return the smoothed estimate at `index`, in the format of an online estimate.
 
         `reports` is the number received in all epochs.
         """
 
     @abstractmethod
     def find(self, domain: ValueDomain, id: str) -> Series:
-        """Return the series of this id; raise `SeriesError` if there is no such series."""
+        """Return the series with this ID; raise `SeriesError` if there is no such series."""
 
     def find_all(self, domain: ValueDomain, ids: Sequence[str]) -> tuple[Series, ...]:
         return tuple(self.find(domain, each) for each in dict.fromkeys(ids))
@@ -134,16 +134,16 @@ class PublishedKind(ABC):
 
     @abstractmethod
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """Return the series drawn by default, about `count` of them."""
+        """Return the series to draw by default, about `count` of them."""
 
     def small(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
         """Return at most `count` series for sparklines."""
         return self.listed(domain, ranked)[:count]
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
-        """Return the `count` largest items of an epoch, or for numbers the first buckets."""
+        """Return an epoch's `count` largest items or, for numbers, its first `count` buckets."""
         return ()
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        """Return value, low and high of `quantiles`, shape (quantiles, 3); NaN if unknown."""
+        """Return value, low and high for `quantiles`, shape (quantiles, 3); NaN if unknown."""
         return np.zeros((0, 3))
