@@ -128,7 +128,7 @@ class DyadicTree:
         if int(positions[-1]) >= (2 * horizon - 1) * cells:
             raise ValueError(
                 f"cell {positions[-1]} is out of range: a horizon of {horizon} epochs has "
-                f"{2 * horizon - 1} nodes of {cells} cells"
+                f"{2 * horizon - 1} nodes with {cells} cells each"
             )
         if (counts < 1).any() or (counts > COUNT_CAP).any():
             raise ValueError("a count in a tree is out of range; expected 1 to 2^53")

@@ -92,7 +92,7 @@ class EpochTables:
             if dtype is None or many != cells or len(data) - position < many * width:
                 raise ValueError(
                     f"table of {many} cells, {width} bytes each, is invalid or truncated; expected "
-                    f"{cells} cells of 1, 2, 4 or 8 bytes"
+                    f"{cells} cells of 1, 2, 4 or 8 bytes each"
                 )
             table = np.frombuffer(data, dtype, many, position).astype(np.int64)
             before = max(state._epochs, default=0)

@@ -72,7 +72,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         if wrong.any():
             raise ValueError(
                 f"message at epoch {epoch} is {words[wrong][0]}; expected 0 to "
-                f"{2 * due - 1}, plus {NEWCOMER} for new devices after the first interval"
+                f"{2 * due - 1}, with {NEWCOMER} added for new devices after the first interval"
             )
 
     def _count(

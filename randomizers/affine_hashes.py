@@ -52,7 +52,7 @@ class AffineHashes:
             raise ValueError(f"'buckets' is {self.buckets!r}; expected a prime up to 2^29")
         if type(self.digits) is not int or self.digits < 1 or self.words > MOST_WORDS:
             raise ValueError(
-                f"'digits' is {self.digits!r}; expected at least 1, and at most 2^62 messages"
+                f"'digits' is {self.digits!r}; expected at least 1, with at most 2^62 messages"
             )
 
     @classmethod

@@ -75,5 +75,5 @@ def reject_wrong(
     if wrong.any():
         device = int(wrong.argmax())
         raise ValueError(
-            f"value {values[device]} of device {device} at epoch {epoch}; expected {allowed}"
+            f"device {device} has value {values[device]} at epoch {epoch}; expected {allowed}"
         )

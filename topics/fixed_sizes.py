@@ -204,8 +204,8 @@ def _table(
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
         raise CodecError(
-            f"table has {length} bytes for {cells} cells of width {width}; expected 1, 2 or 4 "
-            "bytes per cell of width 1"
+            f"table has {length} bytes for {cells} cells and messages of width {width}; "
+            "expected 1, 2 or 4 bytes per cell and width 1"
         )
     first = int(np.ndarray((), _FIRST_TYPE, data, start))
     if first + cells > 1 << 8 * word_bytes:

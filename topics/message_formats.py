@@ -36,8 +36,8 @@ class MessageFormat:
             self.width > 1 or not 1 <= self.distinct <= 1 << 8 * self.dtype.itemsize
         ):
             raise ValueError(
-                f"'distinct' is {self.distinct} for reports of {self}; expected 1 to "
-                f"{1 << 8 * self.dtype.itemsize}, for reports of one integer"
+                f"'distinct' is {self.distinct} and 'width' is {self.width}; expected width 1, and "
+                f"'distinct' from 1 to {1 << 8 * self.dtype.itemsize}"
             )
 
     @property

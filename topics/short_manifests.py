@@ -146,8 +146,8 @@ def _decode_changes(payload: bytes, producers: int) -> NDArray[np.int64]:
         place += 1 + between
         if place >= producers or not change:
             raise CodecError(
-                f"included producer {place} has change {change}; expected a change other than 0, "
-                f"of a producer from 0 to {producers - 1}"
+                f"included producer {place} has change {change}; expected a nonzero change "
+                f"for a producer from 0 to {producers - 1}"
             )
         changes[place] = change >> 1 if change & 1 == 0 else -(change >> 1) - 1
     return changes

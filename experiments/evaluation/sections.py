@@ -55,7 +55,7 @@ class Synthetic(Section):
     )
     changes: Grid[Count] | None = Field(
         default=None,
-        description="the maximum number of changes of a user, an integer of at least 1, or a "
+        description="the maximum number of changes per user, an integer of at least 1, or a "
         "list of such numbers; default: as many as the job follows",
     )
     seed: int = Field(default=1, ge=0, description="an integer of at least 0")
@@ -132,11 +132,11 @@ class Data(Section):
             keys = "'change_log', 'synthetic', 'zipf', 'selection'"
             raise ValueError(f"expected exactly one of {keys}")
         if self.change_log is None and self.top_items is not None:
-            raise ValueError("'top_items' applies only to items of a 'change_log'. Remove it")
+            raise ValueError("'top_items' applies only to items from a 'change_log'. Remove it")
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("'epochs' and 'change_log' must be set together, or neither")
         if self.change_log is None and self.input is not None:
-            raise ValueError("'input' applies only to rows of a 'change_log'. Remove it")
+            raise ValueError("'input' applies only to rows from a 'change_log'. Remove it")
         if self.epochs is not None and self.epochs.renew:
             raise ValueError("'epochs' must be a single horizon. Remove 'renew'")
         return self

@@ -112,7 +112,7 @@ def _change(
             "--remove cannot be combined with --epsilon, --delta, --compose or --per"
         )
     if per is not None and composed:
-        raise UsageProblem("--per cannot be combined with --compose: charges of a period are added")
+        raise UsageProblem("--per excludes --compose: charges within a period are always summed")
     try:
         period = None if per is None else str(parse_duration(per))
     except ValueError as error:
@@ -122,7 +122,7 @@ def _change(
     if delta is not None and not 0 <= delta < 1:
         raise UsageProblem(f"--delta: got {delta:g}; expected a number of at least 0 and below 1")
     if reason is None or not reason.strip():
-        raise UsageProblem("--reason is missing: the ledger records it permanently")
+        raise UsageProblem("--reason is missing: the ledger permanently records the reason")
     return BudgetDeclaration(
         population=population,
         epsilon=epsilon,
@@ -143,8 +143,8 @@ def _with_delta(change: BudgetDeclaration, state: Spending) -> BudgetDeclaration
         change = replace(change, delta=0.0 if before is None else before.delta)
     if change.composed and not change.delta:
         raise UsageProblem(
-            "--compose requires a delta above 0, because composition uses delta: add --delta, such "
-            "as 1e-6"
+            "--compose requires a delta above 0, because composition uses delta: add --delta, for "
+            "example 1e-6"
         )
     return change
 

@@ -187,7 +187,7 @@ def _note_budget(plan: DeployPlan) -> None:
         assert account.binding is not None
         tell(
             f"note: {account.quantity} is still limited to {account.allowed:g} for population "
-            f"{plan.deployed.population_name}, as {account.binding.who}: the larger limit in "
+            f"{plan.deployed.population_name}, because {account.binding.who}: the larger limit in "
             "the job file has no effect. To change the limit: --set-budget"
         )
     endless = endless_warning(plan.deployed)

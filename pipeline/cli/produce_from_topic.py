@@ -96,7 +96,7 @@ def produce_from_topic(
             f"the job file of {job.name}, or add --to-epoch"
         )
     if to_epoch is None and rate is not None:
-        raise UsageProblem("--rate is only for files and --to-epoch: the clock closes epochs")
+        raise UsageProblem("--rate requires --to-epoch: without it, the clock closes epochs")
     log = EventTopic(events, topic, tell)
     reader = RowReader(job.domain, calendar, input_format)
     # On SIGTERM, print the result; events read so far are saved in any case.

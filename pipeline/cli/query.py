@@ -74,7 +74,7 @@ def query(
         str | None,
         typer.Option(
             metavar="A..B",
-            help="Sum epochs A to B, inclusive; of other jobs, such as sampled_response, the mean.",
+            help="Sum epochs A to B, inclusive. For jobs such as sampled_response, average them.",
         ),
     ] = None,
     follow: Annotated[

@@ -133,7 +133,7 @@ def replay(
     try:
         pace = Speed.parse(speed)
     except ValueError as error:
-        raise UsageProblem(f"--speed {error}") from None
+        raise UsageProblem(f"--speed: {error}") from None
     if in_memory and no_workers:
         raise UsageProblem("--in-memory runs no workers: remove --no-workers")
     changed = None if job is None else load_job(job)
@@ -225,7 +225,7 @@ def _run(
             # The replay is not deployed, so access cannot be requested under its own name.
             named = f"{source.job.name} --replay {job.name}"
             raise ClusterError(error.asking_for("operator", named)) from error
-        tell(f"job {job.name} is deployed, a replay of {source.place}, without a privacy charge")
+        tell(f"job {job.name} is deployed as a replay of {source.place}, without a privacy charge")
     else:
         tell(f"job {job.name} continues: an unfinished replay of {source.place}")
     started = time.monotonic()
@@ -314,7 +314,7 @@ def _print_plan(
             "partials",
             f"{plan.copied:,}, copied unchanged"
             if plan.copied
-            else "not read, the windows are counted again",
+            else "not read; the windows are counted again",
         ),
     ]
     print_text("input:")

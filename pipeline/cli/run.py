@@ -147,9 +147,9 @@ def run(
     worker = check_name(name or host or "worker")
     for option, value in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if value is not None and stage is not StageName.shuffle:
-            raise UsageProblem(f"{option} requires run shuffle: run {stage} adds no noise")
+            raise UsageProblem(f"{option} requires 'run shuffle': 'run {stage}' adds no noise")
     if keys is not None and stage is StageName.publish:
-        raise UsageProblem("--keys requires a stage that opens reports; run publish opens none")
+        raise UsageProblem("--keys requires a stage that opens reports; 'run publish' opens none")
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:

@@ -72,7 +72,7 @@ def examples_are_small(case: Case) -> None:
         )
     if not 1 <= example.last_epoch <= MOST_EPOCHS:
         raise DoesNotConformError(
-            f"has an example of {example.last_epoch} epochs; expected 1 to {MOST_EPOCHS}"
+            f"has an example with {example.last_epoch} epochs; expected 1 to {MOST_EPOCHS}"
         )
 
 
@@ -122,8 +122,8 @@ def exact_law_sums_to_one(case: Case) -> None:
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {show_values(stream)} sum to {total} or "
-                "are not all positive; expected the possible observations only, with sum 1"
+                f"has an exact law whose probabilities for {show_values(stream)} sum to {total}, "
+                f"the smallest being {min(views.values())}; expected positive ones with sum 1"
             )
 
 
@@ -146,7 +146,7 @@ def exact_guarantees_are_attained(case: Case) -> None:
     if largest_divergence(case, guarantee, exponential(less, rounded_up=True)) <= guarantee.delta:
         raise DoesNotConformError(
             f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, but "
-            "loses less; expected the exact loss, or another basis"
+            "its actual epsilon is smaller; expected that epsilon, or another basis"
         )
 
 
@@ -162,7 +162,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
             if view not in law:
                 raise DoesNotConformError(
                     f"sends reports {show_reports(view)} for {show_values(stream)}, "
-                    f"{often} of {WINDOWS:,} times; its exact law never sends this"
+                    f"{often} of {WINDOWS:,} times; its exact law rules them out"
                 )
         shares = np.array([float(probability) for probability in law.values()])
         times = np.array([seen[view] for view in law])
@@ -173,7 +173,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
             if wrong:
                 raise DoesNotConformError(
                     f"sends reports {show_reports(view)} for {show_values(stream)} {count:,} of "
-                    f"{WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its exact law"
+                    f"{WINDOWS:,} times; expected {share * WINDOWS:,.0f} under its exact law"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)
@@ -199,7 +199,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
                 raise DoesNotConformError(
                     f"sends reports {show_reports(((report,),))} at epoch {epoch} "
                     f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
-                    f"{show_values(stream)}; expected {expected:,.0f} by its exact law"
+                    f"{show_values(stream)}; expected {expected:,.0f} under its exact law"
                 )
 
 

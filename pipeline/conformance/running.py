@@ -39,7 +39,7 @@ def restored_devices_continue(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"sends different reports at epoch {epoch} if devices were restored before; "
+                f"sends different reports at epoch {epoch} after devices are restored; "
                 "expected all one-time draws to be saved in state_arrays and read from there"
             )
 
@@ -61,7 +61,7 @@ def absent_devices_send_nothing(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"reveals at epoch {epoch} the values of devices while they were absent"
+                f"sends reports at epoch {epoch} that depend on devices' values during an absence"
             )
     devices = case.protocol.randomizer(case.law)
     devices.enroll(DEVICES, case.generator(12))
@@ -70,7 +70,7 @@ def absent_devices_send_nothing(case: Case) -> None:
         devices.report(1, case.mixed_values(DEVICES)[0], no_device, case.generator(13))
     )
     if len(messages):
-        raise DoesNotConformError(f"sends {len(messages):,} reports of devices that are all absent")
+        raise DoesNotConformError(f"sends {len(messages):,} messages while all devices are absent")
 
 
 def merging_equals_adding(case: Case) -> None:
@@ -106,7 +106,7 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
             aggregator.add(epoch, messages, None)
             estimate = aggregator.estimate(epoch, participation)
             if estimate is None:
-                raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
+                raise DoesNotConformError(f"has no estimate for epoch {epoch} of its horizon")
             errors = values_of(estimate) - ground_truth[epoch - 1]
             off[run, epoch - 1] = errors / estimate.standard_error
     means = off.mean(axis=0)

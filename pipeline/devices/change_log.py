@@ -143,7 +143,7 @@ def load_change_log(
         table, others = _one_of_each(table, input_format.duplicates)
         if others:
             warnings.append(
-                f"{counted(others)} with another value of the same user and {read.placing}: "
+                f"{counted(others)} with another value for the same user and {read.placing}: "
                 f"the {input_format.duplicates} counts"
             )
     warnings += read.check(bad_rows, skip=skip_bad_rows)
@@ -175,7 +175,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
     rows = [
         BadRow(
             int(table.lines[index]),
-            f"contradicts line {table.lines[first[index]]}: another value of user "
+            f"contradicts line {table.lines[first[index]]}: another value for user "
             f"{shown(read.users[table.users[index]])} for the same {read.placing}",
         )
         for index in shown_rows.tolist()

@@ -105,7 +105,7 @@ def load_example_log(
                     found.append(BadRow(line, problem, anonymous=True))
                     continue
                 if examples.get(user) is not None:
-                    found.append(BadRow(line, f"second row of user {shown(user)}; expected one"))
+                    found.append(BadRow(line, f"second row for user {shown(user)}; expected one"))
                     continue
                 if input_format.decimal == ",":
                     fields = [field.replace(",", ".") for field in fields]

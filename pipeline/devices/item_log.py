@@ -181,7 +181,7 @@ def load_item_log(
     within = np.arange(len(values)) - _first_rows(epochs, user_indices) < domain.slots
     if not within.all():
         warnings.append(
-            f"{counted(int(np.count_nonzero(~within)), 'item')} of users with more than "
+            f"{counted(int(np.count_nonzero(~within)), 'item')} from users with more than "
             f"{domain.slots} in an epoch: not used"
         )
         if input_format.duplicates == "reject" and not skip_bad_rows:

@@ -128,8 +128,8 @@ class LiveSource:
             )
         if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: 'duplicates' is {input_format.duplicates}, but a user's first items "
-                "always count in live rows. Remove 'duplicates'"
+                f"{name}: 'duplicates' is {input_format.duplicates}, but live "
+                "rows always count a user's first items. Remove 'duplicates'"
             )
         self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -218,8 +218,8 @@ class LiveSource:
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
             "for closed epochs: too late to change them": self._late,
-            f"of users with more than {self._domain.slots} items: not used": self._excess,
-            f"with another value of the same user and epoch or time: the "
+            f"from users with more than {self._domain.slots} items: not used": self._excess,
+            f"with another value for the same user and epoch or time: the "
             f"{self._reader.input_format.duplicates} counts": self._repeated,
             "older than an earlier row of the same user: not used": self._outdated,
             f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
@@ -375,7 +375,7 @@ class LiveSource:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
         elif action is RowAction.CONTRADICTS:
-            reason = f"contradicts an earlier line of user {shown(row.user)}"
+            reason = f"contradicts an earlier line for user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 
     def _skip(self, bad: Sequence[BadRow]) -> None:

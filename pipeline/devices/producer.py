@@ -565,8 +565,8 @@ class Producer:
             )
         elif group is not None and group != self._store.fact("group"):
             raise ProducerError(
-                f"producer {self.name} of job {self.job.name} was started with another group than "
-                f"{group}: omit 'group', or pass the same one"
+                f"producer {self.name} of job {self.job.name} was started with a group other "
+                f"than {group}: omit 'group', or pass the same one"
             )
 
     def _restore(self) -> None:

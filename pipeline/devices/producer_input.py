@@ -105,7 +105,7 @@ def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     holders = len(np.unique(log.user_indices[log.values != 0]))
     if not log.on_user_list and not log.initial and 0 < holders == len(log.users):
         yield (
-            "every user of the input has a nonzero value at some epoch, so the published exact "
+            "every user in the input has a nonzero value at some epoch, so the published exact "
             "population size reveals how many users ever had one: list all users with --users FILE"
         )
     if isinstance(domain, NumericDomain) and not domain.optional:

@@ -39,7 +39,7 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
         )
     if made is not None and known_made not in (None, made):
         raise InputError(
-            f"topic {topic} was recreated since producer {producer.name} started with it, so "
+            f"topic {topic} was recreated after producer {producer.name} started with it, so "
             "the stored offsets do not match: use another --name to start with the new topic"
         )
     store.set_fact(_TOPIC, topic)

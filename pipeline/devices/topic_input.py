@@ -88,11 +88,11 @@ class TopicInput:
             )
         if reader.input_format.format not in (None, "json"):
             raise InputError(
-                f"got format {reader.input_format.format}; events of a topic must be JSON"
+                f"got format {reader.input_format.format}; events from a topic must be JSON"
             )
         if reader.input_format.encoding not in (None, "utf-8"):
             raise InputError(
-                f"got encoding {reader.input_format.encoding}; events of a topic must be UTF-8"
+                f"got encoding {reader.input_format.encoding}; events from a topic must be UTF-8"
             )
         self._producer = producer
         self._reader = reader
@@ -329,7 +329,7 @@ class TopicInput:
             held = list(dict.fromkeys(ranked(items, self._reader.input_format.duplicates)))
             fold.sets[user] = held[:slots]
             if len(held) > slots:
-                fold.counts[f"of users with more than {slots} items: not used"] += len(held) - slots
+                fold.counts[f"beyond {slots} items per user: not used"] += len(held) - slots
         return fold
 
     def _change(self, row: WaitingRow, fold: _Fold) -> None:
@@ -341,12 +341,12 @@ class TopicInput:
         newest = fold.values.get(row.user) or self._values.get(row.user)
         action = row_action(rule, newest, row.position, row.value)
         if action is RowAction.OLDER:
-            fold.counts["older than an earlier event of the same user: not used"] += 1
+            fold.counts["older than an earlier event for the same user: not used"] += 1
         elif action is RowAction.CONTRADICTS:
-            reason = f"contradicts an earlier event of user {shown(row.user)}"
+            reason = f"contradicts an earlier event for user {shown(row.user)}"
             fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
         elif action.by_rule:
-            fold.counts[f"with another value of the same user and time: the {rule} counts"] += 1
+            fold.counts[f"with another value for the same user and time: the {rule} counts"] += 1
         if action.counts:
             fold.values[row.user] = (row.position, row.value)
 

@@ -198,9 +198,9 @@ def check_budget(
         )
     if charge.horizons is None:
         raise BudgetError(
-            f"this job would charge population {people} without limit, but a budget was declared "
-            f"for it meanwhile{_source(binding['epsilon'], charge)}. Deploy the job again: it "
-            "gets as many horizons as the budget allows"
+            f"this job would charge population {people} without limit, but its budget is now "
+            f"epsilon {binding['epsilon'].epsilon:g}{_source(binding['epsilon'], charge)}. Deploy "
+            "the job again: it then gets as many horizons as the budget allows"
         )
     for name, allowed, requested, charged in _accounts(charge, binding, earlier):
         requested *= charge.horizons
@@ -243,11 +243,11 @@ def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Ch
             raise BudgetError(
                 f"the budget of population {people} is {name} {float(allowed):g} in {spell}"
                 f"{_source(limit, charge)}; {len(earlier)} earlier "
-                f"deployment{'s' * (len(earlier) != 1)} count {float(charged):g} and this one "
-                f"would count {float(requested * horizons):g}: {name} {float(requested):g} in each "
-                f"of the {horizons} horizons that count in such a period. Lower {name}, use longer "
-                "horizons, or, if the users agree, raise the budget: dpstream budget "
-                f"{people} --epsilon EPSILON --per {period}"
+                f"deployment{'s' * (len(earlier) != 1)} contributed {float(charged):g} and this "
+                f"one would contribute {float(requested * horizons):g}: {name} "
+                f"{float(requested):g} in each of the {horizons} horizons that count toward such a "
+                f"period. Lower {name}, use longer horizons, or, if the users agree, raise the "
+                f"budget: dpstream budget {people} --epsilon EPSILON --per {period}"
             )
 
 
@@ -439,7 +439,7 @@ def endless_warning(job: Job) -> str | None:
         return None
     return (
         f"job {job.name} is a recurring job without a budget, so population {job.population} is "
-        "charged without limit: afterwards, no budget of this population can be enforced. Add a "
+        "charged without limit: afterwards, no budget for this population can be enforced. Add a "
         "budget so that the job ends"
     )
 

@@ -101,7 +101,7 @@ class DeviceReports(Section):
     def _keys_have_periods(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
             raise ValueError(
-                "rotate is missing; expected the number of epochs for which each key of seal is "
+                "rotate is missing; expected the number of epochs for which each key in seal is "
                 "used"
             )
         if len(set(self.seal)) < len(self.seal):

@@ -480,7 +480,7 @@ class Job(Wording):
                     Problem(
                         ("sealed", "shares"),
                         f"require a table with a count for every possible report; {self.protocol} "
-                        f"with these parameters has {different} possible reports, expected at "
+                        f"with these parameters has {different} possible reports; expected at "
                         f"most {MOST_SHARED:,}. Seal every report instead with aggregate and "
                         "stages, or use another protocol or a smaller domain",
                     )

@@ -89,7 +89,7 @@ class Crowds(Section):
                 f"by is {self.by}; expected a public column other than user, epoch, time and value"
             )
         if len(set(self.values)) < len(self.values) or "" in self.values:
-            raise ValueError("values must be distinct labels, none of them empty")
+            raise ValueError("values must be distinct, non-empty labels")
         for label in self.values:
             if BETWEEN.strip() in label:
                 raise ValueError(

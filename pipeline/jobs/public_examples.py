@@ -48,7 +48,7 @@ def _read(path: Path, domain: ExampleDomain) -> str:
     names = [name.strip().casefold() for name in next(lines, [])]
     if names.count("class") != 1 or len(set(names) - {"class", "user"}) != domain.features:
         raise _problem(
-            f"{path}:1: expected the column class and {domain.features:,} features, each once"
+            f"{path}:1: expected one column class and {domain.features:,} distinct feature columns"
         )
     class_at = names.index("class")
     features_at = [at for at, each in enumerate(names) if each not in ("class", "user")]

@@ -171,9 +171,9 @@ class Sealed(Section):
             )
         if instances > 1 and stages != instances:
             raise ValueError(
-                f"shuffle.instances is {instances}, but sealed.stages has keys of {stages} "
-                "shufflers. List one key (or a list of successive keys) for each instance, in "
-                "order. Chained shufflers require one instance"
+                f"shuffle.instances is {instances}, but sealed.stages has "
+                f"{stages} key{'s' * (stages != 1)}. List one key (or a list of successive keys) "
+                "for each instance, in order. Chained shufflers require one instance"
             )
 
     def trust(self, instances: int) -> str:

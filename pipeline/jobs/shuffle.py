@@ -102,7 +102,7 @@ class Shuffle(Section):
         epsilon = min(parameters.epsilon, 600.0)
         if (1 + math.exp(epsilon)) * divisions * REDRAW_PROBABILITY >= delta - spared:
             raise ValueError(
-                f"epsilon {epsilon:g} with delta {delta:g} leaves no delta for the division of "
+                f"epsilon {epsilon:g} with delta {delta:g} leaves no delta for dividing "
                 f"messages among {self.instances} instances. Use a smaller epsilon or larger delta"
             )
         return replace(parameters, delta=spared)

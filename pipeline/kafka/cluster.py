@@ -213,7 +213,7 @@ class Cluster:
             raise ClusterError(
                 f"Kafka did not confirm the creation of topics {error} after {_CREATIONS} "
                 "requests, and the topics do not exist. Check that all brokers are up, then run "
-                "the same command again; it keeps topics that were created meanwhile"
+                "the same command again; topics created by then are kept"
             ) from error
         except TopicSpreadError as error:
             raise ClusterError(
@@ -304,7 +304,7 @@ class Cluster:
         except KafkaError as error:
             self._check_rejection(error, "delete records of", topic)
             raise ClusterError(
-                f"cannot delete records of {topic} below offset {offset}: {error}. They "
+                f"cannot delete records from {topic} below offset {offset}: {error}. They "
                 "will be deleted when their retention ends"
             ) from error
 

@@ -102,7 +102,7 @@ def check_registered(
     if latest > producer.closed_epoch:
         raise ProducerError(
             f"the state directory of producer {producer.name} of job {job.name} is an old "
-            f"copy: it ends with epoch {producer.closed_epoch}, but epoch {latest} was sent. "
+            f"copy: its last epoch is {producer.closed_epoch}, but epoch {latest} was sent. "
             "Randomizing an epoch again can disclose more than guaranteed. Use the latest "
             f"state directory, or retire this producer: 'dpstream producers {job.name} "
             f"--retire {producer.name}'. Never restore a copy of device state"
@@ -119,7 +119,7 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
             known = producer.store.acknowledged(role, partition)
             if end < known:
                 raise ContradictionError(
-                    f"reports of producer {producer.name} in {job.topic(role)}, partition "
+                    f"reports from producer {producer.name} in {job.topic(role)}, partition "
                     f"{partition}, were acknowledged up to offset {known}, but the partition "
                     f"ends at {end}: {records_lost(job.name)}"
                 )

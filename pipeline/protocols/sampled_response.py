@@ -111,8 +111,8 @@ class SampledResponseForecast:
 def _recurring(requested: SampledResponseParameters) -> SampledResponseParameters:
     if requested.reports not in (None, 1):
         raise ValueError(
-            f"reports is {requested.reports}; expected 1 in a recurring job: the answers of a "
-            "device share one distribution of noise, so epochs of two horizons together would "
+            f"reports is {requested.reports}; expected 1 in a recurring job: a device's "
+            "answers share one noise distribution, so epochs from two horizons together would "
             "cost more than epsilon. Remove reports, or epochs.renew"
         )
     return replace(requested, reports=1)

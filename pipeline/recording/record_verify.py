@@ -157,7 +157,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
     rows = recording.estimates()
     for row, manifest in zip_longest(rows, recording.manifests()):
         if row is None or manifest is None or row.epoch != manifest.epoch:
-            yield "estimates and manifests are not of the same epochs"
+            yield "estimates and manifests are not for the same epochs"
             return
         published = published_estimate(row, job.deployment)
         # A released window can turn out to be corrupt during aggregation.

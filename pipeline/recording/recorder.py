@@ -233,7 +233,7 @@ def _check_free(folder: RecordingFolder) -> None:
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:
         raise RecordingError(
-            f"{folder.path} contains {other[0]} and no recording: choose a new or empty folder"
+            f"{folder.path} contains {other[0]} but no recording: choose a new or empty folder"
         )
 
 

@@ -135,5 +135,5 @@ def read_file(path: Path) -> Results:
             f"{path}: {reason}. To write one: 'dpstream estimates JOB --parquet FILE'"
         ) from None
     if not {b"job", b"deployment", b"guarantee", b"wording"} <= set(table.schema.metadata or ()):
-        raise ReadError(f"{path}: not a file of 'dpstream estimates JOB --parquet FILE'")
+        raise ReadError(f"{path}: not a file written by 'dpstream estimates JOB --parquet FILE'")
     return Results(table)

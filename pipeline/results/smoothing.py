@@ -33,7 +33,7 @@ UNBIASED = ("online", "smoothed")
 BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
 """Estimates that are often closer to the ground truth, but biased: always label them as such."""
 WITHOUT_INTERVALS = (
-    "biased estimates have no intervals: those of their model hold on average over epochs, but "
+    "biased estimates have no intervals: their model's intervals hold on average over epochs, but "
     "rarely where a count jumps"
 )
 NAMES = tuple(sorted(UNBIASED + BIASED))

@@ -86,7 +86,7 @@ class AddedDevices:
         if private_key is None:
             raise WrongKeyError(
                 f"epoch {epoch} of job {self._job.name}: {self._party} draws its added reports "
-                f"with the private key of that epoch, which is no longer in {self._keys.source}"
+                f"with the private key for that epoch, which is no longer in {self._keys.source}"
             )
         about = _PURPOSE + self._job.window_deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
         return keyed_generator(hmac.digest(private_key.private_bytes_raw(), about, "sha256"))

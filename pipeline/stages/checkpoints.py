@@ -93,7 +93,7 @@ class Checkpoint:
             ]
             whole = tuple(body["whole_manifests"])
             if not all(type(number) is int and number >= 0 for number in (*numbers, *whole)):
-                raise CodecError("epochs and offsets of a checkpoint must be integers, at least 0")
+                raise CodecError("checkpoint epochs and offsets must be integers of at least 0")
             epoch, first_epoch, manifest_offset, partials_offset = numbers
             return cls(
                 bytes.fromhex(body["deployment"]),
@@ -136,12 +136,12 @@ def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord)
     estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
     if published.epoch != checkpoint.epoch:
         raise ValueError(
-            f"got an estimate of epoch {published.epoch}; expected epoch {checkpoint.epoch}"
+            f"got an estimate for epoch {published.epoch}; expected epoch {checkpoint.epoch}"
         )
     if checkpoint.state:
         estimate = estimation.estimate()
         if estimate is None or published.estimate is None:
             raise ValueError(f"epoch {checkpoint.epoch}: there is no estimate to compare with")
         if estimate.to_json() != published.estimate.to_json():
-            raise ValueError(f"epoch {checkpoint.epoch}: published and restored estimate differ")
+            raise ValueError(f"epoch {checkpoint.epoch}: published and restored estimates differ")
     return estimation

@@ -139,7 +139,7 @@ class EstimateRecord:
                 raise ValueError(f"'{name}' is {number!r}; expected a finite number")
         changes = self.assumes_changes
         if changes is not None and not (type(changes) is int and 0 <= changes < 1 << 63):
-            raise ValueError(f"'assumes_changes' is {changes!r}; expected an integer, at least 0")
+            raise ValueError(f"'assumes_changes' is {changes!r}; expected an integer of at least 0")
         unit = self.guarantee.get("unit")
         if unit is not None and not isinstance(unit, str):
             raise ValueError(f"'unit' is {unit!r}; expected a string")

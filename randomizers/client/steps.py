@@ -84,7 +84,7 @@ def check_randomizer(statement: Statement) -> None:
     if not least <= loss.delta * SLACK:
         raise StatementError(
             f"the noise of job {statement.job} is too small for epsilon {loss.epsilon:.9g}, delta "
-            f"{loss.delta:.9g}: delta is at least {least:.3g}; the device does not join"
+            f"{loss.delta:.9g}: the actual delta is at least {least:.3g}; the device does not join"
         )
     if devices.assumed_contributors > statement.minimum:
         raise StatementError(
@@ -248,7 +248,7 @@ def epoch_at(statement: Statement, now: int, ago: int = 0) -> int:
         raise ClosedError(f"job {statement.job} has ended")
     if ago and now >= clock.begins(epoch + 1) + 1000 * statement.late:
         raise ClosedError(
-            f"job {statement.job} no longer accepts reports of epoch {epoch}: the device was "
+            f"job {statement.job} no longer accepts reports for epoch {epoch}: the device was "
             "absent at that epoch"
         )
     return epoch

@@ -287,8 +287,8 @@ class CrowdDevices(Devices[CrowdsLaw]):
         items = -np.sort(-items, axis=1)
         if items[:, -1].any():
             raise ValueError(
-                f"a user has {items.shape[1]} items of a crowd at epoch {epoch}; expected at most "
-                f"{items.shape[1] - 1}"
+                f"a user has {items.shape[1]} items in one crowd at epoch {epoch}; expected at "
+                f"most {items.shape[1] - 1}"
             )
         return crowds, items[:, :-1]
 

@@ -163,10 +163,10 @@ class FragmentsLaw(Constants):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
                 raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")
         if (self.reports > 1 or self.permanent) != (self.backstop is not None):
-            which = "no" if self.backstop is None else "a"
             raise ValueError(
-                f"{self.reports} reports with {which} backstop; expected a backstop if there are "
-                "several reports or 'permanent' is true, otherwise none"
+                "the backstop is missing; several reports or 'permanent: true' require one"
+                if self.backstop is None
+                else "got a backstop; a single report without 'permanent: true' has none"
             )
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
             raise ValueError(

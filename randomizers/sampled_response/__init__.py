@@ -142,8 +142,8 @@ class SampledResponseLaw(Constants):
             raise ValueError(f"last_epoch is {self.last_epoch}; expected 1 to {MAX_EPOCHS}")
         if not self.reports <= min(MAX_REPORTS, self.last_epoch):
             raise ValueError(
-                f"{self.reports} answers in {self.last_epoch} epochs; expected at most one at an "
-                f"epoch, and at most {MAX_REPORTS}"
+                f"'reports' is {self.reports} with {self.last_epoch} epochs; expected at most one "
+                f"answer per epoch, and at most {MAX_REPORTS} in all"
             )
         if self.flips.loss > self.epsilon:
             raise ValueError(f"loss is {self.flips.loss}; expected at most {self.epsilon}")

@@ -94,7 +94,7 @@ class ShuffledCountsParameters:
         if self.max_changes is None and self.boost:
             raise ValueError(
                 f"boost is {self.boost}, which requires 'max_changes', the number of boosted "
-                "changes of a user. Set 'max_changes' or remove 'boost'"
+                "changes per user. Set 'max_changes' or remove 'boost'"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
         boosted = self.max_changes is not None and self.boost != 0

@@ -94,7 +94,7 @@ def read_sums(data: bytes) -> object:
         (
             read_tree,
             integers(63 * 3, 1),
-            ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes of"),
+            ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes with"),
         ),
         (read_tree, integers(2, 1, 2, 1), "cells of a tree are out of order"),
         *(
@@ -144,7 +144,7 @@ def test_invalid_state_bytes_are_rejected(
 @pytest.mark.parametrize(
     ("epoch", "words", "message"),
     [
-        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, plus"),
+        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, with"),
         (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
         (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
         (1, [[0, 0]], r"messages of epoch 1 are uint8 of shape \(1, 2\)"),

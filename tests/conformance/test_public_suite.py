@@ -186,13 +186,13 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.exact_guarantees_are_attained,
             {"calibrate": weak, **devices(with_guarantee(factor=1.5))},
             0,
-            "states epsilon 0.75 for the whole stream as exact, but loses less; expected the",
+            "states epsilon 0.75 for the whole stream as exact, but its actual epsilon is smaller",
         ),
         (
             checks.devices_draw_by_the_exact_law,
             devices(Twice),
             0,
-            "times; its exact law never sends this",
+            "times; its exact law rules them out",
         ),
         (
             checks.devices_draw_by_the_exact_law,
@@ -210,13 +210,13 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             running.restored_devices_continue,
             devices(Forgetting),
             1,
-            "sends different reports at epoch 2 if devices were restored before; expected all",
+            "sends different reports at epoch 2 after devices are restored; expected all",
         ),
         (
             running.absent_devices_send_nothing,
             devices(Remembering),
             1,
-            "reveals at epoch 2 the values of devices while they were absent",
+            "sends reports at epoch 2 that depend on devices' values during an absence",
         ),
         (
             running.intervals_contain_the_ground_truth,
@@ -246,7 +246,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.examples_are_small,
             {"examples": LONG},
             0,
-            "has an example of 9 epochs; expected 1 to",
+            "has an example with 9 epochs; expected 1 to",
         ),
     ],
 )
@@ -264,8 +264,8 @@ def test_failed_checks_state_what_is_wrong(
 @pytest.mark.parametrize(
     ("factor", "message"),
     [
-        (0.5, "whose probabilities for the values 0 sum to 1/2 or"),
-        (0.0, "or are not all positive; expected the possible observations only, with sum 1"),
+        (0.5, "whose probabilities for the values 0 sum to 1/2"),
+        (0.0, "the smallest being 0; expected positive ones with sum 1"),
     ],
 )
 def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -> None:

@@ -48,7 +48,7 @@ def delete(echo: Echo, role: Role) -> None:
         ),
         (
             lambda echo: recreate(echo, Role.REPORTS, PARTITIONS),
-            "ends at offset 0, but had reached offset 10 before: the topic was deleted",
+            "ends at offset 0, but had previously reached offset 10: the topic was deleted",
         ),
     ],
     ids=["reports deleted", "shuffled deleted", "fewer partitions", "recreated"],

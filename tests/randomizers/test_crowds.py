@@ -210,7 +210,7 @@ def test_device_sends_one_message_in_its_crowd() -> None:
     [
         (np.array([[9, 0]]), "a value at epoch 1 is out of range; expected 0 to 8"),
         (np.array([[-1, 0]]), "a value at epoch 1 is out of range; expected 0 to 8"),
-        (np.array([[2, 3]]), "has 2 items of a crowd at epoch 1; expected at most 1"),
+        (np.array([[2, 3]]), "has 2 items in one crowd at epoch 1; expected at most 1"),
         (np.array([[2.0, 3.0]]), "expected integers"),
         (np.array([2]), r"expected \(1, slots\)"),
     ],

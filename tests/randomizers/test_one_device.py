@@ -123,7 +123,7 @@ def test_device_rejects_invalid_calls_with_clear_messages() -> None:
     for value in ([1], "1", 1.0, -1, None, 1 << 64):
         with pytest.raises(ValueError, match=r"expected an integer from 0 to 2\^62 - 1"):
             device.report(1, value, os.urandom)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1; expected 0 or 1"):
+    with pytest.raises(ValueError, match=r"device 0 has value 2 at epoch 1; expected 0 or 1"):
         device.report(1, 2, os.urandom)
     with pytest.raises(ValueError, match="expected an integer from 1 to 2"):
         device.report(1.5, 1, os.urandom)  # type: ignore[arg-type]

@@ -47,8 +47,8 @@ class GroupWatch:
             self._since = now
         elif now - self._since > self._session:
             raise UnassignedError(
-                f"no worker has had partitions {', '.join(map(str, missing))} for longer than the "
-                f"session timeout of {self._session:g} s, although the broker answers: exiting. "
+                f"for longer than the session timeout of {self._session:g} s, no worker has had "
+                f"partitions {', '.join(map(str, missing))}, although the broker answers: exiting. "
                 "Restart this worker, which then joins the group under another instance ID"
             )
 
@@ -103,7 +103,7 @@ class TopicWatch:
                 self._logged.add(role)
                 warnings.append(
                     f"topic {topic} has {found} partitions, but the job was deployed with "
-                    f"{deployed}: added ones are not read, because epoch e belongs in "
+                    f"{deployed}: added partitions are not read, because epoch e belongs in "
                     f"partition e mod {deployed}"
                 )
         self._bad_counts = 0 if wrong is None else self._bad_counts + 1
@@ -138,8 +138,8 @@ class TopicWatch:
             partition, end, at = wrong[0]
             raise WorkerError(
                 f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, "
-                f"but had reached offset {at} before: the topic was deleted and recreated, or its "
-                "brokers lost records. While a broker is down, this is temporary. If it "
+                f"but had previously reached offset {at}: the topic was deleted and recreated, or "
+                "its brokers lost records. While a broker is down, this is temporary. If it "
                 f"persists: {self._remedy}"
             )
 

@@ -63,7 +63,7 @@ def _only_run(name: str) -> FolderLock:
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
     except FolderInUse as error:
-        raise FolderInUse(f"{error} (by DPSTREAM_HOME=FOLDER)") from None
+        raise FolderInUse(f"{error} (set DPSTREAM_HOME=FOLDER)") from None
 
 
 def address_of(port: int, jobs: Iterable[str]) -> str:

@@ -71,7 +71,7 @@ class Speed:
             speed = math.nan
         if not _SLOWEST <= speed < math.inf:
             raise ValueError(
-                f"speed: got {text!r}; expected epochs per second such as 2, a multiple of the "
+                f"got {text!r}; expected epochs per second such as 2, a multiple of the "
                 "live speed such as x60, or max"
             )
         return cls(times=speed) if text.startswith("x") else cls(per_second=speed)

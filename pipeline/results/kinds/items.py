@@ -82,7 +82,7 @@ class FoundKind(PublishedKind):
         last = domain.size - 1
         if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
             raise SeriesError(
-                f"series: got {short_id(id)}; expected the number of an item, from 1 to {last:,}"
+                f"series: got {short_id(id)}; expected an item number from 1 to {last:,}"
             )
         (series,) = item_series(domain, [int(id)])
         return series

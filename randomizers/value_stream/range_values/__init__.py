@@ -83,7 +83,7 @@ def _check_numbers(low: float, high: float, initial: float | None, buckets: int)
     if initial is not None and not low <= initial < high:
         raise ValueError(f"'initial' is {initial:g}; expected at least {low:g} and below {high:g}")
     if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
-        raise ValueError(f"'buckets' is {buckets!r}; expected an integer, 2 to {MAX_BUCKETS:,}")
+        raise ValueError(f"'buckets' is {buckets!r}; expected an integer from 2 to {MAX_BUCKETS:,}")
     levels = (buckets - 1).bit_length()
     if buckets != 1 << levels:
         raise ValueError(

@@ -185,7 +185,7 @@ def test_budget_change_requires_a_reason(
         (["--remove", "--per", "P1Y", "--reason", "a"], "--remove cannot be combined"),
         (["--per", "P1Y"], "--per requires --epsilon"),
         (["--epsilon", "1", "--per", "often", "--reason", "a"], "--per: "),
-        (["--epsilon", "1", "--per", "P1Y", "--compose", "--reason", "a"], "--per cannot be"),
+        (["--epsilon", "1", "--per", "P1Y", "--compose", "--reason", "a"], "--per excludes"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
@@ -418,7 +418,7 @@ def test_budget_of_a_year_admits_a_recurring_job_forever(
     assert "unlimited horizons of 52 epochs" in result.output
     rejected = dpstream("deploy", another, "--yes")
     assert rejected.code != 0
-    assert "epsilon 1 in each of the 2 horizons that count in such a period" in rejected.errors
+    assert "epsilon 1 in each of the 2 horizons that count toward such a period" in rejected.errors
     shown = dpstream("budget", "students").output
     assert "unlimited, by 1 deployment" in shown
     assert "epsilon 4 in any year" in shown

@@ -156,7 +156,7 @@ def test_late_row_applies_from_the_current_epoch() -> None:
         (b"ann,1,2\n", 2, "value '2' is not 0 or 1"),
         (b'"a\nb",1,1\n"c\nd",x,1\n', 4, "epoch 'x' is not an integer"),
         (b'"ann,1,1\n' + b"bob,1,1\n" * 20_000, 2, "field larger than field limit"),
-        (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
+        (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line for user 'ann'"),
     ],
 )
 def test_bad_live_row_is_reported_with_its_line(rows: bytes, line_number: int, reason: str) -> None:

@@ -54,13 +54,13 @@ BAD_ROWS = {
     "epoch twice": (
         b"user,epoch,value\nann,3,1\nbob,3,0\nann,3,0\n",
         4,
-        "contradicts line 2: another value of user 'ann' for the same epoch",
+        "contradicts line 2: another value for user 'ann' for the same epoch",
     ),
     "before the start": (b"user,epoch,value\nann,0,1\nann,0,0\n", 3, "contradicts line 2"),
     "time twice": (
         b"user,time,value\nann,2024-02-01,1\nann,2024-02-01T01:00+01:00,0\n",
         3,
-        "contradicts line 2: another value of user 'ann' for the same time",
+        "contradicts line 2: another value for user 'ann' for the same time",
     ),
 }
 
@@ -114,8 +114,8 @@ def test_bad_rows_are_counted_and_the_first_ten_shown(
     assert told == [
         "... and 3 more; by reason:",
         "6 rows: value ... is not 0 or 1 (the first: line 4: value 'x' is not 0 or 1)",
-        "7 rows: contradicts an earlier one: another value of user ... for the same epoch (the "
-        "first: line 3: contradicts line 2: another value of user 'ann' for the same epoch)",
+        "7 rows: contradicts an earlier one: another value for user ... for the same epoch (the "
+        "first: line 3: contradicts line 2: another value for user 'ann' for the same epoch)",
     ]
 
 

@@ -59,7 +59,7 @@ def test_user_list_defines_the_users(tmp_path: Path) -> None:
         ("a,0,3,0", "class '3' is invalid; expected a whole number from 0 to"),
         ("a,8,1,0", "a feature is out of range; expected -7.999 to 7.999"),
         (",0,1,0", "the user is empty"),
-        ("z,0,1,0", "second row of user 'z'; expected one"),
+        ("z,0,1,0", "second row for user 'z'; expected one"),
     ],
 )
 def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str) -> None:
@@ -113,7 +113,7 @@ def test_accuracy_on_the_test_set_is_published(
     ("text", "message"),
     [
         (None, "cannot read the test set"),
-        ("x,one\n1,1\n", "1: expected the column class and 2 features, each once"),
+        ("x,one\n1,1\n", "1: expected one column class and 2 distinct feature columns"),
         ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is invalid; expected a whole number"),
     ],
 )

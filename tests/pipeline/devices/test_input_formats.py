@@ -305,7 +305,7 @@ def test_duplicates_rule_chooses_items_when_a_user_has_too_many(
     input_format = format_of() if rule is None else format_of(duplicates=rule)
     log = load_item_log(path, domain=domain, last_epoch=1, input_format=input_format)
     assert log.values.tolist() == items
-    assert said(log)[-1].startswith("1 item of users with more than 2")
+    assert said(log)[-1].startswith("1 item from users with more than 2")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -44,7 +44,7 @@ def test_only_first_items_up_to_the_limit_are_used(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
     assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
     (warning,) = log.warnings
-    assert warning.endswith("1 item of users with more than 2 in an epoch: not used")
+    assert warning.endswith("1 item from users with more than 2 in an epoch: not used")
 
 
 def test_bad_item_rows_are_counted_or_skipped(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_row_adds_an_item_to_its_epoch_only(job: DeployedJob) -> None:
     ]
     assert source.warnings() == (
         "standard input: 1 row for closed epochs: too late to change them",
-        "standard input: 1 row of users with more than 2 items: not used",
+        "standard input: 1 row from users with more than 2 items: not used",
     )
 
 

@@ -478,7 +478,7 @@ def test_recreated_topic_is_rejected(tmp_path: Path) -> None:
 
 def test_recreated_topic_with_more_events_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
-    with pytest.raises(InputError, match="was recreated since producer gateway started"):
+    with pytest.raises(InputError, match="was recreated after producer gateway started"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
     # If the topic id is unknown, now or at the producer's start, nothing is detected.
     for made in (None, "one"):
@@ -519,7 +519,7 @@ def test_invalid_event_settings_are_rejected(tmp_path: Path) -> None:
     input_format = InputFormat.model_validate_json('{"format": "csv"}')
     with (
         opened(None, MemoryLog(), {}) as producer,
-        pytest.raises(InputError, match="got format csv; events of a topic must be JSON"),
+        pytest.raises(InputError, match="got format csv; events from a topic must be JSON"),
     ):
         TopicInput(producer, reader_of(producer.job, input_format), "events")
     job = deployed(JOB.replace(", start: 2024-03-30, length: P1D", ""))

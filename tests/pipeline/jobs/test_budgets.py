@@ -327,10 +327,10 @@ def test_rolling_charges_of_a_year_fit_its_budget_for_ever() -> None:
     assert Charge.from_bytes(charge.to_bytes()) == charge
     check_budget(weekly(54, "other", 4.0, budget=None), [])
     with pytest.raises(BudgetError, match=re.escape(
-        "the budget of population students is epsilon 4 in any year; 1 earlier deployment count 4 "
-        "and this one would count 0.5: epsilon 0.25 in each of the 2 horizons that count in such a "
-        "period. Lower epsilon, use longer horizons, or, if the users agree, raise the budget: "
-        "dpstream budget students --epsilon EPSILON --per P1Y"
+        "the budget of population students is epsilon 4 in any year; 1 earlier deployment "
+        "contributed 4 and this one would contribute 0.5: epsilon 0.25 in each of the 2 horizons "
+        "that count toward such a period. Lower epsilon, use longer horizons, or, if the users "
+        "agree, raise the budget: dpstream budget students --epsilon EPSILON --per P1Y"
     )):  # fmt: skip
         check_budget(weekly(name="more", epsilon=0.25), [charge])
     own = [BudgetDeclaration.of(job, 5)]

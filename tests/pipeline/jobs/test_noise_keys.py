@@ -125,4 +125,4 @@ def test_worker_without_the_noise_key_does_not_start(
         assert dpstream("run", stage, "noise").code == 0
         misplaced = dpstream("run", stage, "noise", "--noise-key", tmp_path / "shared")
         assert misplaced.code == 2
-        assert "--noise-key requires run shuffle" in misplaced.errors
+        assert "--noise-key requires 'run shuffle'" in misplaced.errors

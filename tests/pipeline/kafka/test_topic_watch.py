@@ -78,8 +78,8 @@ def test_topic_missing_in_several_polls_counts_as_deleted(
 @pytest.mark.parametrize(
     ("ends", "reached", "message"),
     [
-        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but had reached offset 4 before"),
-        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but had reached offset 5 before"),
+        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but had previously reached offset 4"),
+        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but had previously reached offset 5"),
     ],
 )
 def test_shorter_log_means_a_recreated_topic(

@@ -341,7 +341,7 @@ def test_recording_folder_accepts_only_one_deployment(tmp_path: Path) -> None:
         open_recording(folder, world.job, from_epoch=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
-    with pytest.raises(RecordingError, match=r"contains thesis.txt and no recording"):
+    with pytest.raises(RecordingError, match=r"contains thesis.txt but no recording"):
         open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None)
 
 

@@ -215,7 +215,7 @@ def test_unreadable_sources_are_rejected_with_the_reason(tmp_path: Path) -> None
     with pytest.raises(ReadError, match=r"other\.parquet: not a Parquet file"):
         read(path)
     parquet.write_table(pyarrow.table({"a": [1]}), path)
-    with pytest.raises(ReadError, match="not a file of 'dpstream estimates"):
+    with pytest.raises(ReadError, match="not a file written by 'dpstream estimates"):
         read(str(path))
 
 

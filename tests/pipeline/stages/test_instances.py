@@ -355,7 +355,7 @@ def test_dividing_messages_without_enough_delta_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)
-    with pytest.raises(JobError, match="leaves no delta for the division of messages among 3"):
+    with pytest.raises(JobError, match="leaves no delta for dividing messages among 3"):
         make_job(FRAGMENTS).calibrate()
 
 

@@ -220,7 +220,7 @@ def test_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
         producer.enroll(list(examples_of(5)))
-    with pytest.raises(ProducerError, match="was started with another group than 2"):
+    with pytest.raises(ProducerError, match="was started with a group other than 2"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
         producer.report(1, examples_of(5))

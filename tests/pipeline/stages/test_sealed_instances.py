@@ -243,7 +243,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
 @pytest.mark.parametrize(
     ("sealed", "instances", "message"),
     [
-        (sealed_section([[2]]), 2, "but sealed.stages has keys of 1 shufflers. List one key"),
+        (sealed_section([[2]]), 2, "but sealed.stages has 1 key. List one key"),
         (
             sealed_section(SIDE_BY_SIDE),
             1,

@@ -98,7 +98,7 @@ def test_items_beyond_the_limit_of_a_user_are_dropped_and_counted(tmp_path: Path
     assert isinstance(log, ItemLog)
     (values,) = (each.copy() for each in log.values_by_epoch())
     assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
-    assert log.warnings == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
+    assert log.warnings == (f"{path}: 2 items from users with more than 2 in an epoch: not used",)
 
 
 def test_producer_accepts_values_and_rejects_too_many_items() -> None:

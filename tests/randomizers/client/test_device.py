@@ -214,7 +214,7 @@ def test_value_of_an_ended_epoch_is_reported_as_of_that_epoch_or_lost(
     phone.wait(3 * DAY)
     before = document(phone)
     # Two days after epoch 4, its answer is lost: it is neither drawn nor sent for another epoch.
-    with pytest.raises(ClosedError, match="no longer accepts reports of epoch 4: the device was"):
+    with pytest.raises(ClosedError, match="no longer accepts reports for epoch 4: the device was"):
         phone.start().report(True, ago=2 + 1)
     assert document(phone) == before
     assert device.report(True, ago=2).epoch == 5
@@ -253,7 +253,7 @@ def test_terms_say_when_a_device_is_asked_and_what_any_epochs_cost(make_phone: M
     [
         ("epochs", {"answers": 2}, "disagree on how often a device answers"),
         ("epochs", {"answers": None}, "disagree on how often a device answers"),
-        ("epochs", {"answers": 5}, "expected a number of epochs of a horizon"),
+        ("epochs", {"answers": 5}, "expected a number of epochs within a horizon"),
         ("guarantee", {"rolling": {"epochs": 5, "epsilon": 1}}, "any few consecutive epochs"),
         ("guarantee", {"rolling": {"epochs": 4, "epsilon": 0.9}}, "any few consecutive epochs"),
         ("guarantee", {"rolling": {"epochs": 0, "epsilon": 1}}, "expected a positive integer"),

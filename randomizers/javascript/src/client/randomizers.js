@@ -65,7 +65,7 @@ export async function checkRandomizer(statement) {
   if (!(least <= loss.delta * SLACK)) {
     throw new ClientError(
       'statement',
-      `the noise of job ${job} is too small for epsilon ${loss.epsilon}, delta ${loss.delta}: delta is at least ` +
+      `the noise of job ${job} is too small for epsilon ${loss.epsilon}, delta ${loss.delta}: the actual delta is at least ` +
         `${least}; the device does not join`,
     );
   }

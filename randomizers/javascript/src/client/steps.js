@@ -223,7 +223,7 @@ export function reportedEpoch({ job, epochs, late }, now, ago) {
   if (ago && now >= begins(epochs, epoch + 1) + 1000 * late) {
     throw new ClientError(
       'closed',
-      `job ${job} no longer accepts reports of epoch ${epoch}: the device was absent at that epoch`,
+      `job ${job} no longer accepts reports for epoch ${epoch}: the device was absent at that epoch`,
     );
   }
   return epoch;
