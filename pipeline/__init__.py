@@ -9,12 +9,12 @@ The core runs a job. Each package imports only from those above it in this list:
 * `kafka`: clusters, Faust workers, the local broker, topics in memory
 * `results`: published estimates and queries on them
 
-Leaves can be deleted, each with its commands and tests; pyproject.toml lists which need another:
+Each leaf can be deleted with its commands and tests; pyproject.toml lists those that need others:
 
 * `planning`: predicted accuracy; `simulation`: a job in one process
 * `operations`: deploy, status, supervise, up; `ledger`: privacy charges
 * `recording`: record and replay; `serve`: the live page; `collector`: reports by HTTP
-* `privileges`: the ACLs of roles; `audit`: attacks; `conformance`: a suite for protocols
+* `privileges`: ACLs for roles; `audit`: attacks; `conformance`: a suite for protocols
 
 The shell: `cli` (the command ``dpstream``), `demo`, and `connect` (a producer in one line).
 """

@@ -66,7 +66,7 @@ class Append:
 class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
-    The reply has `Ends` of the partitions with appends: the offset after the last appended record.
+    The reply is the `Ends` of all partitions with appends: each offset after the last new record.
     Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
     """
 
@@ -86,9 +86,9 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Query the brokers for the end offsets of several partitions. Reply: `Ends` of all of them.
+    """Query the brokers for the end offsets of several partitions. Reply: all of their `Ends`.
 
-    Offsets are determined in any order, but none before the request.
+    Offsets are determined in any order, but never before the request.
     """
 
     places: tuple[tuple[Role, int], ...]
@@ -124,7 +124,7 @@ Steps: TypeAlias = Generator[Action, Any, Result]
 
 
 def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Result:
-    """Run a generator to its end with the replies of `reply_to`; return its result."""
+    """Run a generator to its end, replying with `reply_to`; return its result."""
     reply: object = None
     while True:
         try:
@@ -184,7 +184,7 @@ class LogCursor:
     Attributes:
         position: Next offset to read; initially `start`.
         end: Offset before which reading stops.
-        visit_all: If given, called with all records of a slice instead of `visit` with each.
+        visit_all: If given, called once per slice with its records, instead of `visit` per record.
     """
 
     def __init__(

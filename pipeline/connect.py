@@ -101,7 +101,7 @@ def connect_producer(
     group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
 ) -> Iterator[Producer]:
-    """Open a producer of a deployed job.
+    """Open a producer for a deployed job.
 
     Args:
         job: Name of the deployed job.

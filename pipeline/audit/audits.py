@@ -68,7 +68,7 @@ class Attack:
 
     Attributes:
         draws: Number of findings that are based on draws and might fail a correct program.
-        run: Function of the generator and the maximum false-alarm probability per such finding.
+        run: Function taking the generator and the maximum false-alarm probability per such finding.
     """
 
     subject: str

@@ -4,7 +4,7 @@ Observations are compared with their exact probabilities: first whole histories 
 single reports, because most histories are too rare to test. If reports identify their devices, many
 devices run at once. A correct distribution fails with a probability of at most `false_alarm`, by
 the binomial distribution. If many devices report together and their reports do not identify them,
-the bound is by Bernstein's inequality.
+the bound follows from Bernstein's inequality.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALONE = 200
 def compare_draws(
     case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
 ) -> Finding:
-    """Compare draws of a few streams with the mechanism, unless a stage sums the reports."""
+    """Compare draws for a few streams with the mechanism, unless a stage sums the reports."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
     windows = min(windows, _ALONE) if many else windows

@@ -38,11 +38,11 @@ from dpstream.randomizers.search import least_integer
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
 """Observation of an epoch: messages with their multiplicities, in the order of messages."""
 Observation: TypeAlias = tuple[Reports, ...]
-"""Observation of a trial: the reports of each epoch."""
+"""Observation of a trial: the reports at each epoch."""
 
 Seen = TypeVar("Seen")
 
-# Number of messages, the most frequent ones, that have weights of their own in scores.
+# Number of the most frequent messages, which have weights of their own in scores.
 _MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
@@ -88,7 +88,7 @@ class Observations:
         return len(self.codes)
 
     def times(self, epoch: int) -> list[tuple[Reports, int]]:
-        """Return observations at an epoch (from 0), and in how many trials each occurs."""
+        """Return the observations at an epoch (from 0), and the number of trials with each."""
         table = self.tables[epoch]
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
@@ -121,7 +121,7 @@ class Guess:
     bound: float
 
     def count(self, one: Observations, other: Observations) -> tuple[int, int]:
-        """Return the numbers of right and wrong guesses on trials of either neighbor."""
+        """Return the numbers of right and wrong guesses on trials of both neighbors."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
         wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
@@ -298,7 +298,7 @@ _Message: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _MessageSums:
-    """Sums and sums of squares of message counts over trials; the message () stands for all."""
+    """Sums and sums of squares of message counts over trials; () stands for all messages."""
 
     trials: int
     first: dict[_Message, float]

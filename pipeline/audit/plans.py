@@ -168,7 +168,7 @@ LONG_TO_ENUMERATE = frozenset(
 """Large examples that add no coverage; a quick audit omits them."""
 
 SHORT, LONG = 1, 8
-"""Number of epochs to sample: if epochs are independent, and otherwise."""
+"""Numbers of epochs to sample: for independent epochs, and for all others."""
 # Maximum numbers of values and of epochs to enumerate for a job.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
 # Number of devices whose reports take as long as all other work on a window.
@@ -313,7 +313,7 @@ def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies added by the shuffler, at `epsilon` if valid, or None."""
+    """Return the case with dummies from the shuffler, with `epsilon` if that is valid, or None."""
     requested = getattr(case.parameters, "dummies", None)
     if requested is None:
         return None

@@ -36,7 +36,7 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Return a few possible values of a user: none, the first and the last ones."""
+    """Return a few possible values of a user: no value, the first and the last ones."""
     domain = job.domain
     if isinstance(domain, ExampleDomain):
         features = domain.features
@@ -87,7 +87,7 @@ The finding states the first multiple that is detected with this probability.
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An attack by samples.
+    """An attack by sampling.
 
     Attributes:
         attacks: Name of the attack on each view of the target.
@@ -107,7 +107,7 @@ class Sample:
     searched: bool = True
 
     def run(self, randomness: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
-        """Search, then test; each attack fails a true claim with at most `false_alarm`."""
+        """Search and test; an attack fails a true claim with probability at most `false_alarm`."""
         one, other, guesses = self._worst(randomness, false_alarm)
         trials = 2 * self.trials
         ones = int(randomness.binomial(trials, 0.5))
@@ -138,7 +138,7 @@ class Sample:
     def _worst(
         self, randomness: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
-        """Return the neighbors with the largest bound on training trials, and their guesses.
+        """Return the neighbors with the largest bound on training trials, and the guesses for them.
 
         Many pairs are tried on a few trials, then the best pairs on more trials.
         """

@@ -43,7 +43,7 @@ class Target(Protocol):
     def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
     ) -> tuple[Observations, ...]:
-        """Return each observer's views of `trials` independent trials, each with one such user."""
+        """Return each observer's views of `trials` independent trials, one attacked user each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class DeviceHistory:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Released windows of the minimum number of devices, and the published estimates.
+    """Released windows with the minimum number of devices, and the published estimates.
 
     If epochs are independent, each trial is a window. Otherwise each trial is a horizon of its own,
     in which devices and stages start again.
@@ -111,7 +111,7 @@ class Windows:
 
     @property
     def _recurring(self) -> bool:
-        """True if a run can contain several trials; learned models would carry over."""
+        """True if one run can contain several trials, since no learned model carries over."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
 

@@ -157,7 +157,7 @@ def printed_lines(
     change: int | None = None,
     window: int | None = None,
 ) -> Iterator[str]:
-    """Yield lines of records as ``dpstream estimates`` prints them: table, csv or json.
+    """Yield records as lines, in a format of ``dpstream estimates``: table, csv or json.
 
     Without a `query`, prints the answers to the default query; in JSON, prints the records.
     `change` is the lag of changes, in epochs or in windows of `window` epochs. For `value`, see
@@ -203,7 +203,7 @@ def plot_answers(
     *,
     label: str = "",
 ) -> None:
-    """Plot a query, by default the most informative one; `label` is added to curve names."""
+    """Plot the answers to a query (default: the most informative); curve names include `label`."""
     # Not at the top: few commands plot.
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 

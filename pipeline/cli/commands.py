@@ -1,4 +1,4 @@
-"""The commands of ``dpstream``: one entry in `COMMANDS` each, whose module is imported on use.
+"""The commands of ``dpstream``: each has an entry in `COMMANDS`; its module is imported on use.
 
 Command modules can therefore import what they need at the top without slowing the list of commands.
 Commands whose modules are not installed are left out.
@@ -173,7 +173,7 @@ COMMANDS = {
     "serve": CommandEntry(
         _RESULTS,
         "serve:serve",
-        "Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.",
+        "Serve a live page and a JSON API for all jobs, until Ctrl-C or SIGTERM.",
         "students --port 8765",
     ),
     "password": CommandEntry(

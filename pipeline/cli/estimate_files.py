@@ -62,7 +62,7 @@ class EstimateFile:
 
     @classmethod
     def of(cls, paths: Mapping[str, Path | None]) -> EstimateFile | None:
-        """Return the file for the only path in `paths`, keyed by format; None without paths.
+        """Return the file for the only path in `paths` (keyed by format); None without paths.
 
         Raises `UsageProblem` for several paths, or if Parquet would be printed on a terminal.
         """

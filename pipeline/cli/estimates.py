@@ -49,7 +49,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
 
 MOST_PRINTED = 2_000
-"""Maximum epochs of a printed table, unless ``--last`` sets another number."""
+"""Maximum number of epochs in a printed table, unless ``--last`` sets another number."""
 
 
 def _print_schema(requested: bool) -> None:

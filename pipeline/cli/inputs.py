@@ -64,7 +64,7 @@ def load_input(
     skip_bad_rows: bool,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the input of a job for production; print warnings about anything unexpected."""
+    """Load the input that a job's producer reports; print warnings about anything unexpected."""
     log = load(
         job,
         path,
@@ -79,7 +79,7 @@ def load_input(
 
 
 def load_ground_truth(job: Job, path: Path) -> ValueLog:
-    """Load the input of a job as ground truth, up to its last row."""
+    """Load a job's input as ground truth, up to the input's last row."""
     log = load_value_log(
         path,
         domain=job.domain,

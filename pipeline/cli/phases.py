@@ -23,7 +23,7 @@ from dpstream.pipeline.values.durations import parse_duration
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 2.0
 _EPOCHS_SHOWN = 8
-# From a change of phase until the workers of a supervisor send heartbeats.
+# Time from a change of phase until a supervisor's workers send heartbeats.
 _START_SECONDS = 15.0
 
 

@@ -1,4 +1,4 @@
-"""Describe the total charges and remaining budget of a population, by several accountings."""
+"""Describe a population's total charges and remaining budget, by several kinds of accounting."""
 
 from __future__ import annotations
 

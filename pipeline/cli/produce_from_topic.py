@@ -1,4 +1,4 @@
-"""``dpstream produce --from-topic``: events of a topic, each counted once."""
+"""``dpstream produce --from-topic``: read events from a topic, and count each event once."""
 
 from __future__ import annotations
 

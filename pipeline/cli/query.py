@@ -60,7 +60,7 @@ from dpstream.pipeline.results.roll_ups import check_window, window_mean
 from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
-"""Epochs, or sums of epochs, with their answers; None without a released epoch."""
+"""Epochs, or sums over epochs, with their answers; None without a released epoch."""
 
 _COLUMNS = ("estimate", "standard_error", "ci95_low", "ci95_high")
 
@@ -95,7 +95,7 @@ def query(
 ) -> None:
     """Query windows of a job with independent epochs: items, ranges, boxes, quantiles.
 
-    Of jobs whose users are tracked over epochs, query the mean over some epochs with --epochs.
+    For jobs that track users over epochs, --epochs queries the mean over several epochs.
     Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:

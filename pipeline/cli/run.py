@@ -50,7 +50,7 @@ from dpstream.pipeline.state import noise_key_file, private_folder, worker_folde
 
 _RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
-"""Maximum open files: spill files of 10,000 producers, in several open windows."""
+"""Maximum number of open files: spill files for 10,000 producers in several open windows."""
 
 
 class StageName(StrEnum):

@@ -108,7 +108,7 @@ def serve(
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.
+    """Serve a live page and a JSON API for all jobs, until Ctrl-C or SIGTERM.
 
     It is read-only, and uses only estimates and manifests. /api documents the API.
     """

@@ -33,7 +33,7 @@ ReadStatuses = Callable[[], "Statuses"]
 # Workers write a heartbeat every second.
 _SECOND_READING_SECONDS = 2.0
 _EVERY = 2.0
-# Maximum heartbeats to read for a single job.
+# Maximum number of heartbeats to read for a single job.
 _HEARTBEATS = 5_000
 _ALARM = "bold red"
 # Seconds without an answer until Kafka is reported as down; the clients themselves retry for
@@ -113,7 +113,7 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
 
 
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
-    """Return a reader of one job or all, which caches what it has read of each deployment.
+    """Return a status reader for one job or all, which caches what it reads about each deployment.
 
     When reading all jobs, hides those that this login cannot read, unless it can read none.
     """

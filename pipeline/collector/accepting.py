@@ -1,4 +1,4 @@
-"""Accept connections; each counts before its first byte, so that silent ones can be closed."""
+"""Accept connections; each is counted before its first byte, so that silent ones can be closed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Listener:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen at all addresses of a host.
+    """Return sockets that listen on all addresses of a host.
 
     Raises OSError if the port is in use, or if the address is not one of this machine.
     """

@@ -3,9 +3,9 @@
 * A report is confirmed only after Kafka has acknowledged it. A report is not confirmed if it was
   appended so late that its window might have been finalized.
 * The waiting time and size of a record depend only on the arrival times and lengths of bodies.
-* A watermark declares that a collector accepts no more reports of an epoch. It is written some time
-  after the epoch closes, when the reports that any collector has accepted are in the log. These
-  reports therefore precede every watermark.
+* A watermark declares that a collector accepts no more reports for an epoch. It is written some
+  time after the epoch closes, when the reports that any collector has accepted are in the log.
+  These reports therefore precede every watermark.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class BatchWriter:
         return rules.envelopes(body) if isinstance(rules, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
-        """Accept no more reports of this epoch or earlier ones, whatever the time."""
+        """Accept no more reports for this epoch or earlier ones, whatever the time."""
         self._first_open = max(self._first_open, epoch + 1)
 
     def _offer(

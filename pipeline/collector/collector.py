@@ -61,7 +61,7 @@ _SAID_SECONDS: Final = 10.0
 _AWAY_SECONDS: Final = 10.0
 _ENDING_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 0.5
-# Time for the last answers to open connections.
+# Time to send the last answers on open connections.
 _LAST_ANSWERS_SECONDS: Final = 0.25
 
 
@@ -83,7 +83,7 @@ class LogWriter(Protocol):
         """Write a record, or raise `WriteError`; return its append time once it is acknowledged."""
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return Kafka's IDs of the topics that exist, or raise `WriteError`."""
+        """Return Kafka's IDs for the topics that exist, or raise `WriteError`."""
 
     async def stop(self) -> None:
         """Disconnect."""

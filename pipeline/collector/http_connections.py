@@ -35,7 +35,7 @@ class HttpConnections:
         allowed: Returns additional headers for every answer to a request.
         limits: Limits for clients.
         failed: Callback for unexpected errors; the request is answered with status 500.
-        counted_apart: Returns whether an address represents many clients, as that of a proxy does.
+        counted_apart: Returns whether an address represents many clients, as a proxy's does.
     """
 
     def __init__(

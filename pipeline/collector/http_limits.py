@@ -16,7 +16,7 @@ REMEMBERED: Final = 100_000
 
 
 class Rates:
-    """Limit requests and reports per second by address, for IPv6 by network.
+    """Limit requests and reports per second by address, or by network for IPv6.
 
     A request costs 1 per report, and at least 1. The number of reports is known only after the
     request has arrived. Further reports then put the address in debt, so that it waits longer.
@@ -69,12 +69,12 @@ class HttpLimits:
         by_address: Connections from one address, or one IPv6 network; None for no limit.
         transit_bytes: Bytes of all incomplete bodies, and of requests that wait until their client
             has received earlier answers.
-        unsent_bytes: Bytes of answers that a client has not received; more answers then wait.
+        unsent_bytes: Maximum bytes of answers that a client has not received; further answers wait.
         head_seconds: Seconds from the first to the last byte of a head, and for a TLS handshake.
         body_seconds: Seconds from the end of a head to the end of the body.
         idle_seconds: Seconds between two requests.
         reading_seconds: Seconds for a client to receive an answer.
-        answer_seconds: Seconds until an answer is ready; must exceed those of a write to Kafka.
+        answer_seconds: Seconds until an answer is ready; must exceed the timeout for Kafka writes.
         pipelined: Requests of one connection that are parsed together or wait for answers.
     """
 

@@ -56,7 +56,7 @@ _SETTLING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """Common properties of the reports of one epoch, and the times at which they are accepted.
+    """Common properties of all reports for one epoch, and the times at which they are accepted.
 
     Attributes:
         key: ID of the key that contents are sealed to; None if not sealed.
@@ -104,7 +104,7 @@ class Taken:
     Attributes:
         rejections: For each body, the rejection or None.
         enrollments: Records to be acknowledged before any of the batches is written.
-        batches: Records with the reports of all accepted bodies.
+        batches: Records with the reports from all accepted bodies.
         reports: Number of reports in `batches`.
     """
 
@@ -143,11 +143,11 @@ class Intake:
 
     @property
     def takes_tokens(self) -> bool:
-        """True if a token that identifies the sender comes with every report."""
+        """True if every report comes with a token that identifies its sender."""
         return self.job.devices is not None and self.job.devices.tokens is not None
 
     def closes(self, epoch: int) -> int:
-        """Return the time at which acceptance of an epoch ends, milliseconds since 1970."""
+        """Return the time at which acceptance for an epoch ends, milliseconds since 1970."""
         end = self.times.start(epoch + 1)
         return _EVER if end is None else end + self._late
 
@@ -200,7 +200,7 @@ class Intake:
     def take(
         self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
     ) -> Taken:
-        """Check the envelopes of bodies that share one set of intake rules.
+        """Check the envelopes in bodies that share one set of intake rules.
 
         `subjects` are the subjects of the bodies' tokens; None without a token.
         """

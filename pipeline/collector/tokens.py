@@ -1,7 +1,7 @@
-"""Verify tokens of jobs that require them: JWTs signed by one of a job's keys.
+"""Verify tokens for jobs that require them: JWTs signed by one of a job's keys.
 
 * The signature algorithm follows from the type of the job's key, never from the token.
-* `Tagger` computes the tags that replace device names, for many subjects of one epoch: see
+* `Tagger` computes the tags that replace device names, for many subjects at one epoch: see
   `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The input common to all subjects is
   hashed only once.
 """
@@ -28,7 +28,7 @@ HORIZON: Final = b"horizon\0"
 
 
 class Tagger:
-    """Compute tags of subjects.
+    """Compute tags for subjects.
 
     Args:
         key: Key that collectors share, 32 bytes.
@@ -73,7 +73,7 @@ class TokenError(Exception):
 
 
 class TokenCheck:
-    """Verify tokens of a job; `now` returns milliseconds since 1970.
+    """Verify tokens for a job; `now` returns milliseconds since 1970.
 
     Raises ValueError if a key of the job is invalid.
     """

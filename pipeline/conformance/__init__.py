@@ -1,4 +1,4 @@
-"""Conformance suite for protocols of any package.
+"""Conformance suite for protocols from any package.
 
     pytest --pyargs dpstream.pipeline.conformance.suite --dpstream-protocol NAME
 

@@ -22,7 +22,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.message_formats import MessageFormat
 
 FALSE_ALARM = 1e-12
-"""Maximum false-alarm probability of a comparison; hundreds of them stay below 1e-9."""
+"""Maximum false-alarm probability per comparison; hundreds of comparisons stay below 1e-9."""
 
 Stream: TypeAlias = tuple[Any, ...]
 """Values of a user from epoch 1 on: integers, or tuples of items padded with 0 for sets."""
@@ -165,7 +165,7 @@ class Case:
         return seeded_generator(self.number, *keys)
 
     def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[MessageArray]:
-        """Return the reports per epoch of new devices with values of shape (epochs, devices)."""
+        """Return new devices' reports per epoch, for values of shape (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
         devices.enroll(values.shape[1], rng)
         return [
@@ -187,7 +187,7 @@ def show_values(stream: Stream) -> str:
 
 
 def show_reports(view: View) -> str:
-    """Format a view as part of a sentence, with the numbers of each report by epoch."""
+    """Format a view as part of a sentence, with the numbers in each report by epoch."""
     epochs = (
         " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
         for reports in view

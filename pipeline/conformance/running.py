@@ -45,7 +45,7 @@ def restored_devices_continue(case: Case) -> None:
 
 
 def absent_devices_send_nothing(case: Case) -> None:
-    """Check that devices never send anything about their values during an absence."""
+    """Check that absent devices never send anything about their values."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
         devices.enroll(DEVICES, case.generator(9))
@@ -74,7 +74,7 @@ def absent_devices_send_nothing(case: Case) -> None:
 
 
 def merging_equals_adding(case: Case) -> None:
-    """Check that merged, serialized and single-pass aggregation have identical states."""
+    """Check that merged, serialized and single-pass aggregation end in identical states."""
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)

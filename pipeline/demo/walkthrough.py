@@ -1,6 +1,6 @@
 """Walkthrough of the demonstration in four screens, for readers without prior knowledge.
 
-They show the question, the reports of one student's device, the published results, and what it
+The screens show the question, one student's device reports, the published results, and what it
 would take to learn about one student.
 """
 

@@ -58,10 +58,10 @@ class BadRowReason:
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Number of bad rows of an input, and the first of them in the order of the file.
+    """Number of bad rows in an input, and the first of them in file order.
 
     Attributes:
-        reasons: Reasons in order of appearance; beyond a maximum, others count under the last one.
+        reasons: Reasons in order of appearance; beyond a maximum, new ones count as the last.
         place: Text before the number of a row, if that number is not the line of a file.
     """
 

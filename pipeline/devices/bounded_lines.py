@@ -12,9 +12,9 @@ from functools import partial
 from typing import Self, TextIO
 
 RECORD_CAP = 1 << 20
-"""Maximum characters of one record, including line ends."""
+"""Maximum number of characters in one record, including line ends."""
 LINE_CAP = 1 << 30
-"""Maximum characters of a line; an input with a longer line is rejected."""
+"""Maximum number of characters in a line; an input with a longer line is rejected."""
 
 
 class EndlessLineError(ValueError):
@@ -28,7 +28,7 @@ class BoundedLines:
 
     Attributes:
         taken: Number of whole lines read.
-        record: Characters of the current record; readers reset it to 0 after each record.
+        record: Characters in the current record so far; readers reset it to 0 after each record.
         batch: Characters since a reader last reset this attribute to 0.
     """
 

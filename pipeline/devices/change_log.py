@@ -116,8 +116,8 @@ def load_change_log(
 
     * The last row of a user in an epoch determines the epoch's value.
     * Rows before epoch 1 determine the initial value. Without a value, they only list their user.
-    * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
-      the log ends with its last row if that is earlier.
+    * Rows after `last_epoch`, by default the last epoch in any row, are not used. With
+      `to_last_row`, the log ends with its last row if that is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. A row that contradicts an
       earlier line for the same user and epoch (or time, in a log with times) is bad, too, unless
       ``input_format.duplicates`` selects one of the rows.
@@ -164,7 +164,7 @@ def load_change_log(
 
 
 def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadRows]:
-    """Return the first row of each user and position, and all bad rows with contradictions.
+    """Return the first row for each user and position, and all bad rows, including contradictions.
 
     The table must be sorted by user, position and line.
     """
@@ -194,7 +194,7 @@ def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
 
 
 def _changes(table: Table, initial: int) -> Table:
-    """Return the last row of each user and epoch, unless it repeats the user's current value."""
+    """Return the last row for each user and epoch, unless it repeats the user's current value."""
     epochs = np.maximum(table.epochs, 1)
     is_last = np.roll(starts(table.users) | starts(epochs), -1)
     table = Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)

@@ -69,7 +69,7 @@ class Columns:
         """Find the columns of a header by name, in any order and any case.
 
         With `live`, rows without epoch and time belong to the epoch of their arrival. `crowd` is
-        the column of a user's crowd. `name` and `where` locate the header in messages.
+        the column with a user's crowd. `name` and `where` locate the header in messages.
 
         Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """

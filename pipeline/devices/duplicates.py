@@ -1,4 +1,4 @@
-"""Select one of several rows of a user for the same epoch or time, by the rules of `Duplicates`.
+"""Select one of a user's rows for the same epoch or time, by the rules of `Duplicates`.
 
 The same rules apply to columns of a file, to single rows, and to items of a set.
 """
@@ -26,7 +26,7 @@ def precedence(
 
 
 def ranked(items: list[int], rule: str | None) -> list[int]:
-    """Sort items by `rule`'s preference; None means first.
+    """Sort items by `rule`'s preference; None means "first".
 
     >>> ranked([5, 9, 2], "largest"), ranked([5, 9, 2], "last"), ranked([5, 9, 2], None)
     ([9, 5, 2], [2, 9, 5], [5, 9, 2])

@@ -24,7 +24,7 @@ class DrawnEpoch:
 
     Attributes:
         enrollment: Enrollment id of the producer, 16 bytes.
-        drawing: Random id of this draw of reports, 8 bytes.
+        drawing: Random id of this draw, 8 bytes.
         most: Maximum number of reports, if the number of reports is secret; otherwise None.
     """
 

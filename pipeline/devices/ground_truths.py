@@ -11,13 +11,13 @@ from dpstream.aggregators.estimate import Published
 
 
 class GroundTruths(ABC):
-    """Ground truth for every estimate, up to `last_epoch` of the input."""
+    """Ground truth for every estimate, up to the input's `last_epoch`."""
 
     last_epoch: int
 
     @abstractmethod
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """Return the true value of every estimate of an epoch: int64, shape (estimates,).
+        """Return the true value of every quantity estimated at an epoch: int64, shape (estimates,).
 
         None if the input lacks the estimated quantity, such as the accuracy of a learned model.
         """
@@ -28,7 +28,7 @@ class GroundTruths(ABC):
 
 
 class CountedGroundTruths(GroundTruths):
-    """Ground truth of inputs for which all counts are known.
+    """Ground truth for inputs whose counts are all known.
 
     `counts` is int64: the number of users with value 1, shape (epochs,), or with each item, shape
     (epochs, items). For shape (epochs, 0), the ground truth is unknown.

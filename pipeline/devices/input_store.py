@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS input_users (
 """
 
 Value = int | list[int]
-"""Value of a row: an integer of the job's domain, or several items."""
+"""Value of a row: an integer in the job's domain, or several items."""
 
 
 class WaitingRow(NamedTuple):
@@ -82,7 +82,7 @@ class InputStore:
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """Return, by user, the position and value of the row that counts."""
+        """Return the position and value of the row that counts for each user."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
@@ -93,7 +93,7 @@ class InputStore:
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Add users who have an event; `listed` if their event has no value."""
+        """Add users who have an event, as `listed` if their event has no value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",

@@ -41,7 +41,7 @@ class ItemLog:
         epochs: Epoch of each row; int32, shape (rows,), from 1 to `last_epoch`, ascending.
         user_indices: Index in `users` of each row; int32, shape (rows,).
         values: Item of each row, numbered from 1; int64, shape (rows,).
-        slots: Maximum number of items of a user at an epoch.
+        slots: Maximum number of items that a user has at an epoch.
     """
 
     users: Sequence[str]

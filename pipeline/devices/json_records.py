@@ -1,4 +1,4 @@
-"""Read JSON records: one object each, as lines of a file or as events of a topic.
+"""Read JSON records, each one object, from the lines of a file or the events in a topic.
 
 Fields become texts, as in a CSV file: user, position in time, value, and crowd if there are crowds.
 """

@@ -2,12 +2,12 @@
 
 Sans I/O: `LiveSource` receives bytes and the time, and returns events.
 
-* Rows of the running epoch become changes. When the clock passes its end, the epoch is closed and
+* Rows for the running epoch become changes. When the clock passes its end, the epoch is closed and
   the next one runs.
-* Rows of later epochs are buffered until their epoch runs.
-* A row of a closed epoch is late and cannot change that epoch. The row's value holds from the
+* Rows for later epochs are buffered until their epoch runs.
+* A row for a closed epoch is late and cannot change that epoch. The row's value holds from the
   running epoch on, unless its user has a newer row. The values at a closing epoch are therefore
-  those of a `ChangeLog` of the rows read so far.
+  those of a `ChangeLog` with the rows read so far.
 * If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
 * A row without a value before epoch 1 lists its user.
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """New items of a user in the running epoch, in addition to the user's earlier items."""
+    """New items that a user has in the running epoch, in addition to earlier ones."""
 
     epoch: int
     user: str
@@ -78,7 +78,7 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 class LiveSource:
     r"""Turn bytes and clock readings into events.
 
-    The rows are those of `load_change_log`: CSV with a header, or JSON with one object per line.
+    Rows are as for `load_change_log`: CSV with a header, or JSON with one object per line.
     The first object determines the keys. Rows with neither epoch nor time belong to the running
     epoch.
 
@@ -86,7 +86,7 @@ class LiveSource:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
         lateness: Time for which an epoch stays open for its rows after it ends by the clock.
-        hold: Maximum number of buffered rows of later epochs; further rows are dropped and counted.
+        hold: Maximum number of buffered rows for later epochs; others are dropped and counted.
         input_format: Format of the rows; without one, JSON if the first line is an object.
 
     Attributes:

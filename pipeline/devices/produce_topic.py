@@ -24,7 +24,7 @@ def read_on(
     ends: Mapping[int, int],
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Read every partition from the current offset of the source to the offset in `ends`.
+    """Read every partition from the source's current offset to the offset in `ends`.
 
     `notify` is called with sentences on events that were deleted before they were read, and on the
     first bad events. Raises `InputError` if a partition ends before the current offset.
@@ -69,7 +69,7 @@ def produce_to(
     on_epoch: Callable[[int], None] = lambda epoch: None,
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Read the current events of a topic, and close every open epoch up to `last_epoch`.
+    """Read the current events in a topic, and close every open epoch up to `last_epoch`.
 
     The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second.
     `on_epoch` is called with every closed epoch. Raises `InputError`; see `read_on` and

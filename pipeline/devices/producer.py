@@ -41,7 +41,7 @@ from dpstream.topics.records import Deregistration, Registration
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
 
-# Returns the generator of a draw, given its purpose and a number: "enroll" and the previous number
+# Returns the generator for a draw, given its purpose and a number: "enroll" and the previous number
 # of devices, "horizon" and its number, at least 1, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
@@ -73,7 +73,7 @@ class Producer:
     The draws of enrolled devices are saved in `state_directory`. This folder belongs to one
     producer of one deployment, and is locked while it is open.
 
-    Devices can be enrolled at any time, and count as 0 before. A device that leaves must be
+    Devices can be enrolled at any time, and count as 0 before that. A device that leaves must be
     withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
     include it. A device that merely stops reporting stays in the estimates, as if its last value
     then changed like the values of reporting devices. Reporting a single 0 before stopping is not
@@ -89,11 +89,11 @@ class Producer:
     that the protocol keeps forever, such as phases, stay with a user who leaves and enrolls again.
 
     Args:
-        state_directory: Folder of the state (mode 0700); None discards it at the end.
+        state_directory: Folder for the state (mode 0700); None discards it at the end.
         name: Name of the producer, unique in the deployment.
         transport: Writes to the job's topics.
         first_epoch: First epoch to report; fixed when the producer is first opened.
-        group: In a learning job, the group of all devices of this producer, numbered from 0. None
+        group: In a learning job, the group of all this producer's devices, numbered from 0. None
             spreads the devices over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
@@ -457,7 +457,7 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Set leaving devices to the initial value; the share absent is that of other devices."""
+        """Set leaving devices to the initial value; the same share is absent as of the others."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)

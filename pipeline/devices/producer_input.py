@@ -43,7 +43,7 @@ from dpstream.pipeline.whole_files import naming
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
-# Interval of polls for a model that is not published yet.
+# Interval between polls for a model that is not published yet.
 _MODEL_SECONDS = 0.05
 
 
@@ -56,9 +56,9 @@ def load_input(
     skip_bad_rows: bool = False,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the change log or item log of a job, for production.
+    """Load the change log or item log that a job's producer reports.
 
-    The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
+    The input ends with `to_epoch`, by default the job's last epoch. `users` is the user list; None
     means all users with a row. `input_format` defaults to the format in the job.
 
     Raises `InputError` as `load_value_log` does, and if a recurring job lacks `to_epoch`.
@@ -182,8 +182,8 @@ class LiveProducer:
     """Consumer of live events: closes epochs by the clock, with the values received until then.
 
     Users are enrolled before the first epoch is closed: by a user list, by rows without a value
-    placed before epoch 1, or by calls of the producer. Every enrolled user is present at every
-    closed epoch, with its last value, or with its items of the epoch, possibly none. A file in
+    placed before epoch 1, or by calls to the producer. Every enrolled user is present at every
+    closed epoch, with its last value, or with its items at the epoch, possibly none. A file in
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
 
     Raises:

@@ -46,7 +46,7 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """Open file of records, in batches of any length.
+    """Open file with records in batches of any length.
 
     `place` is the text before the number of a record, if that number is not the number of a line.
     """

@@ -1,4 +1,4 @@
-"""Interpret the texts of rows by the input's format and the job's values and calendar."""
+"""Interpret the texts in rows by the input's format and the job's values and calendar."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RowReader:
 
     @property
     def named_zone(self) -> tzinfo:
-        """Zone of times without one: the zone of the format or of the calendar, or UTC."""
+        """Zone for times without one: the format's or the calendar's zone, or UTC."""
         there = None if self.calendar is None else self.calendar.zone
         return self.input_format.zone or there or UTC
 
@@ -58,7 +58,7 @@ class RowReader:
         return self._times.parse(texts)
 
     def values(self, texts: Sequence[str]) -> tuple[Sequence[str], dict[int, str], int]:
-        """Convert texts of values for the job's domain.
+        """Convert texts to values in the job's domain.
 
         Returns the converted texts, problems by index, and the number of clamped numbers.
         """

@@ -50,7 +50,7 @@ class Records:
     """Consecutive records.
 
     Attributes:
-        lines: First line of each record, or its number; int64.
+        lines: First line of each record, or the record's number; int64.
         broken: Lines after these records that are not valid CSV.
         bad: Other invalid records.
         named: Users of invalid records, if readable.

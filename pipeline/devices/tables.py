@@ -25,7 +25,7 @@ class Table:
     """Rows as columns, with users as positions in the tuple of all users.
 
     Attributes:
-        positions: Time or epoch of each row, by the `placing` of the file.
+        positions: Time or epoch of each row, according to the file's `placing`.
         epochs: Epoch of each row, below 1 before the first epoch.
         values: Value of each row, in the domain's dtype.
         lines: Line of each row in the file, counted from 1.
@@ -47,11 +47,11 @@ class InputTable:
     """Rows of a file within the horizon, and its users.
 
     Attributes:
-        users: Users of the user list, or all users with a row, at any position and with any value;
+        users: Users on the user list, or all users with a row, at any position and with any value;
             sorted.
         on_user_list: True if `users` come from a user list.
         unknown_users: Number of other users with a row.
-        last_epoch: Horizon, or the last epoch of a row if there is no horizon.
+        last_epoch: Horizon, or the last epoch in any row if there is no horizon.
         warnings: Sentences on unused parts of the file.
     """
 

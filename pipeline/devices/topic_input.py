@@ -1,13 +1,13 @@
-"""JSON events of a topic as input: each counts once, even if the producer is killed.
+"""JSON events from a topic as input: each counts once, even if the producer is killed.
 
 Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
 the producer's own file (`input_store`), together with the offsets. The transaction that randomizes
 an epoch deletes its rows. Nothing is ever written to the cluster of the events: after a restart,
 the offsets come from the file instead of a consumer group.
 
-Events have the same meaning as live rows (`live`). A value holds until it changes, rows of a closed
-epoch are late, and for sets of items, epochs are independent. If the first events contain neither
-epochs nor times, the timestamps of the records determine the epochs.
+Events have the same meaning as live rows (`live`). A value holds until it changes, rows for a
+closed epoch are late, and for sets of items, epochs are independent. If the first events contain
+neither epochs nor times, the timestamps of the records determine the epochs.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class TopicInput:
                 self._skip(fold.bad)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about events of this run that were not used as written."""
+        """Return sentences about events in this run that were not used as written."""
         collected = [
             f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
         ]
@@ -282,7 +282,7 @@ class TopicInput:
         return by_arrival
 
     def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
-        """Add the partition to the reasons of bad rows."""
+        """Add the partition to the reasons for bad rows."""
         return [replace(row, reason=f"{row.reason} (partition {partition})") for row in bad]
 
     def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:

@@ -1,4 +1,4 @@
-"""Budget declarations of populations, and which of them is binding.
+"""Budget declarations for populations, and which of them is binding.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
 declared binds every later deployment, whatever the later job file declares or omits. It remains
@@ -31,11 +31,11 @@ BY_COMMAND = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class BudgetDeclaration:
-    """Declared budget limit of a population.
+    """Declared budget limit for a population.
 
     Attributes:
-        epsilon: Limit of the total epsilon; None if an operator has lifted the budget.
-        delta: Limit of the total delta; None if an operator has lifted the budget.
+        epsilon: Limit on the total epsilon; None if an operator has lifted the budget.
+        delta: Limit on the total delta; None if an operator has lifted the budget.
         job: Job whose file declares the budget, or job that an operator deployed while setting it.
         deployment: Deployment of that job, 32 hexadecimal digits.
         at: Time of declaration, milliseconds since 1970.
@@ -89,7 +89,7 @@ class BudgetDeclaration:
         return f"job {job} declared it ({deployment})"
 
     def most(self, quantity: str) -> float | None:
-        """Return the limit of the summed epsilons or deltas of charges; None without a limit."""
+        """Return the limit on the sum of charged epsilons or deltas; None without a limit."""
         amount: float | None = getattr(self, quantity)
         if amount is not None and quantity == "delta" and self.composed:
             return amount / 2
@@ -153,7 +153,7 @@ class BudgetDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """Budget of all time set by an operator; epsilon None lifts it, delta None keeps the delta."""
+    """All-time budget set by an operator; epsilon None lifts it, delta None keeps the delta."""
 
     population: str
     epsilon: float | None
@@ -163,7 +163,7 @@ class BudgetChange:
 def binding_budget(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> dict[str, BudgetDeclaration]:
-    """Return the smallest limit of all time for each of "epsilon" and "delta", as declared.
+    """Return the smallest all-time limit for each of "epsilon" and "delta", as declared.
 
     Only declarations since an operator last set or lifted the budget count. Without a budget, the
     result is empty. `declared` is in order of declaration and can include other populations.
@@ -204,7 +204,7 @@ def standing_budgets(
 def standing_for(
     job: DeployedJob, declared: Iterable[BudgetDeclaration]
 ) -> list[BudgetDeclaration]:
-    """Return `standing_budgets` of a job's population, including the job's own declaration."""
+    """Return `standing_budgets` for a job's population, including the job's own declaration."""
     earlier = list(declared)
     own = BudgetDeclaration.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):

@@ -1,4 +1,4 @@
-"""Charges of a population, and their comparison with its budget.
+"""Charges to a population, and their comparison with its budget.
 
 - Every deployment charges the privacy loss of its guarantee to its users, once and permanently. A
 replaced deployment remains charged, because it has seen their data.
@@ -7,14 +7,14 @@ replaced deployment remains charged, because it has seen their data.
   follow (`dpstream.randomizers.accounting.charges`).
 - A budget can be for any period of some length (`Budget.per`), such as a year, instead of for all
   time. A recurring job with a rolling guarantee then counts as many horizons as such a period can
-  overlap, forever. All other charges count whole.
+  overlap, forever. All other charges count in full.
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
   (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
 many horizons as the budget allows, and ends after the last. Without a budget, it never ends, so its
-total charge is unlimited and no budget of its users can be enforced.
+total charge is unlimited and no budget for its users can be enforced.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the budget of all time with the least remaining epsilon; charges must fit each."""
+    """Return the all-time budget with the least remaining epsilon; charges must fit all of them."""
     with_epsilon = (each for each in standing if each.epsilon is not None and each.per is None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -320,7 +320,7 @@ def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """Charges and budget of a job's users, for one quantity: epsilon or delta.
+    """Charges to a job's users and their budget, for one quantity: epsilon or delta.
 
     `earlier` is the sum of the charges by other deployments, and `charged` is the charge by this
     one; None means unlimited. `binding` declares the budget, if there is one. `filtered` is the
@@ -366,7 +366,7 @@ def accounts_of(
 def accounts_for(
     people: str, charges: Iterable[Charge], standing: Sequence[BudgetDeclaration]
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a population; other charges are ignored."""
+    """Return the epsilon and delta accounts of a population; charges to others are ignored."""
     own = [charge for charge in charges if charge.population == people]
     return _accounts_under(standing, own, [])
 
@@ -412,7 +412,7 @@ def total_of(
 def period_budgets(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> list[tuple[str, str]]:
-    """Describe each budget that limits any period: the limit, and what counts, rounded up."""
+    """Describe each budget per period: the limit, and what counts toward it, rounded up."""
     found = []
     for limit in standing:
         if limit.per is None or limit.epsilon is None:

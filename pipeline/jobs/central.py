@@ -2,7 +2,7 @@
 
 A user's whole stream counts as one message of a locally private randomizer. If the shuffler mixes
 the streams of many users, much less is revealed about each user. The local epsilon can therefore be
-larger, which improves estimates. It is computed once: it is the largest local epsilon that meets
+larger, which improves estimates. It is computed once, as the largest local epsilon that meets
 the central guarantee after shuffling. A deployed job stores both guarantees. The local one also
 protects users who are not hidden among that many others.
 """

@@ -42,7 +42,7 @@ IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
 """Smallest ``shuffle.producers`` for which manifests encode differences from an earlier one."""
 
-# Parameters that change how reports are read, or how many, but not the meaning of a report.
+# Parameters that change how reports are read, or how many exist, but not a report's meaning.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 
 
@@ -396,10 +396,10 @@ def deploy_job(
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
-    They are the first bytes of SHA-256 over canonical JSON. It contains the protocol, parameters
-    (without ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and
-    ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and shuffle
-    instances. `values` is a deployed job as JSON values.
+    They are the first bytes of SHA-256 over canonical JSON. The JSON contains the protocol,
+    parameters (without ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs
+    and ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and
+    shuffle instances. `values` is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")

@@ -134,7 +134,7 @@ class DeviceReports(Section):
 
     @property
     def trust(self) -> str:
-        """Assumption about collectors of a guarantee that relies on the shuffler."""
+        """Assumption about collectors in a guarantee that relies on the shuffler."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffler"
         return "it also relies on the collectors, which can read every report and see its sender"

@@ -1,6 +1,6 @@
 """Starts and ends of epochs by the job's calendar, compared with the broker's clock.
 
-Times are milliseconds since 1970. Reports of an epoch are rejected until `CLOCK_TOLERANCE` before
+Times are milliseconds since 1970. Reports for an epoch are rejected until `CLOCK_TOLERANCE` before
 its start; the epoch is due when it has ended.
 """
 

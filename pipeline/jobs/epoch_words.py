@@ -21,14 +21,14 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class EpochName:
-    """Name of an epoch, "the week of June 3, 2013", and the same with its preposition."""
+    """Name of an epoch, such as "the week of June 3, 2013", and the name with its preposition."""
 
     name: str
     at: str
 
 
 def epoch_name(job: Job, epoch: int) -> EpochName:
-    """Return the name of an epoch of a job.
+    """Return the name of a job's epoch.
 
     Whole days have only a date, in the job's time zone. Other epochs have the time of day and the
     zone's short name.

@@ -431,7 +431,7 @@ class Job(Wording):
         return law
 
     def window_problem(self, law: Law, window: int) -> str | None:
-        """Return the reason why means over windows of epochs have no interval; None if they do."""
+        """Return the reason why means over windows have no interval; None if they have one."""
         entry, domain = self.protocol_entry, self.domain
         if self.last_epoch is not None and window > self.last_epoch:
             return f"the job has {self.last_epoch:,} epochs; use at most that many"
@@ -589,7 +589,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
 
 @contextmanager
 def _of_protocol() -> Iterator[None]:
-    """Attribute errors of a protocol from another package to the key "protocol"."""
+    """Attribute errors in a protocol from another package to the key "protocol"."""
     try:
         yield
     except ProtocolError as error:

@@ -26,7 +26,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a job; `place` is ``file:line`` if it was read from a file."""
+    """One problem in a job; `place` is ``file:line`` if it was read from a file."""
 
     path: Path
     message: str

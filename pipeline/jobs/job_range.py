@@ -22,7 +22,7 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 
 
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Return why a record of an epoch does not belong in a partition, or None if it does."""
+    """Return why a record for an epoch does not belong in a partition, or None if it does."""
     problem = epoch_problem(job, epoch)
     if problem is None and job.topics.partition_of(epoch) != partition:
         return f"epoch {epoch} belongs in partition {job.topics.partition_of(epoch)}"

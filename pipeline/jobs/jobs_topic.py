@@ -59,7 +59,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Receipt for a valid entry of the ledger.
+    """Receipt for a valid entry in the ledger.
 
     Truncating the ledger leaves an intact chain of hashes; receipts reveal the missing entries.
 

@@ -108,13 +108,13 @@ class NoiseKey(SecretKey):
     NAME = "noise key"
 
     def generator(self, deployment: bytes, epoch: int) -> np.random.Generator:
-        """Return the generator of a window: AES-128 in counter mode, keyed by HMAC-SHA256."""
+        """Return the generator for a window: AES-128 in counter mode, keyed by HMAC-SHA256."""
         window = deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
         return keyed_generator(hmac.digest(self.secret, window, "sha256"))
 
 
 class CollectorKey(SecretKey):
-    """Key for the tags that replace device names; a device could report twice under two keys."""
+    """Key for the tags that replace device names; with two keys, a device could report twice."""
 
     __slots__ = ()
     NAME = "collector key"

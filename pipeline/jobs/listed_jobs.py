@@ -1,6 +1,6 @@
 """Jobs and phases in ``dpstream.jobs``: all that is needed to run and read jobs.
 
-The topic is compacted: the last record of a key counts. Records are applied one by one, in the
+The topic is compacted: the last record with a key counts. Records are applied one by one, in the
 topic's order. `jobs_topic` also reads charges.
 """
 

@@ -27,13 +27,13 @@ class Locks:
         return Lock(self.sealed.public_key(party, epoch), context)
 
     def of_batch(self, role: Role, epoch: int) -> Lock:
-        """Return the lock of batches in a topic of raw reports, if the job seals batches."""
+        """Return the lock for batches in a topic of raw reports, if the job seals batches."""
         return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
-        """Return the locks of reports in a topic, the innermost first."""
+        """Return the locks for reports in a topic, the innermost first."""
         return [self.of(party, epoch) for party in reversed(self.parties_after(role))]
 
     def parties_after(self, role: Role) -> list[str]:
-        """Return the parties that open a report's ciphertexts after a topic, in that order."""
+        """Return the parties that open a report's ciphertexts after a topic, in order."""
         return [*map(stage_party, self.route.later_shufflers(role)), AGGREGATE]

@@ -26,7 +26,7 @@ _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": No
 
 
 class YamlError(ValueError):
-    """Problems of a YAML text, as (line, message); lines are counted from 1."""
+    """Problems in a YAML text, as (line, message); lines are counted from 1."""
 
     def __init__(self, problems: Sequence[tuple[int, str]]) -> None:
         super().__init__("\n".join(f"line {line}: {message}" for line, message in problems))

@@ -1,4 +1,4 @@
-"""Models of a deployment. As with estimates, the first record of an epoch counts."""
+"""Models of a deployment. As with estimates, the first record for an epoch counts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class EnrolledProducer:
 class ProducerRegistry:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Records of other deployments, unreadable records, and
+    The first registration of a name counts. Records from other deployments, unreadable records, and
     drains of partitions that the job does not have are skipped. Registrations that exceed the
     capacity of a manifest, or start at an epoch outside the job, are skipped, too.
 

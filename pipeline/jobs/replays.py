@@ -1,4 +1,4 @@
-"""Jobs of replays: a replay aggregates the original job's reports again, under its own name."""
+"""Jobs for replays: a replay aggregates the original job's reports again, under its own name."""
 
 from __future__ import annotations
 

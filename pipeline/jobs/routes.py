@@ -54,7 +54,7 @@ class Route:
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of the chained shufflers that are ahead of reports; never 0.
+        """Return the indices of the chained shufflers that reports have yet to reach; never 0.
 
         Args:
             role: Topic with the reports: one of `reports` or `hops`, or the shuffled topic.

@@ -74,7 +74,7 @@ REPLACING_STREAMS = (
 
 
 def added_devices(devices: int, *, shared: bool) -> str:
-    """Describe the `devices` devices that each of the parties of a sealed job adds."""
+    """Describe the `devices` devices that each party of a sealed job adds."""
     parties = "each aggregator" if shared else "each party after the first shuffler"
     return (
         f"{parties} adds the reports of {devices:,} devices without a value, so the guarantee "
@@ -211,7 +211,7 @@ class Sealed(Section):
 
 
 def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
-    """Return party, public key and last epoch (None for the last key) of each key of a job."""
+    """Return party, public key and last epoch (None for the last key) for each of a job's keys."""
     if job.devices is not None:
         return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:
@@ -241,7 +241,7 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 
 
 def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
-    """Read the public keys of one file name or a list; `place` is the location for messages."""
+    """Read the public keys from one file or several; `place` is the location for messages."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 

@@ -34,7 +34,7 @@ class _Reading:
 
 
 class BrokerClock:
-    """Current time of the broker's clock; unknown before the first acknowledgement.
+    """Current time by the broker's clock; unknown before the first acknowledgement.
 
     When an acknowledgement arrives, this clock is set to the record's write time. This clock
     therefore lags behind the broker's clock by the network delay, and is never ahead of it. `own`

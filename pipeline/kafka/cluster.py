@@ -148,7 +148,7 @@ class Cluster:
         return str(self.admin.describe_cluster()["cluster_id"])
 
     def topic_identity(self, topic: str) -> str | None:
-        """Return the cluster's unique ID of a topic; a recreated topic has another ID.
+        """Return the cluster's unique ID for a topic; a recreated topic has another ID.
 
         None if the brokers are older than Kafka 2.8, which introduced topic IDs.
         """
@@ -169,7 +169,7 @@ class Cluster:
         return found["error_code"] not in _ABSENT
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the current number of partitions of every topic.
+        """Return the current number of partitions in every topic.
 
         Later reads use these numbers, too. Otherwise, a consumer would request deleted partitions
         for half a minute, and would not see added partitions for five minutes.
@@ -314,7 +314,7 @@ class Cluster:
         return [int(ends[partition]) for partition in partitions]
 
     def ends(self, partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the end offsets of all partitions of many topics, in one request.
+        """Return the end offsets for all partitions of many topics, in one request.
 
         `partitions` maps each topic to its number of partitions. Topics that do not exist, or have
         fewer partitions, are omitted.
@@ -333,7 +333,7 @@ class Cluster:
         return {topic: tuple(int(found[each]) for each in all) for topic, all in wanted.items()}
 
     def start_offsets(self, topic: str) -> list[int]:
-        """Return the offset of the first remaining record of each partition."""
+        """Return the offset of the first remaining record in each partition."""
         partitions = self._partitions(topic)
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
@@ -381,8 +381,8 @@ class Cluster:
         """Yield a partition's records from offset `start`, below `stop` (default: the current end).
 
         If the iteration ends without an error, it has yielded every record once, except records
-        that retention deletes meanwhile. Raises NoTopicError, or KafkaError if the broker does not
-        answer; records yielded before the error are valid.
+        that retention deletes during reading. Raises NoTopicError, or KafkaError if the broker does
+        not answer; records yielded before the error are valid.
         """
         if stop is None:
             stop = self.end_offsets(topic)[partition]
@@ -563,7 +563,7 @@ def _is_inconclusive(error: Exception) -> bool:
 
 
 class KafkaTransport:
-    """Carry out a producer's actions on the topics of a job.
+    """Carry out a producer's actions on a job's topics.
 
     During an outage, it waits, and calls `notify` once. Every acknowledgement updates `clock`.
     Raises ClusterError if a record is rejected, or if the broker does not answer for ten minutes.

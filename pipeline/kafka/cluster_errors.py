@@ -1,4 +1,4 @@
-"""Errors of a cluster: missing topics and missing permissions.
+"""Errors from a cluster: missing topics and missing permissions.
 
 Kafka's two client families, kafka-python and aiokafka, share error codes, which are checked here.
 """
@@ -31,7 +31,7 @@ class NoTopicError(ClusterError):
 
 
 class AccessError(ClusterError):
-    """Kafka denies a request of this login.
+    """Kafka denies a request from this login.
 
     `principal` is Kafka's name for the login; None for a certificate, whose name only the cluster
     knows. `action` is a verb: read, write, see, create, change or delete. `kind` is the kind of
@@ -147,4 +147,4 @@ class PositionDeletedError(WorkerError):
 
 
 class AbandonedError(Exception):
-    """The partition assignment of a stage has ended, so its current work is aborted."""
+    """A stage's partition assignment has ended, so its current work is aborted."""

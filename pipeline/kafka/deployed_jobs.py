@@ -1,4 +1,4 @@
-"""Deployed jobs of a cluster, read from the compacted topic ``dpstream.jobs``.
+"""Deployed jobs on a cluster, read from the compacted topic ``dpstream.jobs``.
 
 Separate from `deployments`, so that readers need not import its planning and charging.
 """
@@ -26,7 +26,7 @@ def read_jobs(cluster: Cluster) -> JobsTopic:
 def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
     """Read the state of the jobs topic; with `only`, the state of that job alone.
 
-    Parsing a job takes milliseconds, and a worker needs no other job than its own.
+    Parsing a job takes milliseconds, and a worker needs no job but its own.
     """
     state = JobsTopic()
     wanted = None if only is None else only.encode()

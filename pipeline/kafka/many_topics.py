@@ -65,7 +65,7 @@ class ManyTopics(Cluster):
                 self._seen = self._look(topics, groups, tails)
                 return
             except KeyError:
-                # A topic was created or deleted meanwhile.
+                # A topic was created or deleted in the meantime.
                 continue
             except KafkaError as error:
                 if not error.retriable:
@@ -83,7 +83,7 @@ class ManyTopics(Cluster):
         }
         flat = [each for partitions in wanted.values() for each in partitions]
         self._see_settings(wanted)
-        # Keep this order: records that a stage has finished might be deleted meanwhile.
+        # Keep this order: records that a stage has finished might be deleted between requests.
         starts = self._consumer.beginning_offsets(flat)
         found = self.admin.list_group_offsets(
             {group: wanted[topic] for group, topic in groups.items() if topic in wanted}
@@ -177,7 +177,7 @@ class ManyTopics(Cluster):
         return identities_of(each for each in self._described if each["name"] in wanted)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        """Return the settings of existing topics; of prefetched topics, only some settings.
+        """Return the settings of existing topics; for prefetched topics, only some settings.
 
         Brokers are asked about a topic that was not prefetched: it might exist but be hidden.
         """

@@ -225,8 +225,8 @@ class SimulatedCluster:
     """All stages of a job on initially empty topics in memory, with one worker per stage.
 
     `generators` returns the random generator for a purpose and a number. `noise_key`, for the
-    shuffler's dummy messages, is random by default. `listeners` returns the listener for finished
-    windows of a stage. `workers` maps stage names to workers, in the order of the data flow.
+    shuffler's dummy messages, is random by default. `listeners` returns the listener for a stage's
+    finished windows. `workers` maps stage names to workers, in the order of the data flow.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ completely:
 * A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch. If
   the state ends with epoch e, the manifest of a later epoch therefore comes after the manifests of
   all epochs up to e - `EPOCHS_AHEAD`. Earlier manifests need not be read.
-* Records that an earlier start with this state has checked are not read again: the state still
+* Records that were checked by an earlier start with this state are not read again: the state still
   contains the epochs that it contained then.
 * Records older than the state folder cannot be from its producer, whose random enrollment ID was
   created with the folder. The first start reads only the producer registry.
@@ -39,7 +39,7 @@ from dpstream.topics.names import Role
 # Maximum records and bytes to read backward from the ends of all partitions, in total.
 _REPORTS_READ = 20_000
 _REPORT_BYTES_READ = 16 << 20
-# First chunk of a partition, in records; chunks double until the limits are reached.
+# Size of a partition's first chunk, in records; chunks double until the limits are reached.
 _FIRST_REPORTS = 64
 
 LogPartition = tuple[Role, int]

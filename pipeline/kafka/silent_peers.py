@@ -16,7 +16,7 @@ from collections.abc import Sequence
 SILENCE_SECONDS = 10
 """Maximum seconds until the peer's operating system acknowledges sent data."""
 CALL_SECONDS = 5.0
-"""Maximum seconds to connect, including the TLS handshake but not any response of the broker."""
+"""Maximum seconds to connect, including the TLS handshake but not any response from the broker."""
 # Keep-alive of an idle connection: first probe and interval in seconds, number of probes.
 _IDLE_SECONDS, _TRIAL_SECONDS, _TRIALS = 4, 2, 3
 # An unanswered connection attempt is repeated after one second, and aborted after two more.
@@ -83,6 +83,6 @@ class _ShortlyCalling:
             return await super().connect()  # type: ignore[misc]
 
     def _create_reader_task(self) -> object:
-        # Called once connected: later responses of the broker can take longer.
+        # Called once connected: later responses from the broker can take longer.
         self._limit.reschedule(None)
         return super()._create_reader_task()  # type: ignore[misc]

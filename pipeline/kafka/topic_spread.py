@@ -26,7 +26,7 @@ def record_ages(
     oldest: int,
     older: Callable[[Mapping[Partition, int]], Collection[Partition]],
 ) -> dict[Partition, int]:
-    """Return the age of one record per partition in milliseconds, rounded down.
+    """Return the age of one record per partition, in milliseconds rounded down.
 
     The resolution is one second, or about 5 % of the age if that is more. `oldest` is an upper
     bound. `older` is called with ages for some partitions, and returns the partitions whose records

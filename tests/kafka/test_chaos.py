@@ -104,7 +104,7 @@ def test_reports_count_once_when_processes_fail(
 
 
 @pytest.mark.verify
-def test_early_and_late_producers_cost_punctual_ones_no_reports(
+def test_punctual_producers_lose_no_reports_to_early_and_late_ones(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     # More epochs have ended than are ever closed; epochs sent ahead of time have not started.

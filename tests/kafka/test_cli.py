@@ -161,7 +161,7 @@ def check_producers(dpstream: Commands, job_name: str) -> None:
     assert "left" in dpstream("producers", job_name).output
 
 
-def test_redeployed_job_closes_epochs_of_live_input_by_the_clock(
+def test_redeployed_job_closes_epochs_by_the_clock_with_live_input(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,

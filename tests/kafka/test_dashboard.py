@@ -119,7 +119,7 @@ def dashboard_queries(jobs: str) -> list[str]:
     ]
 
 
-def test_dashboard_queries_find_metrics_of_workers(
+def test_dashboard_queries_find_worker_metrics(
     dpstream: Commands,
     start: Callable[..., None],
     job_name: str,

@@ -57,7 +57,7 @@ def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
     return found
 
 
-def test_deleted_reports_disappear_from_every_file_of_the_broker(
+def test_deleted_reports_disappear_from_every_broker_file(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
     """Segments last a second instead of an hour; all other settings are as deployed."""

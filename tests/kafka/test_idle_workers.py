@@ -274,7 +274,7 @@ def test_idle_jobs_wake_after_a_broker_outage(
         broker.stop(grace=0.0)
 
 
-def test_idle_workers_need_only_the_permissions_of_their_stage(
+def test_idle_workers_need_only_permissions_for_their_stage(
     secured_kafka: SecuredKafka,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

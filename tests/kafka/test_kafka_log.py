@@ -107,7 +107,7 @@ def test_log_reads_long_ranges_in_slices(connection: Connection, job_name: str) 
     run(connection, job_name, scenario)
 
 
-def test_flush_raises_the_error_of_a_rejected_record(connection: Connection, job_name: str) -> None:
+def test_flush_raises_an_error_for_a_rejected_record(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
         with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):

@@ -262,7 +262,7 @@ def test_broker_runs_on_the_configured_java(
 
 
 @pytest.mark.verify
-def test_clients_authenticate_with_settings_of_a_properties_file(
+def test_clients_authenticate_with_settings_from_a_properties_file(
     tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)

@@ -82,7 +82,7 @@ def test_reports_count_once_under_random_faults(
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_reports_of_copied_early_and_late_producers_count_once(
+def test_reports_from_copied_early_and_late_producers_count_once(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     shuffle = {"producers": 3, "grace": "5s"}

@@ -81,7 +81,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> list[Manifest]:
     return [decode_manifest(record.value) for record in cluster.read(job.topic(Role.MANIFESTS))]
 
 
-def test_redrive_counts_reports_of_a_producer_registered_late(
+def test_redrive_counts_reports_from_a_producer_registered_late(
     cluster: Cluster,
     job: DeployedJob,
     dpstream: Commands,

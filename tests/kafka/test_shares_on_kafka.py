@@ -41,7 +41,7 @@ sealed: {{shares: [aggregate-a.pub, aggregate-b.pub]}}
 
 
 @pytest.mark.verify
-def test_shares_reveal_no_count_of_a_producer(
+def test_shares_do_not_reveal_a_producers_counts(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,

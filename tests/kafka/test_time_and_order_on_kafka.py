@@ -76,7 +76,7 @@ class Gateways:
             opened.__exit__(None, None, None)
 
 
-def test_retention_does_not_depend_on_the_clocks_of_writers(
+def test_retention_does_not_depend_on_writers_clocks(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
     """Records dated 1973 or next year get the time of their arrival as timestamp."""
@@ -127,7 +127,7 @@ def test_redeployment_sets_log_append_time(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_rewritten_window_has_the_time_of_rewriting_not_of_its_manifest(
+def test_rewritten_window_has_the_rewrite_time_not_the_manifest_time(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -214,7 +214,7 @@ def test_live_input_uses_the_brokers_clock(
     assert not any(cluster.end_offsets(job.topic(Role.REPORTS)))
 
 
-def test_wrong_clocks_are_reported_and_do_not_distort_ages_of_workers(
+def test_wrong_clocks_are_reported_and_do_not_distort_worker_ages(
     cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     job = deployed(cluster, job_name)

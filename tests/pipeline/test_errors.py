@@ -114,7 +114,7 @@ def test_error_ends_a_command_with_message_and_exit_code(error: type[DpstreamErr
 
 
 @pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
-def test_errors_of_lower_packages_have_exit_codes(
+def test_errors_in_lower_packages_have_exit_codes(
     error: type[Exception],
 ) -> None:
     code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]

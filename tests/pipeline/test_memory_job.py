@@ -13,7 +13,7 @@ from tests.support.small_run import EPOCHS, USERS, run_small_job
 VALUE_STREAM = "protocol: value_stream\nparameters: {epsilon: 8, max_changes: 2}"
 
 
-def test_plain_job_publishes_an_estimate_of_every_epoch(tmp_path: Path) -> None:
+def test_plain_job_publishes_an_estimate_for_every_epoch(tmp_path: Path) -> None:
     run = run_small_job(tmp_path, requested=VALUE_STREAM)
     published = [
         EstimateRecord.from_bytes(value) for role, value in run.records if role is Role.ESTIMATES

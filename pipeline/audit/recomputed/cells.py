@@ -55,7 +55,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
-    """Return the least delta for cells with these shifts, whichever of two worlds is true."""
+    """Return the least delta for cells with these shifts, whichever of the two worlds is true."""
     return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 
@@ -88,7 +88,7 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by the sum of its epochs, which reveals slightly less than they do."""
+    """Check a long horizon by its epochs' sum, which reveals slightly less than the epochs do."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)

@@ -186,7 +186,7 @@ def _advanced() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    """Check two distributions within epsilon, each of which a table may represent with an error."""
+    """Check two distributions within epsilon of each other, in tables that may have errors."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

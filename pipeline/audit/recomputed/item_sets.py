@@ -70,7 +70,7 @@ def _own_cells() -> Iterator[str]:
 
 
 def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta: float) -> str:
-    """Check 2 `cells` cells: half lose a message in one world, half in the other."""
+    """Check 2 * `cells` cells: half lose a message in one world, half in the other."""
     law = noise_of_cells(noise)
     counts = np.arange(int(law.mean + 12 * math.sqrt(law.variance)) + 12)
     weights = _probabilities(noise, counts)

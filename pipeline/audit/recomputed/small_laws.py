@@ -90,7 +90,7 @@ def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
     """Return the probability of each number of dummies times `UNIT`, rounded down.
 
-    Each follows from the definition, not from a recursion. Unlikely numbers are omitted.
+    Each probability follows from the definition, not from a recursion. Rare numbers are omitted.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -116,7 +116,7 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
 
 
 def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
-    """Return the least delta of cells observed jointly (see `shifted`), in either true world."""
+    """Return the least delta for cells observed jointly (see `shifted`), in either world."""
     seen = list(together(cells))
     total = UNIT ** len(cells)
     # Each weight is rounded down by at most 1.

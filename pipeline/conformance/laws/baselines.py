@@ -1,4 +1,4 @@
-"""Exact output distributions of devices of the baselines, by enumeration.
+"""Exact output distributions of baseline devices, by enumeration.
 
 Baselines that use FutureRand's devices also use its exact law, for any distribution of signs.
 tests/randomizers/test_comparisons.py checks that this distribution is the published one.

@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window: devices' rows, then the bits of each bucket."""
+"""Exact output distribution of the smallest window: devices' rows, then the bits in each bucket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 
 
 class ExactCountMeanSketch:
-    """Enumerate the rows of all devices and the number of 1 bits of each cell."""
+    """Enumerate the rows of all devices and the number of 1 bits in each cell."""
 
     def __init__(self, law: CountMeanSketchLaw, last_epoch: int) -> None:
         self.law = law

@@ -22,11 +22,11 @@ from dpstream.randomizers.dummies import BernoulliDummies, PoissonDummies
 from dpstream.randomizers.noise_tables import NoiseTable
 
 Counts: TypeAlias = tuple[int, ...]
-"""Number of messages of each cell."""
+"""Number of messages in each cell."""
 
 
 class ExactCountMin:
-    """Enumerate the number of dummies of each cell."""
+    """Enumerate the number of dummies in each cell."""
 
     def __init__(self, law: CountMinLaw, last_epoch: int) -> None:
         assert isinstance(law.code, HashedRows)

@@ -88,7 +88,7 @@ class ExactFutureRand:
 class Coins:
     """Stub of the generator for `FutureRand.report`: one random bit per device and epoch.
 
-    All devices have the same order; no bits are requested for others.
+    All devices have the same order; no bits are requested for other devices.
     """
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:

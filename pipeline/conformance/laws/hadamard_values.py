@@ -30,7 +30,7 @@ class ExactHadamardValues:
         self._views = cache(self.booleans.views)
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether the number of flips is at most the boosted number in every row."""
+        """Return whether no row has more flips than the number that is boosted."""
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:

@@ -47,7 +47,7 @@ class ExactRangeValues:
         return dict(probabilities)
 
     def _nodes(self, stream: Stream) -> list[Stream]:
-        """Return, for every level, the node that contains the bucket: halves, rounded up."""
+        """Return, for every level, the node with the bucket, by halving and rounding up."""
         above = [stream]
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))

@@ -40,7 +40,7 @@ class ExactSampledResponse:
         return dict(probabilities)
 
     def _sent(self, values: list[int | tuple[int, ...]]) -> dict[tuple[int, ...], Fraction]:
-        """Return the probabilities of all answers, given the values at the epochs of answers."""
+        """Return the probabilities of all answers, given the values at the answered epochs."""
         complete, weights = self.law.complete, self.law.flips.weights
         own: list[Iterable[int]] = []
         for value in values:

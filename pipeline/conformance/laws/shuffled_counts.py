@@ -61,7 +61,7 @@ class _OfBooleans:
 
 
 class _OfSums:
-    """Enumerate the noise of sums with one epoch, two devices and no boost."""
+    """Enumerate the noise in sums with one epoch, two devices and no boost."""
 
     devices = 2
 
@@ -87,7 +87,7 @@ class _OfSums:
 
 
 class OfItems:
-    """Enumerate all multisets of dummies of a single epoch with a bucket for every item."""
+    """Enumerate all multisets of dummies in a single epoch with a bucket for every item."""
 
     def __init__(self, size: int, buckets: int, noise: CellNoiseLaw, last_epoch: int) -> None:
         assert last_epoch == 1
@@ -128,7 +128,7 @@ def changes(stream: Stream) -> list[int]:
 
 
 def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
-    """Return the probability of every number of dummies of the minimum number of contributors."""
+    """Return the probability of every number of dummies from the minimum number of contributors."""
     dummies = noise.of_contributors(cells)
     assert isinstance(dummies, PoissonDummies)
     total = {0: Fraction(1)}

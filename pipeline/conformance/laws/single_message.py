@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window: one message per device, Warner or bits."""
+"""Exact output distribution of the smallest window: one Warner response or bit vector each."""
 
 from __future__ import annotations
 

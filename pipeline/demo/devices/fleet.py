@@ -1,4 +1,4 @@
-"""A part of the fleet: one process of many devices that report over HTTP.
+"""A part of the fleet: one process with many devices that report over HTTP.
 
 ``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
 The line states how many devices truly have the value 1, which only this process knows, and how many
@@ -41,7 +41,7 @@ EPOCH_SECONDS: Final = 15
 EPOCHS: Final = 240
 """Number of epochs in the job, one hour in total."""
 CHANGES: Final = 17
-"""Maximum number of changes of a device of the fleet in that time, as counted by a test."""
+"""Maximum number of changes per fleet device in that time, as counted by a test."""
 DEVICES: Final = 10_000
 COLLECTORS: Final = 2
 
@@ -82,7 +82,7 @@ if __name__ == "__main__":
 
 
 CONNECTIONS: Final = 16
-"""Number of open connections of one fleet process."""
+"""Number of open connections per fleet process."""
 _TRIES: Final = 8
 _PAUSE: Final = 0.5
 _LATEST: Final = 0.6

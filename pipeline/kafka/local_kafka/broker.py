@@ -1,6 +1,6 @@
 """One Apache Kafka broker (KRaft, its own controller) as a detached child process.
 
-* One directory contains everything of a broker: settings, log and data.
+* One directory contains all that belongs to a broker: settings, log and data.
 * The broker outlives the process that starts it, and survives being killed: the next start reuses
   its port and data.
 * It listens on 127.0.0.1 only, without passwords: every user of this machine can connect to it.
@@ -128,7 +128,7 @@ class LocalKafka:
     ) -> KafkaStatus:
         """Start the broker unless it is running, wait until it serves, and return its status.
 
-        ``port`` is the port for clients; the default is that of the last start, or any free port.
+        ``port`` is the port for clients; the default is the last start's port, or any free port.
         ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, without the
         download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` while
         another process is starting or stopping the broker. A failed start leaves no new process.

@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 DOWNLOADS_AT_ONCE = 6
 ATTEMPTS = 3
-# Downloads between two progress messages.
+# Number of downloads between two progress messages.
 PROGRESS_STEP = 10
 # Seconds to wait for another process that is fetching the same jars.
 LOCK_SECONDS = 600.0

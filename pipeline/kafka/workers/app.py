@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Larger fetches of one partition starve the other partitions.
 FETCH_BYTES = 1 << 20
-# Maximum number of records buffered for the stage, of 64 KiB each.
+# Maximum number of records buffered for the stage, each of up to 64 KiB.
 BUFFERED_RECORDS = 64
 _NEVER = 10.0**6
 # Kafka's code for the timestamp type.
@@ -44,8 +44,8 @@ def build_app(
 ) -> AppT:
     """Return the application, whose single agent passes every record of `topic` to `execution`.
 
-    `group` is the consumer group, `client` the client ID, and `directory` the folder for files of
-    Faust. `instance` is the group instance ID, which live processes must not share.
+    `group` is the consumer group, `client` the client ID, and `directory` the folder for Faust's
+    files. `instance` is the group instance ID, which live processes must not share.
     """
     app = App(
         group,

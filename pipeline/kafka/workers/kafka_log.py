@@ -150,7 +150,7 @@ class KafkaLog:
         return (await self.partition_counts([role]))[role]
 
     async def partition_counts(self, roles: Collection[Role]) -> dict[Role, int]:
-        """Return the number of partitions of the job's topics; 0 for a missing topic.
+        """Return the number of partitions in each of the job's topics; 0 for a missing topic.
 
         Do not request topics that are hidden from the login: the cluster logs such requests.
         """

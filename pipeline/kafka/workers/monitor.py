@@ -20,7 +20,7 @@ from dpstream.pipeline.kafka.cluster_errors import WorkerError
 from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumbers
 
-# Timeout of a client in seconds.
+# Timeout for a client in seconds.
 _REQUEST_SECONDS = 5.0
 
 

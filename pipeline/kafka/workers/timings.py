@@ -11,22 +11,22 @@ class Timings:
 
     Attributes:
         session: Time without heartbeats after which Kafka reassigns a worker's partitions.
-        heartbeat: Interval of heartbeats to the group's coordinator.
+        heartbeat: Interval between heartbeats to the group's coordinator.
         rebalance: Kafka's timeout for workers to release their partitions.
-        request: Timeout for answers of the broker.
-        tick: Interval of the stage's ticks.
-        status: Interval of records in ``<job>.status``.
+        request: Timeout for answers from the broker.
+        tick: Interval between the stage's ticks.
+        status: Interval between records in ``<job>.status``.
         probe: Time without an answer after which the broker counts as unreachable.
-        topics: Interval of checks that the topics are unchanged.
+        topics: Interval between checks that the topics are unchanged.
         blocked: The watchdog's timeout for an event loop that does not tick.
         unrestored: The watchdog's timeout for restoring partitions.
         stalled: The watchdog's timeout for waiting records that are not read.
-        ends: Interval of requests for the partitions' ends.
+        ends: Interval between requests for the partitions' ends.
         fetch: Maximum delay of the broker's answer to a fetch while there are no records.
         whole: Maximum delay of the answer to a fetch that covers every partition.
         batch: Bytes that end the delay `whole`.
         quiet: Maximum delay of the answer if no record arrived since the last fetch.
-        idle: Interval of polls while there is capacity for more records.
+        idle: Interval between polls while there is capacity for more records.
         look: Interval at which a client that is not notified checks what to request, and a thread
             checks whether to end.
     """

@@ -80,7 +80,7 @@ class TopicWatch:
         return tuple(role for role in Role if role in self._used & self._job.start_offsets.keys())
 
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
-        """Check the number of partitions of the topics; return new warnings.
+        """Check the number of partitions in each topic; return new warnings.
 
         Raises WorkerError if several consecutive checks found a missing topic or partition.
         """

@@ -90,7 +90,7 @@ def run_worker(
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
-    The process exits seconds after this returns, even if a thread of Faust hangs.
+    The process exits a few seconds after this returns, even if a thread of Faust hangs.
 
     `stage` must be built for `job` and new; it reports its windows to `windows`, for metrics.
     `directory` is the worker's own folder, which it locks. A worker restarted in it gets its

@@ -95,7 +95,7 @@ def why(findings: Iterable[Finding]) -> str:
     return next((finding.reason for finding in findings if finding.failed), "")
 
 
-def test_audit_detects_altered_constants_of_a_deployed_job() -> None:
+def test_audit_detects_altered_constants_in_a_deployed_job() -> None:
     job = device_job()
     signed = described(job, Ed25519PrivateKey.generate())
     assert not why(attack_law(signed, job))

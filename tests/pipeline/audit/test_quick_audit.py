@@ -28,7 +28,7 @@ def test_installed_protocol_passes_the_audit(name: str) -> None:
         assert ("whole histories" in found["draws compared with the mechanism"].what) == alone
 
 
-def test_quick_audit_enumerates_noisy_sums_of_the_shuffler() -> None:
+def test_quick_audit_enumerates_noisy_sums_from_the_shuffler() -> None:
     (summed,) = (
         case
         for case in find_cases("shuffled_counts")

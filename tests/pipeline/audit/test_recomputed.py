@@ -54,7 +54,7 @@ def test_outcomes_of_repeated_draws_are_enumerated_completely() -> None:
 @pytest.mark.parametrize(
     "noise", [PoissonNoise(3.0), BinomialNoise(9, 0.3), NegativeBinomialNoise(1.5, 3.0)]
 )
-def test_noise_probabilities_sum_to_one_with_correct_mean(noise: CellNoise) -> None:
+def test_noise_probabilities_sum_to_one_and_have_the_correct_mean(noise: CellNoise) -> None:
     law = law_of_noise(noise)
     assert sum(law.values()) / UNIT == pytest.approx(1.0, abs=1e-9)
     mean = sum(count * weight for count, weight in law.items()) / UNIT

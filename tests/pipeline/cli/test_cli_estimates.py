@@ -60,7 +60,7 @@ class Topic:
         return EstimateReader(cast(Cluster, self), job, last)
 
 
-def test_only_the_first_estimate_record_of_an_epoch_counts() -> None:
+def test_only_the_first_estimate_record_for_an_epoch_counts() -> None:
     repeated = record(1, replace(ESTIMATE, value=1.0))
     foreign = record(2, deployment=b"f" * 16)
     published = [record(1), repeated, foreign, record(2)]

@@ -198,7 +198,7 @@ def test_budget_rejects_invalid_limits(
     assert not cluster.records
 
 
-def test_budget_of_a_period_is_set_and_shown(dpstream: Commands, cluster: MemoryCluster) -> None:
+def test_budget_for_a_period_is_set_and_shown(dpstream: Commands, cluster: MemoryCluster) -> None:
     begin(cluster, "first", 1)
     change = ("--epsilon", "2", "--per", "1 year", "--reason", "ticket 13", "--yes")
     result = dpstream("budget", "students", *change)
@@ -396,7 +396,7 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
     assert kinds == ["reopened", "carried", "charge"]
 
 
-def test_budget_of_a_year_admits_a_recurring_job_forever(
+def test_budget_for_a_year_admits_a_recurring_job_forever(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A year overlaps two horizons of 52 weeks; a second job would exceed the budget in it."""

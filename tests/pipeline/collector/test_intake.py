@@ -403,7 +403,7 @@ def test_mutated_bodies_never_cause_server_errors(job: DeployedJob, sealing: Dep
         assert statuses >= {None, 400, 409, 410}
 
 
-def test_intake_caches_rules_of_a_limited_number_of_epochs(job: DeployedJob) -> None:
+def test_intake_caches_rules_for_a_limited_number_of_epochs(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):

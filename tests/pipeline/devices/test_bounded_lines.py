@@ -135,7 +135,7 @@ def test_decompression_bomb_is_rejected_in_little_memory(tmp_path: Path, kind: s
     assert int(mebibytes) < 150
 
 
-def test_overlong_record_of_an_item_count_file_is_rejected(tmp_path: Path) -> None:
+def test_overlong_record_in_an_item_count_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     for text, place in ((f"item,count\n{'x' * 2 * RECORD_CAP},1\n", 2), ("x" * 2 * RECORD_CAP, 1)):
         path.write_text(text)

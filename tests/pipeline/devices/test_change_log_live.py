@@ -118,7 +118,7 @@ def test_epochs_close_by_the_clock() -> None:
     assert source.warnings() == ("standard input: 1 row after epoch 3: not used",)
 
 
-def test_rows_of_later_epochs_are_buffered_up_to_a_bound() -> None:
+def test_rows_for_later_epochs_are_buffered_up_to_a_bound() -> None:
     source = LiveSource(MINUTES, 1, hold=2)
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
     assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]

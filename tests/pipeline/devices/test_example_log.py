@@ -126,7 +126,7 @@ def test_invalid_test_sets_are_rejected(tmp_path: Path, text: str | None, messag
         deployed(tmp_path, ["test.csv"])
 
 
-def test_live_input_of_training_examples_is_rejected(tmp_path: Path) -> None:
+def test_live_input_with_training_examples_is_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,

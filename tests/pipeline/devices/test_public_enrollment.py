@@ -430,7 +430,7 @@ def test_user_added_to_the_input_file_later_is_unknown(kind: str, tmp_path: Path
     assert [unknown_users for _, unknown_users in seen] == [0, 1, 2]
 
 
-def test_file_input_of_a_recurring_job_requires_a_last_epoch(tmp_path: Path) -> None:
+def test_file_input_for_a_recurring_job_requires_a_last_epoch(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
     with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)

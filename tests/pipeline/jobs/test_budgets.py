@@ -312,14 +312,14 @@ def weekly(
     ("count", "per", "horizons"),
     [(52, "P1Y", 2), (53, "P1Y", 2), (54, "P1Y", 1), (13, "P1Y", 5), (52, "P2Y", 3)],
 )
-def test_budget_of_a_year_counts_all_horizons_it_can_overlap(
+def test_budget_for_a_year_counts_all_horizons_it_can_overlap(
     count: int, per: str, horizons: int
 ) -> None:
     assert Charge.of(weekly(count)).horizons_in(per) == horizons
     assert Charge.of(weekly(count)).horizons_in(None) is None
 
 
-def test_rolling_charges_of_a_year_fit_its_budget_for_ever() -> None:
+def test_rolling_charges_within_a_year_fit_its_budget_forever() -> None:
     job = weekly()
     assert horizons_within_budget(job, []) is None
     charge = check_budget(job, [])
@@ -356,7 +356,7 @@ def test_charges_without_a_rolling_guarantee_count_in_full() -> None:
         check_budget(without_calendar, [])
 
 
-def test_budgets_of_a_period_and_of_all_time_bind_both() -> None:
+def test_period_and_all_time_budgets_are_both_binding() -> None:
     declared = BudgetDeclaration("students", 9.0, 0.0, "a", "0" * 32, 1)
     job = weekly(epsilon=2.0)
     assert horizons_within_budget(job, [], [declared]) == 4

@@ -132,7 +132,7 @@ def test_device_keys_are_read_from_files(tmp_path: Path) -> None:
     )
 
 
-def test_sealing_key_is_used_in_its_period() -> None:
+def test_sealing_key_is_used_during_its_period() -> None:
     devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
     assert devices is not None
     first, second = map(bytes.fromhex, PUBLIC)
@@ -242,7 +242,7 @@ def test_altered_signed_statement_fails_verification() -> None:
     assert not is_signed(description.model_copy(update={"signer": other}))
 
 
-def test_key_file_is_created_once_for_its_owner_only(tmp_path: Path) -> None:
+def test_key_file_is_created_once_with_owner_only_access(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "logins"
     made = CollectorKey.at(file)
     assert file.stat().st_mode & 0o777 == 0o600

@@ -25,7 +25,7 @@ shuffle: {minimum: 2}
 """
 
 
-def test_noise_key_file_is_created_once_for_its_owner_only(tmp_path: Path) -> None:
+def test_noise_key_file_is_created_once_with_owner_only_access(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "job"
     key = NoiseKey.at(path)
     assert len(path.read_bytes()) == 32

@@ -86,7 +86,7 @@ def labels(count: int) -> list[str]:
     return [f"{number:x}" for number in range(count)]
 
 
-def test_size_bound_of_estimate_records_covers_the_longest_numbers() -> None:
+def test_size_bound_for_estimate_records_covers_the_longest_numbers() -> None:
     job = deploy_job(
         job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )

@@ -145,7 +145,7 @@ def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
         assert found["dpstream_reports_total"] > PEOPLE
 
 
-def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
+def test_contradicting_device_reports_are_counted(tmp_path: Path) -> None:
     snapshot = Watched(local_job(), tmp_path).snapshot("shuffle")
     counts = cast(Mapping[str, int], snapshot.heartbeat["counts"])
     name = "dpstream_contradicting_reports_total"
@@ -211,7 +211,7 @@ def test_metrics_are_independent_of_secret_message_counts(tmp_path: Path) -> Non
     assert sum(name.startswith("kafka_consumergroup_group_lag_seconds ") for name in found) == 2
 
 
-def test_metrics_include_the_thresholds_of_alerts() -> None:
+def test_metrics_include_alert_thresholds() -> None:
     job = local_job()
     timed = make_job(
         {**job.to_json(), "epochs": {"count": 4, "start": "2024-02-01", "length": "P1M"}}
