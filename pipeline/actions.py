@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dpstream.topics.names import Role
 
-# Number of records to read in the first attempt of a search from the end.
+# Number of records to read in the first attempt when searching from the end.
 _READ_FIRST = 128
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]

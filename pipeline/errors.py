@@ -1,4 +1,4 @@
-r"""Base of all errors that end a command with a message instead of a traceback.
+r"""Base class for errors that end a command with a message instead of a traceback.
 
 Text from topics, files and brokers is escaped so that it cannot control the terminal.
 

@@ -1,4 +1,4 @@
-"""Compute the largest privacy loss of an example from the probabilities of all views.
+"""Compute an example's largest privacy loss from the probabilities of all views.
 
 The displayed loss is computed in floating point. The comparison with the claim uses exact fractions
 wherever floating point is not precise enough.

@@ -230,7 +230,7 @@ def _best_thresholds(
 
 
 def _by_observation(one: Observations, other: Observations) -> Score:
-    """Score by the log ratio of frequencies of whole observations."""
+    """Score by the log ratio of whole observations' frequencies."""
     epochs = max(len(one.tables), len(other.tables))
     places: list[dict[Reports, int]] = [{} for _ in range(epochs)]
     for observations in (one, other):
@@ -298,7 +298,7 @@ _Message: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _MessageSums:
-    """Sums and sums of squares of message counts over trials; () stands for all messages."""
+    """Message counts and their squares, summed over trials; () stands for all messages."""
 
     trials: int
     first: dict[_Message, float]

@@ -169,15 +169,15 @@ LONG_TO_ENUMERATE = frozenset(
 
 SHORT, LONG = 1, 8
 """Numbers of epochs to sample: for independent epochs, and for all others."""
-# Maximum numbers of values and of epochs to enumerate for a job.
+# Maximum numbers of values and epochs to enumerate for a job.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
 # Number of devices whose reports take as long as all other work on a window.
 _DEVICES_FOR_A_WINDOW = 1_000
 WINDOWS = "released windows", "published history"
-"""Names of the attacks on the two observations of the same draws."""
+"""Names of the attacks on two observations from the same draws."""
 # Duration of one epoch (seconds), to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
-# Maximum total number of messages in all trials of local reports.
+# Maximum total number of messages in all trials with local reports.
 _MOST_MESSAGES = 4_000_000
 # An epsilon so small that missing noise is detected within a few windows.
 _SMALL_EPSILON = 0.4
@@ -235,7 +235,7 @@ def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
 
 
 def attacks_on_job(job: Job, profile: AuditProfile) -> list[Attack]:
-    """Return the attacks on a job: enumeration of a few epochs, and sampling of its mechanism.
+    """Return the attacks on a job: enumerate a few epochs, and sample from its mechanism.
 
     Reports are attacked before encryption. Raises `ProtocolError` if the protocol is broken, and
     `JobError` if it cannot be calibrated for the job's parameters and horizon.

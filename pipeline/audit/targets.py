@@ -32,7 +32,7 @@ _TOGETHER = 20_000
 
 
 class Target(Protocol):
-    """Views of a job by one or more observers of the same draws."""
+    """Views of a job by one or more observers who see the same draws."""
 
     @property
     def seen(self) -> tuple[str, ...]: ...

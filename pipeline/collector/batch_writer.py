@@ -248,7 +248,7 @@ class BatchWriter:
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
         """Write enrollments, then reports, so that readers of a report find its device enrolled.
 
-        Returns the time of the last append of a report by the broker's clock; None without reports.
+        Returns the last append time of a report by the broker's clock; None without reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)

@@ -33,7 +33,7 @@ _SPREAD: Final = 6
 _SLICE_BYTES: Final = 1 << 10
 _LINGERING_SECONDS: Final = 2.0
 _BUSY_SECONDS: Final = 5
-# Maximum number of digits of a content length.
+# Maximum number of digits in a content length.
 _DIGITS: Final = 20
 _WANTED: Final = frozenset(
     {
@@ -48,7 +48,7 @@ _WANTED: Final = frozenset(
 
 
 class Slot:
-    """Position of an answer in the sequence of its connection; call it once with the answer.
+    """An answer's position in its connection's sequence; call it once with the answer.
 
     Attributes:
         answer: Answer, or None until it is ready.

@@ -88,7 +88,7 @@ class Case:
 
     @property
     def minimum(self) -> int:
-        """Minimum number of devices of a released window."""
+        """Minimum number of devices in a released window."""
         return self.protocol.examples[self.number].minimum
 
     @property

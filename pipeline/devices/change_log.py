@@ -60,7 +60,7 @@ class ChangeLog:
         return self.user_indices[first:stop], self.values[first:stop]
 
     def values_at(self, epoch: int) -> NDArray[Any]:
-        """Return the value of every user at the end of an epoch; at 0, the initial values."""
+        """Return every user's value at the end of an epoch; at 0, the initial values."""
         values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
         stop = np.searchsorted(self.epochs, epoch, side="right")
         # In reverse order, a user's first change is the latest one.

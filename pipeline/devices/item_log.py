@@ -161,7 +161,7 @@ def load_item_log(
         table = table.where(table.epochs >= 1)
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
-    # Keep the first row of each item, in the order of the file or of the configured rule.
+    # Keep the first row for each item, in file order or in the configured rule's order.
     rank = precedence(table.lines, values, input_format.duplicates or "first")
     order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])

@@ -1,4 +1,4 @@
-"""Budget declarations for populations, and which of them is binding.
+"""Budget declarations for populations, and which one is binding.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
 declared binds every later deployment, whatever the later job file declares or omits. It remains

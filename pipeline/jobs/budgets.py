@@ -325,7 +325,7 @@ class BudgetAccount:
     `earlier` is the sum of the charges by other deployments, and `charged` is the charge by this
     one; None means unlimited. `binding` declares the budget, if there is one. `filtered` is the
     total epsilon that the budget's privacy filter computes, at the filter's delta. It is None if
-    charges are summed, or if the deltas of the charges exceed half of the budget's delta.
+    charges are summed, or if the charges' deltas exceed half of the budget's delta.
     """
 
     quantity: str

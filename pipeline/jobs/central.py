@@ -1,4 +1,4 @@
-"""Section of a job file that declares a central guarantee instead of a local epsilon.
+"""Job file section that declares a central guarantee instead of a local epsilon.
 
 A user's whole stream counts as one message of a locally private randomizer. If the shuffler mixes
 the streams of many users, much less is revealed about each user. The local epsilon can therefore be

@@ -97,7 +97,7 @@ class DeployedJob(Job):
         deployment: 16 random bytes.
         fingerprint: 16 bytes, see `fingerprint_of`.
         constants: Calibrated mechanism (`Law`), as JSON.
-        start_offsets: First offset of the deployment in each partition of each topic.
+        start_offsets: The deployment's first offset in each partition, by topic.
         topic_ids: Kafka's ids of the topics at deployment; empty if the cluster has none.
         deployed_at: Milliseconds since 1970.
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Loss to an observer of only some of a device's reports, if values are repeated."""
+        """Loss to an observer who sees only some of a device's reports, if values are repeated."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 

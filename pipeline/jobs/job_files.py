@@ -465,7 +465,7 @@ class Job(Wording):
         return self.shuffle.spared(parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
-        """Return the format of the tables of report counts that are sent in two shares.
+        """Return the format of the report count tables that are sent in two shares.
 
         Raises `JobError` if a table would have too many cells, or a cell too large a count.
         """

@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobPhase:
-    """Phase of one deployment of a job; it does not apply to later deployments.
+    """Phase of one deployment; it does not apply to the job's later deployments.
 
     `deployment` is 16 bytes; `since` is the start of the phase, in milliseconds since 1970.
     """

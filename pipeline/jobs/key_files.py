@@ -1,6 +1,6 @@
 """Private key files: accessible only to their owner, written once, and checked at every read.
 
-| key | format | holder | what a reader of it can do |
+| key | format | holder | what its reader can do |
 |---|---|---|---|
 | noise key | 32 bytes | all shuffle workers of a job | remove the noise from released windows |
 | collector key | 32 bytes | all collectors of a job | identify the reports of a known device |

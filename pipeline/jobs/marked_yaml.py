@@ -35,7 +35,7 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MarkedYaml:
-    """Values of a file, and the line of each of its keys."""
+    """Values in a file, and the line of each of its keys."""
 
     values: dict[str, Any]
     lines: dict[Path, int]

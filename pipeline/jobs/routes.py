@@ -12,7 +12,7 @@ from typing import Final
 from dpstream.topics.names import SUMS, Role
 
 SHARERS: Final = ("aggregate-a", "aggregate-b")
-"""Party and stage names of the two aggregators of a job with shares."""
+"""Party and stage names of the two aggregators in a job with shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Route:
         reports: One topic per parallel shuffler; the shuffler that reads the first topic finalizes
             windows.
         hops: Topics between chained shufflers, in order; empty for a single shuffler.
-        shared: True if two aggregators sum a share of each table of counts.
+        shared: True if two aggregators each sum one share of every count table.
     """
 
     reports: tuple[Role, ...] = (Role.REPORTS,)

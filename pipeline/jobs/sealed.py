@@ -88,7 +88,7 @@ class Sealed(Section):
     Attributes:
         aggregate: Keys of the aggregator, by key period.
         stages: Keys of each chained or parallel shuffler, by key period.
-        shares: Keys of each of the two aggregators of shares, by key period; excludes `aggregate`
+        shares: Keys of each of the two share aggregators, by key period; excludes `aggregate`
             and `stages`.
         rotate: Number of epochs per key; the last key of a party has no end.
     """

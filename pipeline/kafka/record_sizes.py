@@ -26,13 +26,13 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 
 # Overhead of a record: headers of request, batch and record, and a key.
 _AROUND = 1024
-# Overhead in bytes of a record of shuffled reports, in addition to one report.
+# Overhead in bytes per record of shuffled reports, in addition to one report.
 _HEADERS = 512
 # Bytes of an estimate's field names, scalars, variances per level, flags and reason.
 _FEW_NUMBERS = 8192
 # Bytes per crowd, in addition to its items.
 _OF_A_CROWD = 1024
-# Maximum ratio of an estimate to the number of its users, whatever the noise.
+# Maximum ratio of an estimate to its user count, whatever the noise.
 _TIMES_USERS = 1000
 # Bytes that deployment adds to a job: digests, signatures and other fields.
 _FILLED_IN = 4096

@@ -41,7 +41,7 @@ NOISES: Sequence[CellNoise] = (
 SHIFTS = ((1,), (3,), (-2,), (1, -1), (2, 1))
 EPSILONS = (0.5, 2.0)
 DELTAS = (0.3, 0.02)
-# Number of epochs of a horizon that is too long to enumerate.
+# Number of epochs in a horizon that is too long to enumerate.
 _LONG = 1_000
 # Relative floating-point error allowed in the distribution of a sum.
 _CERTAIN = 1e-6

@@ -112,7 +112,7 @@ TIMES = (1, 3, 10, 100)
 # With more kinds of outcomes, 100 draws have too many outcomes to enumerate.
 _FEW_TIMES, _KINDS = (1, 3, 10), 3
 _WIDTH = 0.004
-# Absolute accuracy of logarithms of small fractions.
+# Absolute accuracy of small fractions' logarithms.
 _SLACK = 1e-14
 
 

@@ -40,7 +40,7 @@ def crowds() -> Iterator[Finding]:
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
-    """Return the weight of each possible number of remaining messages, about `_TOTAL` in sum."""
+    """Return a weight for each possible number of remaining messages, about `_TOTAL` in sum."""
     # P(z) = (1 - decay) / (1 + decay) decay^|z|, so the tail is a geometric series.
     share = _TOTAL * (1 - decay) / (1 + decay)
     left: dict[int, int] = {}
@@ -61,7 +61,7 @@ def _pair(decay: Fraction, shift: int, one: int, other: int) -> Pair:
 def delta_of_two(decay: Fraction, shift: int, epsilon: float) -> Fraction:
     """Return the largest delta over several sizes for a user who moves between two crowds."""
     largest = Fraction(0)
-    # Merging a tail of the noise is exact only if all of the tail leaves the same number of
+    # Merging a tail of the noise is exact only if the whole tail leaves the same number of
     # messages.
     most = _FARTHEST - shift - 2
     for one, other in ((most, most), (1, most), (most, 0), (1, 0)):

@@ -88,7 +88,7 @@ def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
 
 
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
-    """Return the probability of each number of dummies times `UNIT`, rounded down.
+    """Return each dummy count's probability times `UNIT`, rounded down.
 
     Each probability follows from the definition, not from a recursion. Rare numbers are omitted.
     """

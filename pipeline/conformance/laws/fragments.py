@@ -16,7 +16,7 @@ from dpstream.pipeline.conformance.cases import Report, Stream, View, independen
 from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
-"""Number of 1 bits of a cell in each report."""
+"""Number of a cell's 1 bits in each report."""
 
 
 class ExactFragments:
@@ -54,7 +54,7 @@ class ExactFragments:
         found: defaultdict[tuple[Counts, ...], Fraction] = defaultdict(Fraction)
         stopped, others = self.stopped, self.devices - 1
         for none, one, raised in product((0, 1), (0, 1), range(others + 1)):
-            # The user's responses for a bit of 0 and of 1, and the 1 bits of other users.
+            # The user's responses for a 0 bit and a 1 bit, and other users' 1 bits.
             answered = (
                 (stopped if none else 1 - stopped)
                 * (1 - stopped if one else stopped)
@@ -90,7 +90,7 @@ class ExactFragments:
         return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
-        """Return the distribution of a cell's number of 1 bits after reversal of `ones` 1 bits."""
+        """Return the distribution of a cell's 1-bit count if `ones` bits are 1 before reversal."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(ones + 1):
             for raised in range(self.devices - ones + 1):

@@ -46,7 +46,7 @@ class ExactFutureRand:
     def _views_of_order(self, order: int, stream: Stream) -> Counter[View]:
         composed = self.law.composed[order]
         vectors = np.array(list(product((0, 1), repeat=composed.k)), np.uint8)
-        # One device for each pair of a sign vector and a sequence of random bits, one per epoch.
+        # One device for each sign vector and each sequence of random bits, one bit per epoch.
         vector = np.repeat(np.arange(len(vectors)), 1 << self.last_epoch)
         coins = np.tile(np.arange(1 << self.last_epoch), len(vectors))
         devices = self._restored(order, vectors[vector])

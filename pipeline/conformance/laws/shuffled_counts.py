@@ -128,7 +128,7 @@ def changes(stream: Stream) -> list[int]:
 
 
 def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
-    """Return the probability of every number of dummies from the minimum number of contributors."""
+    """Return the probability of every dummy count, given the minimum number of contributors."""
     dummies = noise.of_contributors(cells)
     assert isinstance(dummies, PoissonDummies)
     total = {0: Fraction(1)}

@@ -94,7 +94,7 @@ class Execution:
     """One stage and its current partitions.
 
     Args:
-        starts: Start offset of the deployment in each partition of the topic; other partitions are
+        starts: The deployment's start offset in each partition of the topic; other partitions are
             not read.
         pause: Seconds without `beat` after which group membership is confirmed before the work
             continues.

@@ -1,4 +1,4 @@
-"""All uses of private APIs of Faust and aiokafka, each with its reason.
+"""All uses of private APIs in Faust and aiokafka, each with its reason.
 
 Checked with faust-streaming 0.15.3 and aiokafka 0.14.0; a test checks that every name exists.
 """
@@ -175,7 +175,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
         }
 
     async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
-        """Return the partitions of a topic assigned to members of a group.
+        """Return a topic's partitions that are assigned to members of a group.
 
         None during a rebalance, or if the group is not visible.
         """

@@ -37,7 +37,7 @@ class _Families(Collector):
 def registry_with(
     families: Callable[[], Iterator[Metric]], process: str | None = None
 ) -> CollectorRegistry:
-    """Return a registry of the metrics from `families`, and of metrics of this process.
+    """Return a registry with the metrics from `families`, and metrics about this process.
 
     Any thread can call `families`. `process` is the prefix of process metrics; None omits them.
     """

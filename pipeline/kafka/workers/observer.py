@@ -25,7 +25,7 @@ _POINTS = 256
 
 
 class EndHistory:
-    """History of the end offset of one partition; times are in seconds.
+    """History of one partition's end offset; times are in seconds.
 
     >>> history = EndHistory()
     >>> for second, end in enumerate([100, 100, 110, 120]):
