@@ -175,11 +175,11 @@ class RowEstimates(Counts):
     def method(self) -> str:
         code = self.code
         if self.flags == _ONE_SIDED:
-            return "the smallest cell of each item, minus a lower bound of its noise"
+            return "the smallest cell of each item, minus a lower bound on that cell's noise"
         if code.direct:
             return "the cell of each item"
         rows = "one row" if code.rows == 1 else f"the {self.estimator} of {code.rows} rows"
-        return f"{rows} of {code.buckets:,} buckets, minus the expected count of a bucket"
+        return f"{rows} of {code.buckets:,} buckets, minus the expected count per bucket"
 
 
 def _debiasing(

@@ -109,7 +109,7 @@ class Data(Section):
     )
     axes: tuple[str, ...] = Field(
         default=(),
-        description="names of the values' coordinates in pictures, a text for each",
+        description="names in pictures for the values' coordinates, one text each",
     )
     top_items: int | None = Field(
         default=None,
@@ -152,14 +152,14 @@ class JobGrid(Section):
     )
     drawn: bool = Field(
         default=True,
-        description="whether its estimates of sets of items are in pictures, for which they "
+        description="whether pictures show its estimates of sets of items, for which these "
         "are computed again: true or false",
     )
     references: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
         default={},
-        description="other root mean squared errors for comparison: by a name from the "
-        "experiment's `references`, and by the name of the estimate, a list of "
-        "numbers, one for each combination of parameters, or none",
+        description="root mean squared errors from elsewhere, for comparison: for each name in "
+        "the experiment's `references` and each name of an estimate, a list with a number, or "
+        "none, for each combination of parameters",
     )
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ def compare_draws(
     return Finding(
         str(case),
         ATTACK,
-        f"{windows:,} windows of each of {len(streams)} inputs{also}",
+        f"{windows:,} windows for each of {len(streams)} inputs{also}",
         AuditOutcome.FAILED if reason else AuditOutcome.CONSISTENT,
         false_alarm=false_alarm,
         reason=reason,

@@ -46,9 +46,9 @@ def budget(
         typer.Option(
             "--per",
             metavar="PERIOD",
-            help="Limit any such period, such as P1Y, instead of all time. A recurring job of "
-            "sampled_response then counts the horizons that a period can overlap; other charges "
-            "count whole.",
+            help="Limit charges within any period this long, such as P1Y, instead of all time. "
+            "A recurring job of sampled_response then counts the horizons that a period can "
+            "overlap; other charges count whole.",
         ),
     ] = None,
     remove: Annotated[
@@ -66,7 +66,7 @@ def budget(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show, set or remove the limit on the total privacy charges of a population.
+    """Show, set or remove the limit on a population's total privacy charges.
 
     A limit set here replaces all earlier ones from job files or operators, for all jobs, and is
     recorded in the ledger with its reason. If a job file later declares a smaller limit, that limit

@@ -72,7 +72,7 @@ def collect(
         typer.Option(
             min=0.001,
             metavar="N",
-            help="Maximum requests and reports per second of one address (IPv6: one network). "
+            help="Maximum requests and reports per second from one address (IPv6: one network). "
             "Default: unlimited.",
         ),
     ] = None,
@@ -86,8 +86,8 @@ def collect(
             "--address-connections",
             min=1,
             metavar="N",
-            help="Maximum open connections of one address (IPv6: one network); a --proxy may have "
-            "more. Default: unlimited.",
+            help="Maximum open connections from one address (IPv6: one network); a --proxy may "
+            "have more. Default: unlimited.",
         ),
     ] = None,
     metrics: Annotated[
@@ -111,7 +111,7 @@ def collect(
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.
+    """Receive reports from devices over HTTP and write them to Kafka, until Ctrl-C.
 
     Any number of collectors can run, on any machines: they store nothing, and share a key.
     """

@@ -102,7 +102,7 @@ COMMANDS = {
     "collect": CommandEntry(
         _JOBS,
         "collect:collect",
-        "Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.",
+        "Receive reports from devices over HTTP and write them to Kafka, until Ctrl-C.",
         "--bind 0.0.0.0:8300 --allow-origin https://app.example.org",
     ),
     "record": CommandEntry(
@@ -167,7 +167,7 @@ COMMANDS = {
     "budget": CommandEntry(
         _PRIVACY,
         "budget:budget",
-        "Show, set or remove the limit on the total privacy charges of a population.",
+        "Show, set or remove the limit on a population's total privacy charges.",
         'students --epsilon 8 --reason "asked again in June"',
     ),
     "serve": CommandEntry(

@@ -57,7 +57,7 @@ Duplicates = Annotated[
     _option(
         "--duplicates",
         "RULE",
-        "Rule for several rows of a user with the same epoch or time: first, last, largest, "
+        "Rule for several rows with the same user and epoch or time: first, last, largest, "
         "smallest or reject.",
     ),
 ]

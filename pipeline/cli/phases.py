@@ -166,7 +166,7 @@ def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterat
         # If the guarantee relies on the shuffler, the number of records must stay hidden.
         hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
-        yield f"{records} in the reports topics to process"
+        yield f"{records} to process in the reports topics"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
             yield f"epoch {job.epochs.dated(window.epoch)} is open{waits}"

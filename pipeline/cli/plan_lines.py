@@ -118,8 +118,8 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
     contents, sizes, delta = map(rounded_up, losses)
     print_pairs(
         [
-            ("epsilon of an epoch", f"{contents} for the messages of a user"),
-            ("", f"{sizes} for the sizes of all crowds, delta {delta}; together the epsilon above"),
+            ("epsilon per epoch", f"{contents} for the messages of a user"),
+            ("", f"{sizes} for the sizes of all crowds, delta {delta}; in sum, the epsilon above"),
             (
                 "messages deleted",
                 f"in each crowd, {number(crowds.shift)} on average and at most "
@@ -130,9 +130,9 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
     )
     print_table(
         {
-            ">users of a crowd": "users",
+            ">users per crowd": "users",
             ">lost": lambda each: f"{each.lost:.1%}",
-            ">error of an item": lambda each: _share(each.rmse, each.users),
+            ">error per item": lambda each: _share(each.rmse, each.users),
             ">suppressed": lambda each: f"{each.suppressed:.1%}",
         },
         crowds.sizes,
@@ -169,7 +169,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from relative_error_lines(plan.rmse, plan.users)
     yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
     if plan.assumption is not None:
-        yield "  limit of changes", plan.assumption
+        yield "  change limit", plan.assumption
     if plan.messages_unit == "epoch":
         return
     yield (
@@ -208,7 +208,7 @@ def _show_changes(plan: Plan) -> None:
 def _show_traffic(plan: Plan) -> None:
     epochs = len(plan.epochs) if plan.messages_unit == "epoch" else 1
     unit = "in every epoch" if plan.messages_unit == "epoch" else "over all epochs"
-    print_text(f"\ntraffic of a user {unit}", "bold")
+    print_text(f"\ntraffic per user {unit}", "bold")
     print_pairs(
         [
             ("reports", f"{plan.messages_per_user:,.1f}"),
@@ -222,7 +222,7 @@ def _users_needed(plan: Plan) -> Iterator[tuple[str, str]]:
     if anyway:
         yield (
             f"of {100 * min(anyway):.3g}%{' or more' if len(anyway) > 1 else ''}",
-            f"{number(plan.minimum)}, the minimum of a window",
+            f"{number(plan.minimum)}, the minimum for a window",
         )
     for needed in plan.users_needed:
         if needed.users is None:

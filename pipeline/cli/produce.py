@@ -69,8 +69,8 @@ def produce(
         typer.Option(
             "--from-topic",
             metavar="TOPIC",
-            help="Topic of JSON events to read instead of a file; every event counts once. Epochs "
-            "are closed by the clock, or up to --to-epoch.",
+            help="Topic with JSON events to read instead of a file; every event counts once. "
+            "Epochs are closed by the clock, or up to --to-epoch.",
         ),
     ] = None,
     input_servers: Annotated[
@@ -78,7 +78,7 @@ def produce(
         typer.Option(
             "--input-bootstrap-servers",
             metavar="HOST:PORT,...",
-            help="Cluster of the events. Default: the job's cluster.",
+            help="Cluster with that topic. Default: the job's cluster.",
             rich_help_panel="Cluster",
         ),
     ] = None,
@@ -87,7 +87,7 @@ def produce(
         typer.Option(
             "--input-kafka-config",
             metavar="FILE",
-            help="A client.properties file for the cluster of the events.",
+            help="A client.properties file for the cluster with that topic.",
             rich_help_panel="Cluster",
         ),
     ] = None,

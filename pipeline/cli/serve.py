@@ -101,7 +101,7 @@ def serve(
         typer.Option(
             "--ground-truth",
             metavar="[JOB=]FILE",
-            help="Input of a job, from which the page also draws the ground truth, labeled as not "
+            help="A job's input, from which the page also draws the ground truth, labeled as not "
             "private. For demonstrations.",
         ),
     ] = None,

@@ -44,16 +44,16 @@ class RequestProblem(Enum):
     SEVERAL = (
         "token",
         403,
-        "with a token, a body must contain one envelope, the one of the token's subject",
+        "with a token, a body must contain one envelope, from the token's subject",
     )
     NO_TOKEN = ("token", 401, "this job accepts reports only with a bearer token")
     TOKEN = ("token", 401, "the token is invalid or expired: get a new one")
     ORIGIN = ("origin", 403, "pages of this origin are not allowed to report here")
-    NO_JOB = ("unknown-job", 404, "no job of this name collects reports of devices")
+    NO_JOB = ("unknown-job", 404, "no job of this name collects reports from devices")
     NOT_FOUND = ("not-found", 404, "not found: see /v1/openapi.json")
     METHOD = ("method", 405, "method not allowed")
     TIMEOUT = ("timeout", 408, "the request was not complete in time")
-    LATE = ("late", 409, "reports of this epoch are no longer accepted")
+    LATE = ("late", 409, "reports for this epoch are no longer accepted")
     EARLY = ("early", 409, "this epoch has not started")
     FINGERPRINT = ("fingerprint", 409, "the job has another fingerprint: fetch its description")
     DEPLOYMENT = (

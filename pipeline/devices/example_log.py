@@ -168,7 +168,7 @@ def _log(
     warnings = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
     if unknown_users:
         warnings.append(
-            f"not on the user list: {counted(unknown_users, 'user')} with rows, which are not used"
+            f"not on the user list: {counted(unknown_users, 'user')} whose rows are not used"
         )
     return ExampleLog(
         users=users,

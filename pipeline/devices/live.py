@@ -221,7 +221,7 @@ class LiveSource:
             f"from users with more than {self._domain.slots} items: not used": self._excess,
             f"with another value for the same user and epoch or time: the "
             f"{self._reader.input_format.duplicates} counts": self._repeated,
-            "older than an earlier row of the same user: not used": self._outdated,
+            "older than an earlier row for the same user: not used": self._outdated,
             f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
             "for later epochs: buffered, lost if the input ends here": self._holding,
         }

@@ -136,7 +136,7 @@ def read_table(
         warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}")
     if unknown_users:
         warnings.append(
-            f"not on the user list: {counted(unknown_users, 'user')} with rows, which are not "
+            f"not on the user list: {counted(unknown_users, 'user')} whose rows are not "
             f"used{_example(outside, list(numbers), place)}"
         )
     if last_epoch is None or to_last_row:

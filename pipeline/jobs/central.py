@@ -112,7 +112,7 @@ def _unable(entry: Protocol) -> str:
     if entry.sampled is not None:
         why = (
             "users are hidden among those who answer in the same epoch. 'plan' states the epsilon "
-            "after shuffling of one answer, with reports: 1; choose parameters.epsilon by it"
+            "of one answer after shuffling, with reports: 1; choose parameters.epsilon by that"
         )
     return (
         f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one "

@@ -24,7 +24,7 @@ class ChainProblem(Enum):
 
     CUT = "records before it no longer exist"
     UNREADABLE = "this version cannot read the entry"
-    UNCHAINED = "no earlier record has the hash in its 'previous'"
+    UNCHAINED = "no earlier record has the hash that 'previous' states"
     FORKED = "it follows an invalid record"
     DOUBLED = "it duplicates an earlier record"
     KEYED = "it has a key; expected no key"

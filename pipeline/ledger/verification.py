@@ -137,7 +137,7 @@ def _kept(state: Spending, kept: str | None) -> Iterator[Inconsistency]:
         return
     yield Inconsistency(
         f"no valid entry has the recorded head {kept}: the ledger was truncated at its end, or "
-        "changed at or before that entry, or it is the head of another ledger"
+        "changed at or before that entry, or the head is from another ledger"
     )
 
 

@@ -321,7 +321,7 @@ def _change_rejection(
     if change.population != people:
         return DeploymentError(
             f"--set-budget: population is {change.population}; expected {people}, the population "
-            f"of job {job.name}. Use that population, or deploy a job of population "
+            f"of job {job.name}. Use that population, or deploy a job for population "
             f"{change.population}"
         )
     binding = binding_budget(people, new)

@@ -102,7 +102,7 @@ class CountMinForecast(PerEpochForecast):
         return (
             "estimates are upper bounds: the estimate of an item is below its number of "
             f"contributors with a probability of at most {requested.underestimated:g}, and above "
-            f"it by {above:,.0f} on average with {users:,} contributors; the errors include that",
+            f"it by {above:,.0f} on average with {users:,} contributors; the errors include this",
         )
 
     def _allowance(self, users: int) -> float:

@@ -121,7 +121,7 @@ def compositions() -> Iterator[Finding]:
     for name, pair in MECHANISMS.items():
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
-    yield finding("compositions", "advanced composition, of randomized responses", _advanced())
+    yield finding("compositions", "advanced composition of randomized responses", _advanced())
     yield finding("compositions", "output distributions with small sampling errors", _tables())
 
 

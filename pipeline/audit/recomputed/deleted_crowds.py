@@ -36,7 +36,7 @@ _OF_TABLE = Fraction(1, 1 << 100)
 def crowds() -> Iterator[Finding]:
     yield finding(ATTACK, "the sizes of two crowds, at one epoch", _one_epoch())
     yield finding(ATTACK, "the sizes of two crowds, at up to 10 epochs", _several())
-    yield finding(ATTACK, "the loss of a size, compared with the target", _asked())
+    yield finding(ATTACK, "the loss from a crowd's size, compared with the target", _asked())
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:

@@ -50,7 +50,7 @@ def rounding() -> Iterator[Finding]:
     yield finding(ATTACK, "odds of signs, compared with the target loss", _odds())
     yield finding(ATTACK, "odds of permanent answers, compared with odds of reports", _answers())
     yield finding(
-        ATTACK, "dummies of all contributors, compared with the planned number", _shares()
+        ATTACK, "dummies from all contributors, compared with the planned number", _shares()
     )
     yield finding(ATTACK, "number of clusters of dummies", _clusters())
     yield finding(ATTACK, "capacity for dummies", _room())

@@ -180,7 +180,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     if "contradicting_reports" in counts:
         yield counter(
             "contradicting_reports",
-            "Reports that differ from an earlier report of the same device and epoch.",
+            "Reports that differ from an earlier report by the same device for the same epoch.",
             counts["contradicting_reports"],
         )
     if snapshot.facts is not None:

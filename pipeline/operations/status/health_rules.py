@@ -171,8 +171,8 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if contradicting := status.contradicting_reports:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
-            "from an earlier one of the same device and epoch; the first one counts. If a device's "
-            "state was lost or copied, it randomizes again: that can disclose more than guaranteed"
+            "from an earlier one by the same device for that epoch; the first counts. A device "
+            "with lost or copied state randomizes again: that can disclose more than guaranteed"
         )
     if status.missing_producers and not status.finished:
         yield (

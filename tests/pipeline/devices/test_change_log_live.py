@@ -146,7 +146,7 @@ def test_late_row_applies_from_the_current_epoch() -> None:
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
     assert source.warnings() == (
         "standard input: 2 rows for closed epochs: too late to change them",
-        "standard input: 1 row older than an earlier row of the same user: not used",
+        "standard input: 1 row older than an earlier row for the same user: not used",
     )
 
 

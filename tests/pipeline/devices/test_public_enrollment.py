@@ -408,7 +408,7 @@ def test_rows_of_unknown_users_are_ignored_and_counted_by_user(tmp_path: Path) -
         [1] * EPOCHS,
     )
     assert log.warnings[0] == (
-        f"{path}: not on the user list: 2 users with rows, which are not used (the first: line 3, "
+        f"{path}: not on the user list: 2 users whose rows are not used (the first: line 3, "
         "user 'eve')"
     )
 
