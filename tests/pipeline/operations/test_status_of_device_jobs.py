@@ -107,5 +107,5 @@ def test_producer_commands_are_rejected_for_jobs_of_devices(dpstream: Commands) 
         rejected = dpstream(*command)
         assert (rejected.code, rejected.output) == (2, ""), command
         (sentence,) = rejected.errors.splitlines()
-        assert "devices of job phones report by themselves" in sentence
+        assert "devices of job phones report directly" in sentence
         assert "'dpstream collect' receives their reports" in sentence
