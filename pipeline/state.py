@@ -1,4 +1,4 @@
-"""Location of all local state of dpstream.
+"""Location of all local state that dpstream stores.
 
 The folder is ``$DPSTREAM_HOME``, ``$XDG_STATE_HOME/dpstream`` or ``~/.local/state/dpstream``::
 
@@ -12,10 +12,10 @@ The folder is ``$DPSTREAM_HOME``, ``$XDG_STATE_HOME/dpstream`` or ``~/.local/sta
     up/                        lock of ``dpstream up``, released while only its page is running
 
 Every folder created here has mode 0700: only its owner has access. Producer folders contain true
-values and drawn randomness. A noise key allows removing the noise from released results, and a
-sealing key decrypts everything sealed to it. Secrets of a cluster are never copied here. Files that
-can be downloaded again are not state; they are in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream``
-or ``~/.cache/dpstream``.
+values and drawn randomness. A noise key allows its holder to remove the noise from released
+results, and a sealing key decrypts everything sealed to it. Secrets of a cluster are never copied
+here. Files that can be downloaded again are not state; they are in ``$DPSTREAM_CACHE``,
+``$XDG_CACHE_HOME/dpstream`` or ``~/.cache/dpstream``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class FolderInUse(DpstreamError):  # noqa: N818
 
 
 def state_home() -> Path:
-    """Return the folder of all local state, which might not exist yet."""
+    """Return the folder with all local state, which might not exist yet."""
     return _home("DPSTREAM_HOME", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_home() -> Path:
-    """Return the folder of downloaded files, which might not exist yet."""
+    """Return the folder for downloaded files, which might not exist yet."""
     return _home("DPSTREAM_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
@@ -90,9 +90,9 @@ def private_folder(path: Path) -> Path:
 class FolderLock:
     """Exclusive lock on a folder, created if missing, until `release` or the end of the process.
 
-    The operating system drops the lock with the process, so a crash leaves nothing to clean up.
-    ``purpose`` describes the use of the folder to other processes that want to lock it. Waits up to
-    ``wait`` seconds for another process to release it, then raises `FolderInUse`.
+    The operating system drops the lock when the process ends, so a crash leaves nothing to clean
+    up. ``purpose`` describes the use of the folder to other processes that want to lock it. Waits
+    up to ``wait`` seconds for another process to release the lock, then raises `FolderInUse`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder), "an example"):

@@ -3,7 +3,7 @@
 * Only regular files up to a plausible size are read: reading a pipe without a writer would never
   end, and reading a device would exhaust memory.
 * A failed write, such as on a full disk, leaves nothing behind.
-* Write errors name the file; in Python, only errors in opening a file do.
+* Write errors name the file; Python's own errors name it only if opening fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WholeFileError(OSError):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read; raise `WholeFileError` if it is not regular or its name is invalid."""
+    """Open a file to read; raise `WholeFileError` if it is irregular or its name is invalid."""
     try:
         # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -68,7 +68,7 @@ def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST)
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file name to errors of operations on an open file."""
+    """Add the file name to errors from operations on an open file."""
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create a file with permissions `mode`, and flush it to disk; on errors, no file remains.
+    """Create a file with permissions `mode`, and flush it to disk; after an error, no file remains.
 
     Raises `FileExistsError` if the file exists.
     """

@@ -217,7 +217,7 @@ def _over(
         step, topics = Step.CHANGE, clocks
     elif rejection is None and (differences or set_budget is not None):
         # Even if another budget is the limit, because an interrupted deployment might have declared
-        # that one.
+        # it.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at

@@ -30,12 +30,12 @@ _NO_ANSWER = (None,)
 
 @dataclass(frozen=True)
 class PublishedRows:
-    """Rows of a job's publications.
+    """Rows of the data that a job publishes.
 
     Attributes:
-        query: Query of every epoch.
+        query: Query to answer at every epoch.
         value: Name of the numbers: "estimate", or "change", "smoothed" and "mean" for derived ones.
-        ground_truths: Ground truth of the last column; None without that column.
+        ground_truths: Ground truth for the last column; None without that column.
         windows: True if records are `WindowRecord`s, which start at an earlier epoch.
     """
 
@@ -85,9 +85,9 @@ class PublishedRows:
         )
 
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
-        """Yield the rows of an epoch, in the order of `columns`.
+        """Yield the rows for an epoch, with cells in the order of `columns`.
 
-        Times are datetimes with a zone: `start` and `end` in the job's zone, None without a
+        Times are datetimes with a zone: `start` and `end` are in the job's zone, None without a
         calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
@@ -115,9 +115,9 @@ class PublishedRows:
             yield (record.epoch, *window, begins, ends, *self._cells(answer), *about, *true)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
-        """Yield a header and the rows of every epoch; absent numbers are empty.
+        """Yield a header and the rows for every epoch; missing numbers are empty.
 
-        Times are ISO 8601 with zone; flags are separated by spaces.
+        Times are ISO 8601 with a zone; flags are separated by spaces.
         """
         yield ",".join(self.columns)
         for record in records:
@@ -128,7 +128,7 @@ class PublishedRows:
                 )
 
     def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
-        """Yield the cells of a row, with times as ISO 8601 texts with zone."""
+        """Yield the cells of a row; times are ISO 8601 texts with a zone."""
         for name, cell in zip(self.columns, row, strict=True):
             if isinstance(cell, datetime):
                 yield iso_moment(cell, "milliseconds" if name == "closed_at" else "auto")

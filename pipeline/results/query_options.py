@@ -1,4 +1,4 @@
-"""Queries from command-line options, about published data and windows."""
+"""Queries about published data and windows, from command-line options."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class QueryOptions:
     Attributes:
         items: Names of items; ``@FILE`` reads them from a file, one per line.
         top: Maximum number of the most frequent items.
-        ranges: Ranges, ``LOW:HIGH`` each.
+        ranges: Ranges, each as ``LOW:HIGH``.
         quantiles: Quantiles between 0 and 1, such as 0.5.
-        boxes: Boxes, ``A1:B1,A2:B2`` each.
+        boxes: Boxes, each as ``A1:B1,A2:B2``.
         crowd: Label of a crowd; by itself, it requests the crowd's size and all its items.
     """
 
@@ -50,7 +50,7 @@ class QueryOptions:
     crowd: str | None = None
 
     def counts_query(self, domain: ValueDomain) -> CountsQuery | None:
-        """Return the query about a domain, None without options; raise `QueryError` if invalid.
+        """Return the query for a domain, or None without options; raise `QueryError` if invalid.
 
         >>> from dpstream.pipeline.values.numeric_values import NumericDomain
         >>> QueryOptions(ranges=["10:40", "60:"]).counts_query(NumericDomain(0, 80, 8))
@@ -141,7 +141,7 @@ def default_query(domain: ValueDomain) -> Query:
 
 
 def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery) -> Answers:
-    """Query the window of an epoch, or a sum of several.
+    """Query the window of an epoch, or a sum of several windows.
 
     >>> import numpy as np
     >>> from dpstream.aggregators.cell_window import CellWindow
@@ -182,7 +182,7 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
 
 
 def default_counts_query(job: DeployedJob) -> CountsQuery:
-    """Return the default query: all items if few, the quartiles, or the top ten."""
+    """Return the default query: all items if there are few, the quartiles, or the top ten."""
     if "--quantile" in job.domain.supported_options and has_tree(job):
         return Quantiles(QUARTILES)
     return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

@@ -44,7 +44,7 @@ class Results:
 
     @property
     def deployment(self) -> str:
-        """Id of the deployment: 16 bytes in hexadecimal."""
+        """ID of the deployment: 16 bytes in hexadecimal."""
         return self._metadata("deployment").decode()
 
     @property
@@ -60,17 +60,17 @@ class Results:
 
     @property
     def description(self) -> str | None:
-        """One or two sentences on the counted quantity; None if the job file has none."""
+        """One or two sentences about the counted quantity; None if the job file has none."""
         return self._words.description
 
     @property
     def unit(self) -> str:
-        """Name of the users, in the plural."""
+        """Noun for the users, in the plural."""
         return self._words.people
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Display texts of items or values, by name."""
+        """Display texts for items or values, by name."""
         return self._words.labels or {}
 
     def to_arrow(self) -> pyarrow.Table:
@@ -124,7 +124,7 @@ def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None
 
 
 def read_file(path: Path) -> Results:
-    """Read the results in a file of ``dpstream estimates --parquet``."""
+    """Read the results in a file written by ``dpstream estimates --parquet``."""
     from pyarrow import ArrowInvalid, parquet
 
     try:

@@ -29,10 +29,10 @@ class _Size:
 
 @dataclass(slots=True)
 class _ReleasedPartition:
-    """State of reading a partition, with the starts of windows that were not dropped.
+    """Progress in reading a partition, with the starts of windows that were not dropped.
 
-    `partial_windows` has each window that still lacks the part of a parallel shuffler, with the
-    first complete attempt of every other shuffler.
+    `partial_windows` has each window that still lacks the part from a parallel shuffler, with the
+    first complete attempt by every other shuffler.
     """
 
     cursor: LogCursor
@@ -51,11 +51,11 @@ class _ReleasedPartition:
 
 @dataclass(frozen=True, slots=True)
 class WindowPosition:
-    """Position of a window: the first complete attempt of every parallel shuffler.
+    """Position of a window: the first complete attempt by every parallel shuffler.
 
     Attributes:
-        start: Offset of its first chunk.
-        stop: Offset after its last chunk; chunks of other windows may lie between.
+        start: Offset of the window's first chunk.
+        stop: Offset after its last chunk; chunks of other windows may lie between the two.
         records: Number of its chunks.
         bytes: Size of its messages.
     """
@@ -73,8 +73,8 @@ class WindowIndex:
 
     As in live aggregation, the first complete attempt to write a window counts. Only positions of
     windows are stored, because topics may retain the windows of thousands of epochs. `first` is the
-    first epoch to index. `floors` are the first offsets to read in each partition, by default those
-    at which the deployment starts.
+    first epoch to index. `floors` has the first offset to read in each partition, by default the
+    offset at which the deployment starts.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WindowIndex:
 
     @property
     def floors(self) -> dict[int, int]:
-        """First offset to read for all windows that were not dropped, by partition."""
+        """First offset, by partition, to read for all windows that were not dropped."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
     def find_end(self) -> Steps[None]:
@@ -105,7 +105,7 @@ class WindowIndex:
             yield from partition.cursor.read()
 
     def find(self, epoch: int) -> Steps[bool]:
-        """Read on until the window of an epoch is found; return False if it is absent."""
+        """Read on until an epoch's window is found; return False if the window is absent."""
         partition = self._partitions[self._job.topics.partition_of(epoch)]
         while epoch not in self.places:
             if not (yield from partition.cursor.read_some()):

@@ -1,6 +1,6 @@
 """Sentences about an epoch for readers who know neither protocols nor statistics.
 
-- They use the job's wording and calendar, and claim only what is known.
+- Sentences use the job's wording and calendar, and claim only what is known.
 - Numbers have the digits that their intervals support, and lie between 0 and the population.
 - Items with overlapping intervals are called tied. These intervals hold for all items together; the
   95 % interval of a single item is shown with its curve.
@@ -28,9 +28,9 @@ def is_known(record: EstimateRecord) -> bool:
 
 
 def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
-    """Return whether an epoch is known and, if there is a calendar, was finalized after its end.
+    """Return whether an epoch is known and, given a calendar, was finalized after its end.
 
-    If input ends in the middle of an epoch, that epoch is incomplete.
+    If the input ends in the middle of an epoch, that epoch is incomplete.
     """
     if not is_known(record):
         return False
@@ -59,7 +59,7 @@ def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) 
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe `latest_complete_record`, and the latest epoch if it is a different one.
+    """Describe `latest_complete_record`, and the latest epoch if that is a different one.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.
@@ -75,7 +75,7 @@ def sentence_of(
 
 
 def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
-    """Describe the publication of one epoch; `titled` as for `sentence_of`."""
+    """Describe what one epoch publishes; `titled` is as for `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))
@@ -83,5 +83,5 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-    """Return the number and description of a count's change since the previous epoch."""
+    """Return number and description of a count's change since the previous epoch."""
     return kind_of(job.domain).change_words(job, change) if is_known(change) else None

@@ -1,4 +1,4 @@
-"""Curves of a job, and the values of an epoch for each of them."""
+"""Curves of a job, and the values for each curve at an epoch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Series:
     """One curve.
 
     Attributes:
-        item: Index of the item, from 1; 1 for a single count, 0 without an item.
+        item: Index of the item, from 1; it is 1 for a single count, and 0 without an item.
         share: Quantile, such as 0.5; otherwise 0.
-        buckets: First bucket of a range, from 0, and the bucket after its last one.
+        buckets: First bucket of a range, counted from 0, and the bucket after its last one.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Series:
 
     @property
     def number(self) -> int:
-        """Index of the item or single bucket, from 1; 0 for others."""
+        """Index of the item or single bucket, from 1; 0 for other series."""
         start, end = (0, 0) if self.buckets is None else self.buckets
         return end if end - start == 1 else self.item
 
@@ -78,7 +78,7 @@ def triples_of(
 ) -> NDArray[np.float64]:
     """Return value, low and high of each series at an epoch, shape (series, 3); NaN if unknown.
 
-    `quantiles` are those of `PublishedKind.quantiles_of`, shape (quartiles, 3).
+    `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quartiles, 3).
     """
     found = np.full((len(series), 3), np.nan)
     if estimate is None or not known(estimate):

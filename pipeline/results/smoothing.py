@@ -41,7 +41,7 @@ NAMES = tuple(sorted(UNBIASED + BIASED))
 
 
 class SmoothingError(DpstreamError):
-    """No estimates to smooth; the message states why."""
+    """There are no estimates to smooth; the message states why."""
 
 
 @typing.runtime_checkable
@@ -49,14 +49,14 @@ class Smoother(typing.Protocol):
     """`Aggregator` that supports smoothing."""
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return estimates for the epochs 1 to `last_epoch` from everything added so far."""
+        """Return estimates for epochs 1 to `last_epoch` from everything added so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothedHorizon:
     """Smoothed estimates of one horizon, up to its last finalized and aggregated epoch.
 
-    `first_epoch` is the job's epoch at which it starts.
+    `first_epoch` is the job's epoch at which the horizon starts.
     """
 
     first_epoch: int
@@ -64,7 +64,7 @@ class SmoothedHorizon:
     domain: ValueDomain = BOOLEAN
 
     def index(self, epoch: int) -> int | None:
-        """Return the array index of an epoch; None if it is not included."""
+        """Return the array index of an epoch; None if the epoch is not included."""
         index = epoch - self.first_epoch
         return index if 0 <= index < len(self.estimates.values) else None
 
@@ -77,8 +77,8 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
     """Read the manifests and partials of a deployment, and smooth one horizon.
 
     `number` is 1 for the deployment's first horizon; the default is the horizon of the latest
-    epoch. Raises `SmoothingError` if the protocol does not support it, or no epoch of the horizon
-    is finalized and aggregated.
+    epoch. Raises `SmoothingError` if the protocol does not support smoothing, or no epoch of the
+    horizon is finalized and aggregated.
     """
     if not isinstance(job.aggregator(), Smoother):
         raise SmoothingError(f"protocol {job.protocol} does not support smoothing")
@@ -97,7 +97,7 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
-    """Read a deployment once, and smooth every horizon up to the one of an epoch.
+    """Read a deployment once, and smooth every horizon up to the one with epoch `last_epoch`.
 
     Returns horizons with a finalized and aggregated epoch, by number from 0; empty if the protocol
     does not support smoothing.
@@ -141,10 +141,10 @@ def smoothed_records(
 
 
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
-    """Return all estimates of an epoch, by the names of `UNBIASED` and `BIASED`.
+    """Return all estimates for an epoch, by the names in `UNBIASED` and `BIASED`.
 
     Each has values, lows and highs, shape (3, counts); NaN without an interval. Without the epoch's
-    horizon there are only online estimates.
+    horizon, there are only online estimates.
     """
     by_name: dict[str, Array] = {}
 

@@ -1,6 +1,6 @@
 """Latest estimate and its change as numbers for Prometheus, from published data only.
 
-Exports the single count, all items of a list of at most `MOST_WATCHED`, or the median of numbers.
+Exports the single count, all items in a list of at most `MOST_WATCHED`, or the median of numbers.
 Longer lists and detected items are not exported, because each item would become a time series.
 """
 

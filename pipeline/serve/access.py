@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 class AccessSettings:
     """Access rules. Without a password and a header, anyone who reaches the page can read it.
 
-    A proxy names the user in `header`, which is accepted only from `proxies`; None disables this.
+    A proxy names the user in `header`, which counts only from `proxies`; None disables this.
     """
 
     password: HashedPassword | None = None
@@ -94,7 +94,7 @@ def _end_of(body: str) -> int:
 
 @dataclass(eq=False)
 class LoginAttempts:
-    """Wrong passwords of the latest minute, per address; for IPv6, per /64 network."""
+    """Wrong passwords within the latest minute, per address; for IPv6, per /64 network."""
 
     clock: Clock = time.monotonic
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
@@ -112,7 +112,7 @@ class LoginAttempts:
         return waits
 
     def begin(self, peer: str) -> None:
-        """Record an attempt; it counts as wrong until `succeed`, also while it is being checked."""
+        """Record an attempt; it counts as wrong until `succeed`, even while it is being checked."""
         now = self.clock()
         self._all.append(now)
         client = network_of(peer)

@@ -1,8 +1,8 @@
-"""Read pipeline states and compute smoothed curves, in a thread of its own.
+"""Read pipeline states and compute smoothed curves, in a separate thread.
 
 * Pipelines are read every second, but only while a viewer watches; jobs that no viewer has open are
   read less often.
-* A horizon is smoothed when new epochs arrive, rarely enough to take at most a tenth of the time.
+* Horizons are smoothed when new epochs arrive, using at most a tenth of the time.
 """
 
 from __future__ import annotations

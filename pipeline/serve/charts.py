@@ -1,7 +1,7 @@
 """The Bokeh chart of the live page: empty curves with bands, filled by the page.
 
-It holds no numbers. The page requests them from `/api/jobs/J/curve` and fills the sources, which it
-finds by name. For curve i, counted from 0:
+The chart contains no numbers. The page requests them from `/api/jobs/J/curve` and fills the
+sources, which it finds by name. For curve i, counted from 0:
 
 =============  ==============  =====================================================================
 source         columns         content
@@ -45,14 +45,14 @@ _SHAPES = ("circle", "square", "triangle", "diamond")
 
 
 def colors(theme: Theme) -> tuple[str, ...]:
-    """Return the colors of the curves; they repeat, and then marker shapes tell curves apart."""
+    """Return the colors of the curves; where colors repeat, marker shapes tell curves apart."""
     return tuple(_COLORS[theme][index % 7] for index in range(MOST_CURVES))
 
 
 def curves(
     theme: Theme, count: int, *, unit: str = "users", times: str | None = None
 ) -> dict[str, Any]:
-    """Return the chart for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
+    """Return the chart for 1 to `MOST_CURVES` curves, as JSON from `bokeh.embed.json_item`.
 
     `unit` and `times` are the titles of the axes; `times` is None unless epochs have dates. Then
     the page supplies the ticks, at starts of days, months and years. Raises `ValueError` for other

@@ -1,9 +1,9 @@
 """Limit the resources of idle connections.
 
-`ConnectionLimiter` wraps the protocol of every connection. It forwards a request only once its head
-is complete, within a time limit. When the limit of connections is reached, the connection that has
+`ConnectionLimiter` wraps the protocol of every connection. It forwards a request only if the head
+of the request is complete within a time limit. At the limit of connections, the connection that has
 been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or one
-byte at a time, therefore takes no resource from others.
+byte at a time, therefore takes no resources from others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Limits:
     Attributes:
         connections: Maximum number of open connections.
         viewers: Maximum number of WebSockets among them.
-        head_seconds: Maximum time until a request is complete.
-        idle_seconds: Maximum time between two requests of a connection.
-        heartbeat_seconds: Interval between two heartbeats of a WebSocket.
+        head_seconds: Maximum time until the head of a request is complete.
+        idle_seconds: Maximum time between two requests on a connection.
+        heartbeat_seconds: Interval between two heartbeats on a WebSocket.
         news_seconds: Minimum time between two messages about pipelines and the list of jobs.
         blocked_seconds: Time after which a viewer that reads nothing is dropped.
         downloads: Maximum number of concurrent downloads.
@@ -50,7 +50,7 @@ _WELL_FORMED = re.compile(
 
 
 class Connections:
-    """Open connections of a server; `make` creates the inner protocol of each."""
+    """Open connections to a server; `make` creates the inner protocol for each."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: Limits) -> None:
         self.make = make
@@ -63,7 +63,7 @@ class Connections:
         return ConnectionLimiter(self)
 
     def make_room(self) -> bool:
-        """Close the longest idle connection if at the limit; return False if none is idle."""
+        """At the limit, close the connection idle longest; return False if none is idle."""
         if len(self.open) < self.limits.connections:
             return True
         oldest = next(iter(self.idle), None)
@@ -74,7 +74,7 @@ class Connections:
 
 
 class ConnectionLimiter(asyncio.Protocol):
-    """Protocol of one connection: forwards complete requests, and everything after an upgrade."""
+    """Protocol for one connection: forwards complete requests, and everything after an upgrade."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

@@ -1,4 +1,4 @@
-"""Curves and sparklines of the API, as pure functions of a job's state."""
+"""Curves and sparklines for the API, as pure functions of a job's state."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | No
 def _populations(
     state: JobState, series: Series, part: slice, kept: NDArray[np.int64] | slice = slice(None)
 ) -> list[int] | None:
-    """Return the number of users at each epoch, used to clip display; None for other units."""
+    """Return the number of users at each epoch, to clip the display; None for other units."""
     if series.unit != "users" or state.change:
         return None
     people = np.array([point.population for point in state.history.points[part]], np.int64)
@@ -115,7 +115,7 @@ def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.floa
 def _smoothed(
     state: JobState, series: Series, epochs: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Return value, low and high, shape (n, 3); nan if not smoothed; None without a curve."""
+    """Return value, low and high, shape (n, 3); nan where not smoothed; None without a curve."""
     if not state.smoothed or not series.number:
         return None
     found = np.full((len(epochs), 3), np.nan)

@@ -33,9 +33,9 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
-    """Selection of a download: epochs `first` to `last`; None is unlimited.
+    """Selection for a download: epochs `first` to `last`; None is unlimited.
 
-    `series` limits JSON to some series, if any; `ground_truths` are added to JSON and Parquet.
+    `series`, if any, limits JSON to these series; `ground_truths` are added to JSON and Parquet.
     """
 
     job: DeployedJob

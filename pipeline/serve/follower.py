@@ -1,7 +1,7 @@
-"""Follow the topics of deployed jobs, the ledger and estimates, in a thread of its own.
+"""Follow the topics with deployed jobs, the ledger and estimates, in a separate thread.
 
-`Reader` decides what to read, and interprets it; `KafkaSource` reads it. Requests to an unreachable
-broker are repeated until the broker answers.
+`Reader` decides what to read, and interprets records; `KafkaSource` reads them. Requests to an
+unreachable broker are repeated until the broker answers.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ _PROBE_MILLISECONDS = 4_000
 _REQUEST_MILLISECONDS = 6_000
 _BACK_OFF_SECONDS = 0.5
 _MOST_RECORDS = 500
-# If a topic has more data than fits one response, the next response waits until topics without new
-# data time out. Responses are therefore large.
+# If a topic has more data than fits into one response, the next response waits until topics without
+# new data time out. Responses are therefore large.
 _FETCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class NewlyPublished:
-    """Newly published epochs of a deployment, in the order of publication.
-
-    `first_epoch` is that of the deployment; None while only later epochs were read.
+    """Newly published epochs of a deployment, in the order of publication. `first_epoch` is that of
+    the deployment; None while only later epochs have been read.
     """
 
     job: str
@@ -97,8 +96,8 @@ class Reader:
     ) -> News | None:
         """Process records of a topic; return the news. `behind` is True if more records follow.
 
-        The list of jobs is reported only at the end of the topic: before, a deployed job could
-        appear to be missing, or a replaced one to be running.
+        The list of jobs is reported only at the end of the topic: earlier, a deployed job could
+        appear to be missing, or a replaced job to be running.
         """
         if topic == JOBS_TOPIC:
             for record in records:
@@ -183,7 +182,7 @@ class Polled:
 
 class Source(Protocol):
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """Wait briefly for records from `Reader.positions` on; raise `KafkaError` if it fails."""
+        """Wait briefly for records from `Reader.positions` on; raise `KafkaError` if this fails."""
 
     def close(self) -> None:
         pass
@@ -278,7 +277,7 @@ class KafkaSource:
     def _look_for(self, missing: frozenset[str]) -> None:
         """Check once whether topics that seem to be missing are only hidden by missing permissions.
 
-        A hidden topic of one job does not affect other jobs; topics common to all are required.
+        A hidden topic of one job does not affect other jobs; topics shared by all are required.
         """
         self._missing &= missing
         if missing == self._missing:
@@ -299,7 +298,7 @@ class KafkaSource:
 
 
 class JobFollower(threading.Thread):
-    """Thread that reads until stopped and passes news to `tell`."""
+    """Thread that reads until it is stopped, and passes news to `tell`."""
 
     def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
         super().__init__(name="follower", daemon=True)

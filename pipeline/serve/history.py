@@ -1,4 +1,4 @@
-"""Estimates of one deployment, by epoch."""
+"""Estimates from one deployment, by epoch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
 class Point(EstimateRecord):
     """Published estimate of an epoch, prepared for drawing; `quantiles` are for numeric domains.
 
-    `horizons` is the number charged so far to a participating device, as in its `Guarantee`.
+    `horizons` is the number of horizons charged to a participating device so far.
     """
 
     quantiles: NDArray[np.float64]
@@ -81,7 +81,7 @@ class Point(EstimateRecord):
 class History:
     """Stored epochs of a deployment, in increasing order.
 
-    The oldest quarter is evicted beyond about `max_bytes` bytes.
+    Above about `max_bytes` bytes, the oldest quarter is evicted.
     """
 
     def __init__(self, domain: ValueDomain, max_bytes: int = MAX_BYTES) -> None:
@@ -99,7 +99,7 @@ class History:
         return self.points[-1] if self.points else None
 
     def append(self, point: Point) -> bool:
-        """Add an epoch; return False unless it is later than all stored ones."""
+        """Add an epoch; return False unless it is later than all stored epochs."""
         if self._epochs and point.epoch <= self._epochs[-1]:
             return False
         self.points.append(point)
@@ -118,7 +118,7 @@ class History:
         return self.points[place] if held else None
 
     def after(self, epoch: int) -> Iterator[Point]:
-        """Yield the epochs after one, including those added during the iteration."""
+        """Yield the epochs after `epoch`, including those added during the iteration."""
         while (place := bisect_right(self._epochs, epoch)) < len(self._epochs):
             yield self.points[place]
             epoch = self.points[place].epoch
@@ -135,7 +135,7 @@ class History:
     def triples(
         self, series: Sequence[Series], most: int | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; do not modify.
+        """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; read-only.
 
         Columns are cached, so only new epochs are computed. At most `most` epochs are added to a
         column, which may then lack the latest epochs.
@@ -169,7 +169,7 @@ class History:
         return self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
-        """Return values of items at every epoch, float64 (n, items), nan for gaps."""
+        """Return the values for items at every epoch, float64 (n, items), nan for gaps."""
         found = np.full((len(self.points), len(items)), np.nan)
         numbers = np.array(items, np.int64)
         for row, point in zip(found, self.points, strict=True):

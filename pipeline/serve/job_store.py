@@ -1,6 +1,6 @@
-"""State of all jobs, with notification of viewers on changes.
+"""State of all jobs, which notifies viewers of changes.
 
-It belongs to the event loop: threads hand over results by `call_soon_threadsafe`.
+The state belongs to the event loop: threads hand over results by `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class JobStore:
         return {"answers": self.answers, "since": self.since}
 
     async def first_look(self) -> None:
-        """Wait until the jobs are known or Kafka is known to be down, with a timeout.
+        """Wait, with a timeout, until the jobs are known or Kafka is known to be down.
 
         Waits only once: after that, requests are answered with whatever is known.
         """
@@ -201,7 +201,7 @@ class JobStore:
         return self._summaries
 
     def epoch_text(self, state: JobState, point: Point, ids: tuple[str, ...]) -> str:
-        """Return the message of an epoch, encoded once for all viewers of the same series."""
+        """Return the message about an epoch, encoded once for all viewers of the same series."""
         key = (state.job.deployment, point.epoch, ids)
         text = self._encoded.get(key)
         if text is None:

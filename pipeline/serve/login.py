@@ -1,4 +1,4 @@
-"""Access control of the page: a password form, and a cookie for logged-in users."""
+"""Access control for the page: a password form, and a cookie for logged-in users."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _REFRESH = (
 
 
 class LoginHandler:
-    """Handle requests of users without access.
+    """Handle requests from users without access.
 
-    `page` is the form with placeholders for target and message. `secure` restricts cookies to TLS.
+    `page` is the form with placeholders for target and message. `secure` limits cookies to TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
@@ -72,8 +72,8 @@ class LoginHandler:
         if request.path != "/":
             return _rejection(f"login required: send the password to {PATH}")
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
-            # A user following a link from another site may have the cookie, but the browser sends
-            # it only with requests that start here.
+            # A user who follows another site's link may have the cookie, but browsers send it only
+            # with requests that start here.
             return web.Response(text=_REFRESH, content_type="text/html", headers=_FRESH)
         return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
 
@@ -135,7 +135,7 @@ _FRESH = {hdrs.CACHE_CONTROL: "no-store"}
 
 
 def _within(target: str) -> str:
-    """Return the target after login, restricted to this page.
+    """Return the target to open after login, restricted to this page.
 
     >>> _within("/?job=logins"), _within("//evil.example/"), _within("/static/x")
     ('/?job=logins', '/', '/')

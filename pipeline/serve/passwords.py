@@ -72,7 +72,7 @@ class HashedPassword:
 
 
 def write_password(path: Path, password: str) -> None:
-    """Write a password's hash into a file that only its owner can read.
+    """Write a password's hash to a file that only the file's owner can read.
 
     Raises `PasswordError` if the password is invalid, or the file cannot be written.
     """

@@ -18,7 +18,7 @@ from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
     """Return the body of ``/api/jobs/J/pipeline``; `now` is in milliseconds since 1970.
 
-    If the guarantee relies on the shuffler, counts that reveal raw messages are left out.
+    If the guarantee relies on the shuffler, counts that reveal raw messages are omitted.
     """
     # A device that reports for itself sends one report at every epoch, whatever its value is.
     hidden = job.protocol_entry.shuffling is not None and job.devices is None
@@ -61,7 +61,7 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
 def lag_seconds(job: DeployedJob, status: JobStatus) -> float:
     """Return the age in seconds of the oldest waiting record; 0 if none waits.
 
-    If devices report for themselves, reports wait until their window closes: only older ones count.
+    If devices report for themselves, reports wait for their window: only older ones count.
     """
     return max((_stage_lag_seconds(job, stage) for stage in status.stages), default=0.0)
 

@@ -1,4 +1,4 @@
-"""Parse and validate query strings of the API, which can contain anything."""
+"""Parse and validate the API's query strings, which can contain anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InvalidQueryError(ValueError):
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return an integer, or None if missing; raise `InvalidQueryError` if it is invalid.
+    """Return an integer, or None if it is missing; raise `InvalidQueryError` if it is invalid.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)

@@ -1,4 +1,4 @@
-"""Reduce long curves to the smallest and largest value of every pixel column."""
+"""Reduce long curves to the smallest and largest value in every pixel column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.pipeline.results.series import Series
 
 @dataclass(frozen=True, slots=True)
 class Simultaneous:
-    """Width of the simultaneous band relative to the 95 % interval of one epoch.
+    """Width of the simultaneous band relative to the 95 % interval at one epoch.
 
     It covers all `epochs` of a horizon, including future ones.
     """
@@ -27,7 +27,7 @@ class Simultaneous:
 
     @classmethod
     def of(cls, job: Job) -> Self | None:
-        """Return the band as `plan` states it if a job's epochs depend on each other; else None."""
+        """Return the band that `plan` states if a job's epochs depend on each other, else None."""
         epochs = job.epochs.count
         if job.protocol_entry.per_epoch or epochs == 1:
             return None
@@ -73,7 +73,7 @@ class Reduction:
 def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: int) -> Reduction:
     """Select the epochs that show a curve in `columns` pixel columns as well as all epochs would.
 
-    Every column keeps the epochs with the minimum and maximum of each curve, and the first epoch of
+    Every column keeps the epochs with the minimum and maximum of each curve, and the first epoch in
     a gap of the first curve. Both ends of the curves are kept. No peak is lost. A gap is lost only
     if its column has another gap. `epochs` are int64, shape (n,), increasing. `curves` are float64,
     shape (n,) each, nan for gaps; the first one is the estimate.
@@ -112,7 +112,7 @@ def envelope(
     columns: int,
     pick: np.ufunc,
 ) -> Array:
-    """Return a bound of the band at the drawn epochs: the outermost value of each column.
+    """Return a bound of the band at the drawn epochs: the outermost value in each column.
 
     `bound` is float64, shape (n,), nan for gaps. `pick` is `np.fmin` for the lower bound,
     `np.fmax` for the upper one; `epochs` and `columns` as for `reduce_curve`.

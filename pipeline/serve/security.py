@@ -1,8 +1,8 @@
-"""Request checks, and security headers of every response.
+"""Request checks, and the security headers in every response.
 
-A page of another site must not read the numbers through a user's browser: responses allow no other
-origin. Requests under an unknown host name are rejected, so that no name can be rebound to this
-address (DNS rebinding). Passwords are checked in `login`.
+A page from another site must not read the numbers through a user's browser: responses allow no
+other origin. Requests under an unknown host name are rejected, so that no name can be rebound to
+this address (DNS rebinding). Passwords are checked in `login`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
-    """Return the headers of every response.
+    """Return the headers for every response.
 
     Origins in `frame_ancestors` may frame the page. `form` is True for a page with a form.
     """
@@ -68,7 +68,7 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts` are allowed in addition to addresses and localhost: lowercase, with a non-default port.
+    `hosts`, in lowercase and with a non-default port, are allowed besides addresses and localhost.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -128,7 +128,7 @@ class Gatekeeper:
 
 
 def _name(host: str) -> str | None:
-    """Return name or address of a ``Host`` header without its port; None if malformed."""
+    """Return name or address from a ``Host`` header, without the port; None if malformed."""
     try:
         parts = urlsplit(f"//{host}")
         port = parts.port

@@ -63,8 +63,8 @@ class SiteSettings:
     """Address, content and access rules of the page.
 
     Attributes:
-        port: Port to listen on; 0 for any free port.
-        jobs: Names of the shown jobs; empty for all.
+        port: Port to listen on; 0 means any free port.
+        jobs: Names of the shown jobs; empty means all jobs.
         ground_truths: Input files that contain the ground truth, by job name.
         tls: TLS context; None for plain HTTP.
     """
@@ -82,8 +82,8 @@ class SiteSettings:
 class Site:
     """The job store, updated by threads, and the application that answers from it.
 
-    Create it, and call `take`, in a running event loop. `open_cluster` opens a cluster for one
-    thread; `notify` receives messages for the operator.
+    Create the site, and call `take`, in a running event loop. `open_cluster` opens a cluster for
+    one thread; `notify` receives messages for the operator.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Site:
         return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
-        """Resolve a name to one address, preferring IPv4; raise `OSError` without any."""
+        """Resolve a name to one address, preferring IPv4; raise `OSError` without an address."""
         addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
@@ -234,7 +234,7 @@ class Site:
                     self._notify("Kafka does not respond; the page shows this and retries")
 
     def rejected(self, message: str) -> None:
-        """Notify the operator once for each message."""
+        """Notify the operator of a message, but only once for each text."""
         if message not in self._rejections:
             self._rejections.add(message)
             self._call(self._notify, message)

@@ -1,4 +1,4 @@
-"""Parties that handle reports, and which of them the guarantee trusts, for the trust diagram."""
+"""Parties that handle reports, and whether the guarantee trusts them, for the trust diagram."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Party:
     """A party that handles reports, and what it sees, in a few words.
 
     Attributes:
-        trusted: True if the guarantee relies on it; each device relies on itself.
+        trusted: True if the guarantee relies on the party; each device relies on itself.
         either: True if the guarantee relies on any one of several such parties.
     """
 

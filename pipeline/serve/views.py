@@ -1,4 +1,4 @@
-"""Responses of the API about a job, as pure functions of its state."""
+"""API responses about a job, as pure functions of the job's state."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class JobState:
     Attributes:
         counted_from: First epoch of the deployment.
         smooths: True if its protocol supports retrospective smoothing.
-        changes: True if its estimates determine the intervals of changes.
-        change: Lag in epochs if numbers are changes; None if they are the epochs' estimates. With a
-            window, the lag in windows.
-        window: Number of epochs if numbers are means over windows; None for single epochs.
+        changes: True if its estimates determine the intervals for changes.
+        change: Lag if numbers are changes, in epochs or, with a window, in windows; None if they
+            are the epochs' estimates.
+        window: Epochs per window if numbers are means over windows; None for single epochs.
         ground_truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
         lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
         headlined: The last epoch that was summarized, and its summary.
         changing: Computes changes from one epoch to the next, if they have intervals.
-        latest_change: Change of the last epoch; None if unknown.
+        latest_change: Change at the last epoch; None if unknown.
     """
 
     job: DeployedJob
@@ -108,9 +108,9 @@ def derived(
 ) -> JobState:
     """Return the state with other numbers in place of estimates.
 
-    With `window` (at least 2), they are means over windows of that many epochs, each at the
-    window's last epoch. With `lag` (at least 1), they are changes since that many epochs or windows
-    ago. `points` come from the history of the state; epochs published meanwhile are ignored. Raises
+    With `window` (at least 2), the numbers are means over windows of that many epochs, each at the
+    window's last epoch. With `lag` (at least 1), they are changes from that many epochs or windows
+    earlier. `points` come from the history in the state; epochs published since are ignored. Raises
     `RollUpError` or `ChangeError` if the estimates do not determine them.
     """
     records: Iterable[EstimateRecord] = points
@@ -137,7 +137,7 @@ def derived(
 
 
 def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Round to three decimals; nan becomes null."""
+    """Round numbers to three decimals; nan becomes null."""
     return [
         None if value != value else value
         for value in np.round(np.asarray(values, np.float64), 3).tolist()
@@ -242,7 +242,7 @@ def _change(state: JobState) -> dict[str, str] | None:
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
-    """Return what is needed to write dates: the zone, and whether epochs are whole days in it."""
+    """Return the data for writing dates: the zone, and whether epochs are whole days in it."""
     calendar = job.epochs.calendar
     if calendar is None:
         return None
@@ -317,7 +317,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series to send to a viewer: those requested, or all if few, or a choice."""
+    """Return the series to send to a viewer: the requested ones, all if few, or a choice."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()
@@ -325,7 +325,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
+    """Return the requested or else the default series; raise `SeriesError` for unknown ones."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 
@@ -365,7 +365,7 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
 
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
-    """Return the largest items of an epoch; for numbers, the buckets in order."""
+    """Return the largest items at an epoch or, for numbers, the buckets in order."""
     estimate, kind = point.estimate, state.history.kind
     notes: list[str] = []
     simultaneous = above = None

@@ -1,7 +1,7 @@
-"""Errors of one epoch's counts in a simulation with known ground truth.
+"""Errors in one epoch's counts, in a simulation with known ground truth.
 
 A domain can be too large to compare every item. The comparison covers the 100 most frequent items,
-which show the effects of collisions and selection, and 400 random other items.
+which show the effects of collisions and selection, and 400 other items at random.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpstream.topics.batches import Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemAccuracy:
-    """Accuracy of one epoch of one trial.
+    """Accuracy at one epoch of one trial.
 
     Attributes:
         messages_per_user: Mean number of messages per present user; None without users.
@@ -43,7 +43,7 @@ class ItemAccuracy:
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, int64, same shape.
         covered: True where the interval contains the ground truth, bool, same shape.
-        recall: Fraction of the 32 most frequent items that were published; None if all items are.
+        recall: Published fraction of the 32 most frequent items; None if all items are published.
         estimates: Answers to `counts_query`, with the ground truth.
     """
 
@@ -64,7 +64,7 @@ class ItemAccuracy:
 
     @property
     def unclipped_error(self) -> float | None:
-        """Mean absolute error over compared items, with estimates as published."""
+        """Mean absolute error over compared items, with the estimates as published."""
         return float(np.abs(self.errors).mean()) if len(self.errors) else None
 
     @property
@@ -98,7 +98,7 @@ def accuracy_of(
     reports: int,
     rng: np.random.Generator,
 ) -> ItemAccuracy:
-    """Compare the counts of an epoch with the ground truth `held`.
+    """Compare the counts for an epoch with the ground truth `held`.
 
     `reports` is the number of messages that users sent; `rng` draws the items to compare.
     """
@@ -133,7 +133,7 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the 100 most frequent items and 400 random others, or all of a smaller domain."""
+    """Return the 100 most frequent items and 400 others at random, or all if there are fewer."""
     most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
@@ -188,7 +188,7 @@ class ItemComparison:
     Args:
         log: Items of the users.
         generators: Generators by purpose and number; they draw the items to compare.
-        counts_query: Query of every epoch; None for a default one.
+        counts_query: Query to answer at every epoch; None for a default query.
     """
 
     def __init__(

@@ -30,14 +30,14 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """Estimates of a simulated job, with the ground truth.
+    """Estimates from a simulated job, with the ground truth.
 
     Attributes:
         records: Published records, one per epoch, in order.
         ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
             shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
             model, or if epochs are independent and only some items are published.
-        exhausted: Maximum over horizons of the number of devices that dropped a change.
+        exhausted: Number of devices that dropped a change, maximum over horizons.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """
@@ -67,7 +67,7 @@ class Simulation:
     def errors(self) -> NDArray[np.float64]:
         """Return estimate minus ground truth for epochs with an estimate, shape (estimates,).
 
-        Estimates of the items of an epoch are adjacent. Jobs with independent epochs include only
+        Estimates for the items of an epoch are adjacent. Jobs with independent epochs include only
         the compared items.
         """
         if self.accuracies:
@@ -185,10 +185,10 @@ def simulate(
     Args:
         job: Deployed job with empty topics.
         change_log: Values of all users, who are enrolled and present at every epoch.
-        seed: Seed of a repeatable run; None uses randomness of the operating system.
+        seed: Seed for a repeatable run; None uses the operating system's randomness.
         on_epoch: Called with every published estimate.
         smooth: Whether to smooth retrospectively at the end, if the protocol supports it.
-        counts_query: Query of every epoch of a job with independent epochs; None for a default one.
+        counts_query: Query to answer at every epoch if epochs are independent; None for a default.
     """
     generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)

@@ -59,7 +59,7 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
 
 
 def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping[str, Any]:
-    """Return what `simulate --json` prints for a query, with the epochs of the first trial."""
+    """Return the JSON that `simulate --json` prints for a query, with the first trial's epochs."""
     first, found = simulations[0], accuracy(query, simulations)
     spans = EpochSpans(first.job)
     return {
@@ -82,7 +82,7 @@ def _answers(query: Query, simulation: Simulation) -> Iterator[Answer]:
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
-    """Return the seed of a trial, which is `seed` for the first trial, 0; None stays None."""
+    """Return the seed for a trial, which for the first, 0, is `seed` itself; None stays None."""
     if seed is None or trial == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}:{trial}".encode()).digest()[:8], "big")
@@ -101,7 +101,7 @@ def run_trials(
 ) -> list[Simulation]:
     """Simulate a job `trials` times, each with its own randomness.
 
-    `seed` makes the trials and their order repeatable. `on_epoch` is only called if there is a
+    `seed` makes the trials and their order repeatable. `on_epoch` is called only if there is a
     single trial.
     """
     if trials == 1:

@@ -38,7 +38,7 @@ class Total:
 
 
 class AddedCiphertexts(WindowTransform[Total]):
-    """Turn the ciphertexts of ``<job>.shuffled`` into the partials of ``<job>.partials``.
+    """Turn the ciphertexts in ``<job>.shuffled`` into the partials in ``<job>.partials``.
 
     With parallel shufflers, large windows use spill files. Raises `WrongKeyError` if the
     aggregator's private keys are missing.
@@ -96,7 +96,7 @@ class AddedCiphertexts(WindowTransform[Total]):
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:
-    """Return a new aggregator with `total` and the reports of added devices."""
+    """Return a new aggregator with `total` and the reports of the added devices."""
     both = job.aggregator()
     both.merge(total)
     both.add(job.epochs.local(epoch), added.values, added.counts)

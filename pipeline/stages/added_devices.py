@@ -1,8 +1,8 @@
-"""Draw the reports of devices that each later party of a sealed job adds to every window.
+"""Draw the reports of the devices that each later party in a sealed job adds to every window.
 
 A stage that replaces reports can leave a single genuine device among its own reports. The noise of
-the other devices is then lost. Every party after the first stage therefore adds the reports of
-devices with the initial value, one for each honest user that the guarantee needs. Among these
+the other devices is then lost. Every party after the first stage therefore adds reports of devices
+with the initial value, one device for each honest user that the guarantee needs. Among these
 reports, the genuine device is as safe as among the honest users that the guarantee assumes,
 whatever any one stage or party replaces or suppresses. Estimators know the number and the value of
 added devices.
@@ -33,8 +33,8 @@ _SEALED_AT_ONCE: Final = 1 << 10
 class AddedDevices:
     """Reports that a party adds, derived from its private key, the deployment and the epoch.
 
-    Averaging two noisy versions of the same counts would reduce the noise. A window that any worker
-    of the party writes again, or that is replayed, therefore receives the same added reports.
+    Averaging two noisy versions of the same counts would reduce the noise. A window that any of the
+    party's workers writes again, or that is replayed, therefore receives the same added reports.
     `party` is one of `DeployedJob.later_parties`.
     """
 

@@ -1,4 +1,4 @@
-"""Aggregate one party's shares into that party's partial of every window.
+"""Aggregate one party's shares into that party's partial for every window.
 
 A party decrypts the ciphertexts addressed to it and sums their shares modulo 2^32, together with a
 table of the devices it adds (`added_devices`). To anyone without the other party's shares, these
@@ -43,10 +43,10 @@ class OpenedShares:
 
 
 class AddedShares(WindowTransform[OpenedShares]):
-    """Turn the chunks of ``<job>.shuffled`` into ``<job>.partials-a``, or ``-b``.
+    """Turn the chunks in ``<job>.shuffled`` into ``<job>.partials-a`` or ``-b``.
 
-    Party 0, ``aggregate-a``, receives seeds; party 1 is ``aggregate-b``. Raises `WrongKeyError` if
-    the party's private keys are missing.
+    Party 0, which receives seeds, is ``aggregate-a``; party 1 is ``aggregate-b``. Raises
+    `WrongKeyError` if the party's private keys are missing.
     """
 
     def __init__(self, job: DeployedJob, party: int, keys: KeyRing) -> None:
@@ -83,9 +83,9 @@ def add_shares(total: ShareSum, opener: Decryptor, epoch: int, words: Messages) 
 
 
 def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> bytes:
-    """Return a party's partial of a window, without the sum if it covers too few devices.
+    """Return a party's partial for a window, without the sum if it covers too few devices.
 
-    `total` sums the decrypted shares; `added` has the reports of the devices the party adds.
+    `total` sums the decrypted shares; `added` has the reports of the devices that the party adds.
     """
     suppressed = total.of_fewer_than(job.shuffle.minimum)
     if added is not None and not suppressed:
@@ -97,9 +97,9 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> byt
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
     """Combine both parties' partials into a window's payload, or state why its counts are unknown.
 
-    The counts are known only if both parties added the shares of the same producers, and all
-    devices counted when the window was finalized belong to these producers. `sums` has the partials
-    of aggregate-a and aggregate-b.
+    The counts are known only if both parties added shares from the same producers, and all devices
+    counted when the window was finalized belong to these producers. `sums` has the partials from
+    aggregate-a and aggregate-b.
     """
     form = job.table_format
     first, second = (PartialSum.from_bytes(form, each) for each in sums)

@@ -1,4 +1,4 @@
-"""Validate records of the raw topic, and state why a record is rejected."""
+"""Validate records from the raw topic, and state why a record is rejected."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
 
 
 class MessageCheck:
-    """Check that reports have the message format of a topic and messages of the job's protocol."""
+    """Check that reports have a topic's message format and valid messages of the job's protocol."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
@@ -131,7 +131,7 @@ class MessageCheck:
 
 
 class Admission:
-    """Decode and validate single records of a raw topic, with the same result on every worker.
+    """Decode and validate single records from a raw topic, with the same result on every worker.
 
     Jobs with sealed reports use `sealed_admission`.
     """
@@ -141,7 +141,7 @@ class Admission:
         self._words = MessageCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Rejection:
-        """Return a batch or punctuation of this job and partition, or the reason to reject it."""
+        """Return a batch or punctuation for this job and partition, or the reason for rejection."""
         record = self.addressed(partition, value)
         if isinstance(record, Rejection | Punctuation):
             return record
@@ -151,7 +151,7 @@ class Admission:
     def addressed(
         self, partition: int, value: bytes
     ) -> Batch | SealedBatch | Punctuation | Rejection:
-        """Validate a record as `admit` does, but without keys and without reading its reports."""
+        """Validate a record as `admit` does, but without keys and without reading the reports."""
         record = readable(decode_raw, value)
         if isinstance(record, Rejection):
             return record

@@ -1,4 +1,4 @@
-"""Read and write the windows in ``<job>.shuffled``, in chunks and possibly more than once.
+"""Read and write windows in ``<job>.shuffled``, in chunks, each window possibly more than once.
 
 An attempt is one write of a window by a shuffler worker. Chunks of two attempts never mix. The
 first complete attempt is the window. Records that a killed or paused worker leaves behind form
@@ -42,7 +42,7 @@ def chunks_of_attempt(
     chunks: Chunks,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """Yield the records of one write of a window: one chunk per element of `chunks`."""
+    """Yield the records for one write of a window: one chunk per element of `chunks`."""
     for index, words in enumerate(chunks.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,

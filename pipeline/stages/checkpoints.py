@@ -1,7 +1,7 @@
 """Checkpoints of a publisher: its state after an epoch, and the offsets where reading resumes.
 
-Checkpoints have a key of their own in ``<job>.estimates``, which only the publisher has permission
-to write. Readers of estimates skip them. The logs stay authoritative: a checkpoint is used only if
+Checkpoints have a separate key in ``<job>.estimates``, a topic that only the publisher may write.
+Readers of estimates skip them. The logs stay authoritative: a checkpoint is used only if
 
 * its epoch is published,
 * the manifest to which it refers decided that epoch,
@@ -82,7 +82,7 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Checkpoint:
-        """Decode a record's value; raises `CodecError` if it is invalid or of another version."""
+        """Decode a record's value; raise `CodecError` if it is invalid or from another version."""
         try:
             body = json.loads(value)
             if body["checkpoint"] != _VERSION:
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """Return the checkpoint in a record, or None if it is not one of this deployment."""
+    """Return the checkpoint in a record, or None if this deployment has not written it."""
     if key != KEY:
         return None
     try:
@@ -127,12 +127,12 @@ def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpo
 
 
 def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:
-    """Yield the estimates among a publisher's records; raises `CodecError` for unknown records."""
+    """Yield the estimates among a publisher's records; raise `CodecError` for unknown records."""
     return (EstimateRecord.from_bytes(each.value) for each in records if each.key != KEY)
 
 
 def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord) -> Estimation:
-    """Restore a checkpoint; raises `ValueError` unless it reproduces the published estimate."""
+    """Restore a checkpoint; raise `ValueError` unless it reproduces the published estimate."""
     estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
     if published.epoch != checkpoint.epoch:
         raise ValueError(

@@ -3,9 +3,9 @@
 The transform removes an encryption layer, aggregates the reports, or sums one party's shares.
 
 Chunks are added per attempt, which is one write of a window by the preceding stage. The first
-complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers of a
-killed or paused writer never hold back the committed offset, the *floor*. With parallel shufflers,
-the window consists of the first complete attempt of each shuffler.
+complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers from
+a killed or paused writer never hold back the committed offset, the *floor*. With parallel
+shufflers, the window consists of the first complete attempt by each shuffler.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LONG_SECONDS = 30.0
 class _ChunkPartition(Generic[Content]):
     """State of an owned partition.
 
-    `partial_windows` has the first complete attempt of each parallel shuffler, for epochs in
-    progress; `written` has the finished windows.
+    For epochs in progress, `partial_windows` has the first complete attempt by each parallel
+    shuffler; `written` has the finished windows.
     """
 
     number: int
@@ -138,7 +138,7 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; incomplete windows hold back the floor, no clock is used."""
+        """See `Stage.idle_seconds`. Incomplete windows hold back the floor; no clock is used."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None
@@ -164,7 +164,7 @@ class ChunkStage(Generic[Content]):
         return None
 
     def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
-        """Return whether the partial of an old, incomplete window might be unread."""
+        """Return whether the partial for an old, incomplete window might be unread."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 

@@ -1,8 +1,7 @@
 """Decrypt a window's reports: each stage removes one layer, the last stage the innermost one.
 
-A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has a key
-of its own, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts only
-once.
+A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
+key, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts only once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from dpstream.topics.sealing import key_id, unseal_all
 
 @dataclass(slots=True)
 class IncreasingCiphertexts:
-    """Check that the received chunks of an attempt increase from first to last.
+    """Check that ciphertexts increase from the first to the last received chunk of an attempt.
 
     `ends` has the first and last row of each chunk, by index.
     """
@@ -45,7 +44,7 @@ class IncreasingCiphertexts:
     ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def add(self, index: int, words: Messages, form: MessageFormat) -> None:
-        """Add a chunk; raises `ValueError` if its format or its order is wrong."""
+        """Add a chunk; raise `ValueError` if its format or its order is wrong."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
             raise ValueError(f"messages: got {rows.shape[1]} x {rows.dtype}; expected {form}")
@@ -79,7 +78,7 @@ class SealedRelease(WindowRelease):
 
 
 def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
-    """Cut the distinct ciphertexts, in increasing order, into chunks, in little memory."""
+    """Cut the distinct ciphertexts, in increasing order, into chunks, using little memory."""
     if words.in_files:
         return (yield from words.once())
     return Chunks.of(split_messages(distinct(words.sorted())))
@@ -88,9 +87,9 @@ def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
 class Decryptor:
     """Decrypt the outermost layer of reports with a party's private keys.
 
-    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The keys of its earliest key
-    periods can be erased from `keys`: methods raise `WrongKeyError` for epochs of these periods.
-    The constructor raises it if any other key is missing.
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The keys for its earliest
+    key periods can be erased from `keys`: methods raise `WrongKeyError` for epochs in these
+    periods. The constructor raises this error if any other key is missing.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -137,7 +136,7 @@ class ReportReader:
         self._opener = Decryptor(job, AGGREGATE, keys)
 
     def add(self, aggregator: Aggregator, epoch: int, words: Messages) -> int:
-        """Add the reports in an epoch's ciphertexts, and return their number."""
+        """Add the reports in an epoch's ciphertexts, and return the number of reports."""
         return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
 
     @property
@@ -146,7 +145,7 @@ class ReportReader:
         return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
 
     def open_named(self, epoch: int, words: Messages) -> Messages:
-        """Decrypt an epoch's ciphertexts, each content after its name, without aggregation."""
+        """Decrypt an epoch's ciphertexts without aggregation; each content follows its name."""
         return Messages(self._opener.open_named(epoch, words.values))
 
     def add_named(
@@ -190,7 +189,7 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
 def reports_in(
     rows: MessageArray, form: MessageFormat, aggregator: Aggregator, epoch: int
 ) -> MessageArray:
-    """Return the valid reports among decrypted contents, and drop all other contents.
+    """Return the valid reports among the decrypted contents, and drop all other contents.
 
     `form` is the format of reports, and `epoch` is numbered within its horizon.
     """

@@ -1,4 +1,4 @@
-"""Delete random messages of every crowd in the shuffler.
+"""Delete random messages from every crowd, in the shuffler.
 
 The result depends only on the messages and on a generator derived from the noise key, the
 deployment and the epoch. If any worker writes a window again, the window is therefore the same.
@@ -18,9 +18,9 @@ from dpstream.topics.messages import Messages
 
 
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
-    """Return the messages that remain in the crowds that stay large enough.
+    """Return the messages that remain in those crowds that stay large enough.
 
-    First, the number of messages to leave is drawn for every crowd, even for a crowd without
+    First, the number of messages to leave is drawn for every crowd, even for crowds without
     messages. This number therefore does not depend on other crowds. Messages without a crowd are
     deleted.
 
@@ -52,7 +52,7 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
 def numbers_left(
     counts: CrowdCounts, sizes: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw the number of messages to leave in each crowd, int64 of the shape of `sizes`."""
+    """Draw the number of messages to leave in each crowd: int64, with the shape of `sizes`."""
     drawn = noise_table(counts).draw(len(sizes), generator)
     left: NDArray[np.int64] = np.clip(sizes + drawn - counts.shift, 0, sizes)
     return left
@@ -66,11 +66,11 @@ def noise_table(counts: CrowdCounts) -> NoiseTable:
 def uniform_choice(
     counts: NDArray[np.int64], chosen: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw a sample without replacement, and return the number chosen of each kind.
+    """Draw a sample without replacement, and return how many elements of each kind it has.
 
     Every set of size `chosen` is equally likely; `chosen` is at most the sum of `counts`. `counts`
-    has the number of elements of each kind, int64, shape (kinds,). Positions are drawn one after
-    another for the smaller set: the chosen elements or the remaining ones.
+    has the number of elements of each kind, int64, shape (kinds,). Positions are drawn one by one
+    for the smaller set: the chosen or the remaining elements.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()

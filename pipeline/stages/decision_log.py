@@ -1,7 +1,7 @@
 """Read the manifest log of a deployment; the first manifest of an epoch counts.
 
-The shuffler workers of a job share only this log. Each worker reads the log up to the manifest that
-it wrote itself, so that all workers continue under the same decision.
+The shuffler workers of a job share only this log. Each worker reads the log up to its own manifest,
+so that all workers continue under the same decision.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RememberedDecision:
         return has_bit(self.bits, index)
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
-        """Return which of the first producers are in the window, bool, shape (producers,)."""
+        """Return which of the first `producers` are in the window, bool, shape (producers,)."""
         # For empty input, `np.unpackbits` returns uninitialized memory.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
@@ -71,7 +71,7 @@ class RememberedDecision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Consecutive decisions, each the first of its epoch, with the offsets of their manifests."""
+    """Consecutive decisions, each the first for its epoch, with the offsets of their manifests."""
 
     rows: ManifestRows
     offsets: tuple[int, ...]
@@ -86,7 +86,7 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
 
 
 def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
-    """Read a manifest again by its offset; the manifests of many producers are not stored."""
+    """Read a manifest again by its offset; manifests that list many producers are not stored."""
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
     base = base_of(record.value)
@@ -96,7 +96,7 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
 
 
 def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
-    """Decode a parallel shuffler's manifest of its partial window; None for other records.
+    """Decode a parallel shuffler's manifest for its partial window; None for other records.
 
     Shuffler 1 has no such manifests: its manifests are decisions.
     """
@@ -115,7 +115,7 @@ class DecisionLog:
 
     Manifests are skipped if the job does not have their epoch, or if the epoch is more than
     `EPOCHS_AHEAD` beyond the oldest epoch without an earlier manifest. No worker decides that far
-    ahead, and every epoch in between would be pending work for all readers. All readers skip the
+    ahead, and every intervening epoch would be pending work for all readers. All readers skip the
     same manifests, because the epochs decided by earlier manifests depend only on the log.
 
     Args:
@@ -172,7 +172,7 @@ class DecisionLog:
             self._on_decision(decision)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
-        """Process records like `apply`, but faster; records before a read failure are processed."""
+        """Process records like `apply`, but faster; records before a read failure still count."""
         unread, more = iter(records), True
         while more:
             part: list[LogRecord] = []
@@ -235,13 +235,13 @@ class DecisionLog:
         return self._reader.bases
 
     def recall(self, record: LogRecord) -> Manifest:
-        """Decode an earlier manifest that others refer to; raises `CodecError` if it is invalid."""
+        """Decode an earlier manifest that others refer to; raise `CodecError` if it is invalid."""
         return self._reader.decode(record.offset, record.value)
 
     def encode(self, manifest: Manifest) -> bytes:
         """Encode a decision that is appended after the manifests read.
 
-        Readers skip a short manifest if its base is no longer among their latest whole ones.
+        Readers skip a short manifest if its base is no longer among the latest whole manifests.
         """
         return self._reader.encode(manifest)
 
@@ -281,21 +281,21 @@ class DecisionLog:
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
-        """Return the decision of an epoch, if it is among the last `EPOCHS_AHEAD` decisions."""
+        """Return an epoch's decision if it is among the last `EPOCHS_AHEAD` ones, else None."""
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
-        """Return the number of devices of a producer in its latest window; 0 before its first."""
+        """Return a producer's number of devices in its latest window; 0 before the first."""
         populations = self._latest.populations()
         return int(populations[index]) if index < len(populations) else 0
 
     def last_in(self, index: int) -> int:
-        """Return the epoch of the latest window that a producer was in; 0 before its first."""
+        """Return the epoch of the latest window that a producer was in; 0 before the first."""
         epochs = self._latest.epochs()
         return int(epochs[index]) if index < len(epochs) else 0
 
     def last_in_of(self, producers: int) -> NDArray[np.int64]:
-        """Return `last_in` for each of the first producers, shape (producers,)."""
+        """Return `last_in` for each of the first `producers`, shape (producers,)."""
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
@@ -307,7 +307,7 @@ class DecisionLog:
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
         """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decisions before `epoch`.
 
-        Decisions before `first_epoch`, the producer's first epoch, do not count.
+        Decisions for epochs before `first_epoch`, the producer's first epoch, do not count.
         """
         latest = self.latest_before(epoch)
         return (
@@ -342,8 +342,8 @@ FEW = 256
 class LatestWindows:
     """Latest decided window of every producer, in order of registration.
 
-    Producers and device counts rarely change between windows. Of consecutive manifests with the
-    same ones, only the manifest of the latest epoch is stored, and evaluated on demand.
+    Producers and device counts rarely change between windows. Among consecutive manifests with
+    equal ones, only that of the latest epoch is stored, to be evaluated on demand.
     """
 
     def __init__(self) -> None:
@@ -371,7 +371,7 @@ class LatestWindows:
         return self._epochs
 
     def populations(self) -> NDArray[np.uint32]:
-        """Return the number of devices of each producer in its latest window."""
+        """Return each producer's number of devices in its latest window."""
         self._settle()
         return self._populations
 

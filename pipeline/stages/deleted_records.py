@@ -1,9 +1,9 @@
 """Decide whether a stage still needs records that its topic no longer has.
 
 Kafka drops the offsets of a group after a week without members, and a restored cluster might have
-older offsets. A stage then finds its offset below the start of its topic. Nothing is lost if all
-deleted records belong to published windows. Only in this case, this module uses estimates and
-manifests to check whether they do.
+older offsets. A stage then finds its offset to be below the start of its topic. Nothing is lost if
+all deleted records belong to published windows. Only in this case, this module uses estimates and
+manifests to check whether that is so.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
 
 
 def latest_published(job: DeployedJob) -> Steps[int]:
-    """Find the last epoch up to which all epochs are published; 0 before the first."""
+    """Find the last epoch such that all epochs up to it are published; 0 before the first."""
     place = yield from place_of_latest(job, lambda latest: latest)
     published = FirstEstimates(job, place.before)
     log = job.cursor(Role.ESTIMATES, lambda record: published.apply(record.value))
@@ -77,7 +77,7 @@ def latest_published(job: DeployedJob) -> Steps[int]:
 
 
 def _epochs_started(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
-    """Collect the epochs whose first chunk is still in a topic of chunks."""
+    """Collect the epochs whose first chunk is still in the topic."""
     begun: set[int] = set()
 
     def take(record: LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""Validate records of collectors, and the reports in them."""
+"""Validate records from collectors, and the reports in these records."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from dpstream.topics.sealing import CIPHERTEXT_BYTES, device_context, key_id, un
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmittedReports:
-    """Valid reports of a batch: decrypted, with messages of the protocol.
+    """Valid reports in a batch: decrypted, with messages that belong to the protocol.
 
     Attributes:
         tags: Tags of the devices, uint64, shape (reports,).
         contents: Decrypted contents, uint8, shape (reports, content bytes).
         left_out: Number of invalid reports in the batch.
         ciphertexts: Identities that reveal copies of sealed reports, uint64, shape (reports,): 8
-            bytes of the random ids the ciphertexts are bound to. None if reports are not sealed.
+            bytes of the random IDs that bind the ciphertexts. None if reports are not sealed.
     """
 
     epoch: int
@@ -85,7 +85,7 @@ class DeviceAdmission:
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
-        """Return the content of a record of this job and partition, or the reason to reject it."""
+        """Return the content of a record for this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
@@ -201,6 +201,6 @@ def used_messages(
 ) -> NDArray[np.unsignedinteger]:
     """Return the messages in the used slots of contents, shape (messages, width).
 
-    `slots` has shape (n, slots, width). `counts`, shape (n,), has the numbers of used slots.
+    `slots` has shape (n, slots, width). `counts`, shape (n,), has the number of used slots in each.
     """
     return slots[np.arange(slots.shape[1]) < counts[:, None]]

@@ -1,4 +1,4 @@
-"""Close windows of device jobs, whose reports arrive through collectors.
+"""Close windows in device jobs, whose reports arrive through collectors.
 
 A window closes at the end of its grace period, which starts at the end of its epoch by the broker's
 clock. It closes earlier if every live collector has written its watermark for the epoch.
@@ -48,14 +48,14 @@ class Collectors:
             return
 
     def alive(self, now: int) -> set[bytes]:
-        """Return the ids of live collectors; `now` is in milliseconds by the broker's clock."""
+        """Return the IDs of live collectors; `now` is in milliseconds by the broker's clock."""
         return {
             collector for written, collector in self._heard.values() if now - written <= ALIVE_MS
         }
 
 
 class DeviceDecision(WindowDecision[DeviceWindow]):
-    """Decide windows of device jobs by live collectors and the calendar."""
+    """Decide windows in device jobs by live collectors and the calendar."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         return self._job.first_epoch
 
     def complete(self, window: DeviceWindow) -> bool:
-        """Return whether there are live collectors and all have written their watermark."""
+        """Return whether there are live collectors, and all have written their watermark."""
         now = self._timeline.now
         if now is None or not self.time_has_come(window.epoch, window):
             return False

@@ -1,4 +1,4 @@
-"""Windows of device jobs: one report per device and epoch, decrypted and without its tag."""
+"""Windows in device jobs: one report per device and epoch, decrypted and without its tag."""
 
 from __future__ import annotations
 

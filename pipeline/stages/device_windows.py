@@ -1,8 +1,8 @@
-"""Windows of device jobs: only the first report of each tag in the log counts.
+"""Windows in device jobs: only the first report with each tag in the log counts.
 
 Copies of a sealed report under other tags do not count, either. Otherwise, a party that forwards
-reports that it cannot read could send copies of one report under the tags of nonexistent devices,
-and observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
+reports it cannot read could send copies of one report under the tags of nonexistent devices, and
+observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CIPHERTEXT = np.dtype("<u8")
 
 
 class DeviceWindow(OpenWindow):
-    """Reports of one epoch, as received from collectors.
+    """Reports for one epoch, as received from collectors.
 
     Attributes:
-        watermarks: Ids of the collectors that accept no more reports of the epoch.
-        contradicting: Number of reports that differ from the first of their tag, set by `devices`.
+        watermarks: IDs of the collectors that accept no more reports for the epoch.
+        contradicting: Number of reports unlike the first with their tag; set by `devices`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class DeviceWindow(OpenWindow):
 
 
 class DeviceWindows:
-    """Reader of decided windows from the raw topic, for records that `admission` accepts."""
+    """Read decided windows again from the raw topic, using the records that `admission` accepts."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class DeviceWindows:
         self._new_window = new_window
 
     def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
-        """Return the messages of the devices whose reports are before the manifest's cut."""
+        """Return the messages from devices whose reports precede the manifest's cut."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
 

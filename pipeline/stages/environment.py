@@ -29,8 +29,8 @@ class FinishedWindow:
     Attributes:
         contributors: Number of devices present; None if the stage does not know it.
         began: Time of the window's first record, on the clock of the stage's driver.
-        decided_at: Time the window was finalized, in milliseconds since 1970 by the broker's clock;
-            set by stages that wait for that decision.
+        decided_at: Time when the window was finalized, in milliseconds since 1970 by the broker's
+            clock; set by stages that wait for that decision.
     """
 
     epoch: int
@@ -75,11 +75,11 @@ def temporary_file() -> BinaryIO:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """External dependencies of a stage, which does no input or output of its own.
+    """External dependencies of a stage, which itself does no input or output.
 
     Attributes:
-        identifiers: Generates the random 16-byte ids of attempts.
-        wall_clock: Milliseconds since 1970, for the timestamps of manifests.
+        identifiers: Generates the random 16-byte IDs of attempts.
+        wall_clock: Milliseconds since 1970, for timestamps in manifests.
         broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, so that no
             window is decided by the calendar.
         generator: Cryptographic generator for ``order: random``.

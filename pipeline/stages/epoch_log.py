@@ -1,8 +1,8 @@
-"""Read the epochs of a deployment in order: decision, counts and published estimate.
+"""Read a deployment's epochs in order: decision, counts and published estimate of each.
 
 Manifests, partials and estimates are kept forever, in one partition each. The publisher reads these
-logs while they grow. All later readers find the same content of an epoch, because the first
-complete record of an epoch counts in each log.
+logs while they grow. All later readers find the same content for an epoch, because in each log the
+first complete record of an epoch counts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class LostEpochError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class EpochPosition:
-    """Offsets at which reading continues after an epoch, without earlier records.
+    """Offsets at which reading can continue after an epoch, without earlier records.
 
     Attributes:
-        epoch: Last epoch read. In the log up to its manifest, exactly the epochs up to this one are
-            decided.
+        epoch: Last epoch read. In the log up to its manifest, all epochs up to this one are
+            decided, and no others.
         manifest_offset: Offset of the epoch's manifest.
         manifest_digest: SHA-256 of the manifest's record.
         whole_manifests: Offsets of manifests that later short manifests can refer to.
-        partials_offset: Offset before which no part of a later epoch's partial is stored.
+        partials_offset: Offset before which no part of any later epoch's partial is stored.
     """
 
     epoch: int
@@ -74,7 +74,7 @@ class DecidedEpoch:
 
     @property
     def counts(self) -> bytes | None:
-        """State of the job's aggregator; None if there are no counts."""
+        """State of the job's aggregator for the epoch; None if there are no counts."""
         return None if self.corruption is not None else self.payload
 
 
@@ -122,7 +122,7 @@ class EpochLog:
 
     @property
     def partials_wait(self) -> bool:
-        """True if partials were read whose epochs `next` has not returned yet."""
+        """True if some partials were read although `next` has not returned their epochs yet."""
         return bool(self._payloads)
 
     @property
@@ -188,7 +188,7 @@ class EpochLog:
         return log
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
-        """Yield the available epochs that were not read before; `run` executes the steps."""
+        """Yield the available epochs that were not yet read; `run` executes the steps."""
         run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch
@@ -204,7 +204,7 @@ class EpochLog:
     def next(self) -> Steps[DecidedEpoch | None]:
         """Return the next requested epoch, or None if it is not available yet.
 
-        Raises `LostEpochError` if it is published and its manifest or partial is missing.
+        Raises `LostEpochError` if the epoch is published but its manifest or partial is missing.
         """
         estimate, offsets = None, self._first
         if self._only_published:
@@ -229,7 +229,7 @@ class EpochLog:
         return DecidedEpoch(manifest, self._pass_over(manifest.epoch), estimate)
 
     def read_partials(self) -> Steps[None]:
-        """Read all partials up to the end found by `find_end`, even of unrequested epochs."""
+        """Read all partials up to the end found by `find_end`, even those of unrequested epochs."""
         while (yield from self._read_partials()):
             pass
 

@@ -1,4 +1,4 @@
-"""Sets of epochs that stay small for any number of epochs."""
+"""Sets of epochs that need little memory for any number of epochs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class EpochSet:
 
     @property
     def lowest(self) -> int:
-        """First epoch of the set, 0 if it is empty."""
+        """First epoch in the set; 0 if the set is empty."""
         return self._starts[0] if self._starts else 0
 
     @property
     def highest(self) -> int:
-        """Last epoch of the set, 0 if it is empty."""
+        """Last epoch in the set; 0 if the set is empty."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, epoch: int) -> bool:
@@ -83,7 +83,7 @@ class EpochSet:
         yield from range(epoch, last + 1)
 
     def below(self, epoch: int) -> Iterator[int]:
-        """Yield the epochs of the set before an epoch, latest first."""
+        """Yield the epochs in the set before `epoch`, latest first."""
         for run in range(bisect_right(self._starts, epoch - 1) - 1, -1, -1):
             yield from range(min(self._ends[run], epoch - 1), self._starts[run] - 1, -1)
 

@@ -30,14 +30,14 @@ class EstimateRecord:
     Attributes:
         deployment: Deployment id, 16 bytes.
         epoch: Epoch, numbered from 1.
-        closed_at: Time the window was finalized, in milliseconds since 1970.
+        closed_at: Time when the window was finalized, in milliseconds since 1970.
         contributors: Number of devices in the window.
         population: Number of devices enrolled.
         estimate: Published estimate; None if the protocol cannot estimate without a release.
         guarantee: `Guarantee` of the job, as JSON.
         reason: Reason why the window is corrupt; None otherwise.
-        assumes_changes: Maximum number of changes of one user for which intervals hold; None if
-            they hold for any stream of values.
+        assumes_changes: Maximum number of changes per user for which intervals hold; None if they
+            hold for any stream of values.
     """
 
     deployment: bytes
@@ -53,7 +53,7 @@ class EstimateRecord:
 
     @property
     def headline(self) -> Estimate | None:
-        """Estimate, or the largest one among items."""
+        """The estimate, or for items the largest one."""
         return None if self.estimate is None else self.estimate.headline
 
     @property
@@ -100,7 +100,7 @@ class EstimateRecord:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> EstimateRecord:
-        """Decode a record's value; raises `CodecError` if it is invalid or of another version."""
+        """Decode a record's value; raise `CodecError` if it is invalid or from another version."""
         try:
             body = _READER.decode(value.decode())
             if body["version"] != VERSION:
@@ -168,7 +168,7 @@ def _several(module: str, kind: str) -> Any:
 
 
 class EstimateListener(Protocol):
-    """Listener for published records in the order of epochs."""
+    """Listener for published records, in the order of epochs."""
 
     @property
     def reads_horizon(self) -> bool:
@@ -181,7 +181,7 @@ class EstimateListener(Protocol):
 
 
 def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
-    """Decode a record, or return None if it is invalid or not of this deployment."""
+    """Decode a record; return None if it is invalid or from another deployment."""
     try:
         record = EstimateRecord.from_bytes(value)
     except CodecError:
@@ -191,11 +191,11 @@ def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
 
 
 class FirstEstimates:
-    """Estimates of one deployment: the first record of an epoch is the estimate.
+    """Estimates from one deployment: the first record for an epoch is the estimate.
 
-    Records of other deployments, and of epochs the job does not have, are skipped. Epochs are
-    published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are skipped, too.
-    Epochs up to `before` count as published; their records are not read.
+    Records from other deployments, or for epochs that the job does not have, are skipped. Epochs
+    are published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are skipped,
+    too. Epochs up to `before` count as published; their records are not read.
     """
 
     def __init__(self, job: DeployedJob, before: int = 0) -> None:
@@ -203,7 +203,7 @@ class FirstEstimates:
         self.epochs = EpochSet.up_to(before)
 
     def apply(self, value: bytes) -> EstimateRecord | None:
-        """Process one record, and return it if it is the first of its epoch."""
+        """Process one record, and return it if it is the first for its epoch."""
         record = own_estimate(self._job, value)
         if record is None or self._too_far(record.epoch) or not self.epochs.add(record.epoch):
             return None

@@ -2,7 +2,7 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* A job numbers epochs across horizons; counts, participation and estimators within a horizon.
+* A job numbers epochs across horizons; counts, participation and estimators, within a horizon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 class Estimation:
     """Estimate a job from its manifests and partials.
 
-    Only one horizon is stored at a time, and its epochs must be added in increasing order. To
+    Only one horizon is stored at a time; its epochs must be added in increasing order. To
     estimate a past horizon, add its epochs and no later ones.
 
     Attributes:
@@ -41,7 +41,7 @@ class Estimation:
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
-        """Merge an epoch of the current horizon, or the first one of a later horizon.
+        """Merge an epoch of the current horizon, or the first epoch of a later horizon.
 
         `counts` is the state of the job's aggregator, or None for a window without counts.
         """
@@ -75,10 +75,10 @@ class Estimation:
         return estimate
 
     def state(self) -> dict[str, Any] | None:
-        """Return the JSON state needed to estimate later epochs, or None if all epochs are needed.
+        """Return the state, as JSON, for estimating later epochs; None if that needs all epochs.
 
         The state is empty between two horizons, and if epochs are independent. It is also None
-        after an epoch without reports, which has no estimate to compare the state with.
+        after an epoch without reports, which has no estimate to check the state against.
         """
         last, job = self.last_epoch, self._job
         if job.protocol_entry.per_epoch or last in (0, job.epochs.count):
@@ -98,7 +98,7 @@ class Estimation:
 
     @classmethod
     def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
-        """Restore the state after an epoch, from a result of `state`; raises `ValueError`."""
+        """Restore the state after an epoch from a result of `state`; raise `ValueError` if bad."""
         estimation = cls(job)
         estimation._begin(job.epochs.horizon_of(epoch))
         estimation.last_epoch = job.epochs.local(epoch)

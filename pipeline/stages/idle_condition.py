@@ -29,7 +29,7 @@ def waking_roles(job: DeployedJob, stage: str) -> tuple[Role, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IdleCondition:
-    """Idle condition of a stage: end offsets unchanged and timer not expired.
+    """Idle condition for a stage: end offsets unchanged, and timer not expired.
 
     Attributes:
         ends: End offsets of the topics that wake the stage, per partition of the deployment.
@@ -55,9 +55,9 @@ class IdleCondition:
 
 
 def initial_idle_condition(job: DeployedJob, stage: str) -> IdleCondition | None:
-    """Return the idle condition of a stage after a deployment, before any record is written.
+    """Return a stage's idle condition after a deployment, before any record is written.
 
-    None if a clock can create work: epochs of device jobs end even if no device reports.
+    None if a clock can create work: epochs in device jobs end even if no device reports.
     """
     if job.devices is not None and job.route.stages[stage] is Role.REPORTS:
         return None

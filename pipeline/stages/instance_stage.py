@@ -10,8 +10,8 @@ own topic, so its operator sees only a fraction of a device's messages. The firs
 * However, producers might omit records. Omitted records stay missing, but all writes of a partial
   window must have the same content, even if a record arrives between two writes.
 * A shuffler therefore writes its own manifest before its partial window: a copy of the decision
-  with the offsets of its own topic. It continues under the first such manifest in the log, so that
-  the log alone determines the partial window.
+  with offsets in its own topic. It continues under the first such manifest in the log, so that the
+  log alone determines the partial window.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 
 @dataclass(slots=True)
 class _InstancePartition(RawPartition[Window]):
-    """State of an owned partition; pending writes are manifests of this shuffler.
+    """State of an owned partition; pending writes refer to manifests of this shuffler.
 
     Attributes:
         decided: Offsets of decisions, by released epoch that has no manifest of this shuffler yet.
-        ends: End offsets of the partition, by epoch in `decided`, read after its decision.
+        ends: End offsets of the partition, by epoch in `decided`, read after the epoch's decision.
     """
 
     decided: dict[int, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _InstancePartition(RawPartition[Window]):
 
 
 class InstanceStage(RawStage[_InstancePartition, Window]):
-    """Turn the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
+    """Turn the batches in ``<job>.reports-2`` and so on into chunks in ``<job>.shuffled``.
 
     `instance` is the number of this shuffler, at least 2.
     """
@@ -218,7 +218,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return None
 
     def _through(self, state: _InstancePartition, epoch: int) -> bool:
-        """Return whether an epoch is decided and its partial window has a manifest."""
+        """Return whether an epoch is decided, and its partial window has a manifest."""
         return epoch in self._decisions.decided and epoch not in state.decided
 
     def _unexpected(self, record: Batch | Punctuation) -> Rejection | None:

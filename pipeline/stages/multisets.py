@@ -41,8 +41,8 @@ class MessageMultiset:
     """Messages of one format, added in any order, released in an order independent of arrival.
 
     Messages of width 1 with few distinct values become a table of counts, whose size does not
-    depend on the number of messages. Other messages are stored as received, in a spill file beyond
-    a few MiB. If `form` limits the distinct messages, callers must not add any others.
+    depend on the number of messages. Other messages are stored as received; beyond a few MiB, in a
+    spill file. If `form` limits the distinct messages, callers must not add any others.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MessageMultiset:
         return table + runs + waiting
 
     def add(self, words: Messages) -> None:
-        """Add messages, plain or counted; they are stored, so they must not be modified later."""
+        """Add messages, plain or counted; they are stored, and must not be modified afterwards."""
         self.messages += words.messages
         if words.counts is None:
             self._plain.append(words.values)
@@ -116,7 +116,7 @@ class MessageMultiset:
         other.close()
 
     def sorted(self) -> Messages:
-        """Return the whole multiset in canonical order, with counts where that is smaller.
+        """Return the whole multiset in canonical order, with counts where these make it smaller.
 
         If `in_files`, memory grows with the number of distinct messages, not with the total.
         """
@@ -138,24 +138,24 @@ class MessageMultiset:
 
     @property
     def in_files(self) -> bool:
-        """True if it is too large to sort in memory; `ordered` and `once` use little memory."""
+        """True if this is too large to sort in memory; `ordered` and `once` use little memory."""
         return self._runs is not None and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
-        """Return the result of `split_messages` on `sorted`, in little memory if `in_files`."""
+        """Return the result of `split_messages` on `sorted`, using little memory if `in_files`."""
         if not self.in_files:
             return Chunks.of(split_messages(self.sorted(), payload_bytes))
         distinct = self._distinct()
         return (yield from ordered_chunks(distinct, self.messages, self._row_bytes, payload_bytes))
 
     def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
-        """Return distinct messages in increasing order, in little memory; requires `in_files`."""
+        """Return distinct messages in increasing order, with little memory; requires `in_files`."""
         return (yield from distinct_chunks(self._distinct(), self._row_bytes, payload_bytes))
 
     def permuted(
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
     ) -> Steps[Chunks]:
-        """Return every message in a random order, in little memory if there are many."""
+        """Return all messages in a random order, using little memory if there are many."""
         from dpstream.pipeline.stages.random_order import in_random_order, permutation
 
         shares = -(-self.messages * self._row_bytes // BLOCK_BYTES)
@@ -234,7 +234,7 @@ class MessageMultiset:
 def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
     """Yield the distinct messages of several multisets of one format, in increasing order.
 
-    Tables of counts are not supported. Yields blocks with counts, in little memory.
+    Tables of counts are not supported. Yields blocks with counts, using little memory.
     """
     counted = []
     for part in parts:

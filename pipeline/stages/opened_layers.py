@@ -1,4 +1,4 @@
-"""Chained shuffler after the first: it decrypts a layer of every report, and drops the order again.
+"""Chained shuffler after the first: decrypts one layer of every report, and drops the order again.
 
 It adds its own devices (`added_devices`). It decides nothing: the first shuffler decides windows.
 The input and the output of this stage are ciphertexts under different keys, both sorted by their
@@ -35,12 +35,12 @@ class Opened:
 
 
 class OpenedLayers(WindowTransform[Opened]):
-    """Turn the chunks of one shuffler into those of the next, or of ``<job>.shuffled``.
+    """Turn one shuffler's chunks into those for the next shuffler, or for ``<job>.shuffled``.
 
-    A complete window is decrypted, sorted and written as an attempt of this stage. After a takeover
-    of a partition, uncommitted windows are written again as another attempt, and readers use the
-    first complete one. `index` is 1 for the second stage. Raises `WrongKeyError` if the stage's
-    private keys are missing.
+    A complete window is decrypted, sorted, and written as an attempt by this stage. After a
+    takeover of a partition, uncommitted windows are written again as another attempt, and readers
+    use the first complete one. `index` is 1 for the second stage. Raises `WrongKeyError` if the
+    stage's private keys are missing.
     """
 
     writes_once = True

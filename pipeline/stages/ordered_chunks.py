@@ -77,7 +77,7 @@ def distinct_chunks(
 
 
 def _further_chunks(frequent: Iterable[Messages], largest: int, rows: int) -> Iterator[Messages]:
-    """Yield chunks for occurrences of frequent rows that exceed the largest count of a chunk."""
+    """Yield chunks for occurrences of frequent rows that exceed the largest count in a chunk."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
         if number:

@@ -23,12 +23,12 @@ from dpstream.topics.partials import (
 class PartialLog:
     """Assemble partials from their parts, in log order.
 
-    Every reader skips epochs the job does not have. A complete partial does not count if its
+    Every reader skips epochs that the job does not have. A complete partial does not count if its
     payload is not a state of the job's aggregator.
 
     Args:
         on_partial: Called with the epoch and payload of every epoch's first complete partial.
-        role: Topic to read; also supports the partials of one of the two aggregators.
+        role: Topic to read; it can also contain the partials from one of the two aggregators.
         first: Earlier epochs are ignored.
     """
 
@@ -50,7 +50,7 @@ class PartialLog:
 
     @property
     def has_parts(self) -> bool:
-        """True if parts of an incomplete epoch were read."""
+        """True if parts for an incomplete epoch were read."""
         return any(self._parts.values())
 
     def apply(self, record: LogRecord) -> None:
@@ -73,7 +73,7 @@ class PartialLog:
             self._on_partial(part.epoch, payload)
 
     def _whole(self, part: PartialPart) -> bytes | None:
-        """Return the payload of a partial if this part completes it, or None."""
+        """Return the payload of a partial if this part completes the partial, or None."""
         if part.total == 1:
             return part.payload
         partial = (part.attempt, part.total, part.manifest_offset)
@@ -109,7 +109,7 @@ def append_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Steps[None]:
-    """Append the partial of a window, in as many records as needed.
+    """Append the partial for a window, in as many records as needed.
 
     `payload` is an aggregator's state or a party's sum of shares. Parts of two attempts never mix.
     """
@@ -126,16 +126,16 @@ def append_partial(
 
 
 class CompletePartials:
-    """Epochs whose partial has been read completely, reading the log only as far back as needed.
+    """Epochs whose partials have been read completely; reads the log only as far back as needed.
 
     A long-lived job has very many partials, and each can be large. Aggregators only need the
     partials of windows whose chunks still arrive, so they start near the end of the log. Results
-    stay correct if an older one is missed: its window is aggregated again, and the first partial of
-    an epoch counts. But leftovers of a paused writer would then hold back the committed offset
-    forever, and old windows in the topic would be written again. The log is therefore read from
-    further back in two cases:
+    stay correct if an older partial is missed: its window is aggregated again, and the first
+    partial of an epoch counts. But leftovers from a paused writer would then hold back the
+    committed offset forever, and old windows in the topic would be written again. The log is
+    therefore read from further back in two cases:
 
-    * before a chunk of an epoch older than the partials read is accepted,
+    * before a chunk is accepted for an epoch older than the partials read,
     * while a window stays incomplete.
 
     `whole` is True if the whole topic was read. All other epochs then have no complete partial.
@@ -153,7 +153,7 @@ class CompletePartials:
         return self._log.complete
 
     def reach(self, epoch: int) -> bool:
-        """Return whether reading reached far enough back to find an epoch's partial in order."""
+        """Return whether reading started far enough back to find an epoch's partial in order."""
         return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:
@@ -172,7 +172,7 @@ class CompletePartials:
         yield from self.read_back()
 
     def flush(self) -> Steps[None]:
-        """Wait until all appends are acknowledged, and read the log up to them."""
+        """Wait until all appends are acknowledged, and read the log up to these records."""
         yield from self._cursor.flush()
 
     def read_back(self) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""Count the enrolled devices of a device job by their tags.
+"""Count the devices enrolled in a device job, by their tags.
 
 A device enrolls with its first envelope of a horizon, and its collector writes the device's tag to
 ``<job>.devices``. Of several enrollments with the same tag, the first in the log counts.
@@ -24,9 +24,9 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 
 
 class Population:
-    """Devices of a deployment, from the records of ``<job>.devices`` in log order.
+    """Devices in a deployment, from the records in ``<job>.devices``, in log order.
 
-    Unreadable records, and records of other deployments or past horizons, are skipped.
+    Unreadable records, and records from other deployments or past horizons, are skipped.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -59,7 +59,7 @@ class Population:
 
 
 class _Enrolled:
-    """Tags of one horizon, 8 bytes each: divided by their first bits, and sorted."""
+    """Tags in one horizon, 8 bytes each: divided by their first bits, and sorted."""
 
     def __init__(self) -> None:
         empty = np.empty(0, np.uint64)

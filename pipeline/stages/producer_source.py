@@ -1,4 +1,4 @@
-"""Windows of producer jobs: producers register, and end every epoch with a punctuation."""
+"""Windows in producer jobs: producers register, and end every epoch with a punctuation."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 class PublishStage(SingleWriter):
-    """Turn manifests and partials into the records of ``<job>.estimates`` and ``<job>.results``.
+    """Turn manifests and partials into the records in ``<job>.estimates`` and ``<job>.results``.
 
     `listener` is called with every window whose estimate this worker has published. `watcher`
-    receives the published records of all workers.
+    receives the records published by all workers.
     """
 
     role = Role.PARTIALS
@@ -116,7 +116,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
-        """Resume from the latest valid checkpoint to read epochs from `first`; None without one."""
+        """Resume from the latest valid checkpoint, to read from epoch `first`; None without one."""
         assert self._latest is not None
         published = self._published.epochs
         through = published.first_missing(published.lowest or 1) - 1
@@ -180,7 +180,7 @@ class PublishStage(SingleWriter):
             self._listener(window)
 
     def _condense(self, epoch: int) -> None:
-        """Periodically drop state that later estimates do not need, as horizons can be long."""
+        """Periodically drop state that later estimates do not need: horizons can be long."""
         if epoch - self._condensed < checkpoints.INTERVAL:
             return
         state = self._estimation.state()

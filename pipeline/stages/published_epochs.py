@@ -1,4 +1,4 @@
-"""Find the offset from which to read the latest estimates of a deployment.
+"""Find the offset from which to read a deployment's latest estimates.
 
 Estimates are published in the order of epochs, without gaps. Records near the end of the topic
 therefore prove that all earlier epochs are published. If the records read are not consecutive
@@ -22,7 +22,7 @@ from dpstream.topics.names import Role
 class ReadPosition:
     """Offset in the topic of estimates at which reading starts.
 
-    All epochs up to `before` are published before the offset; 0 at the start of the topic.
+    All epochs up to `before` are published before the offset; `before` is 0 at the topic's start.
     """
 
     offset: int

@@ -50,7 +50,7 @@ def _permuted(
     form: tuple[np.dtype[np.unsignedinteger], int],
     generator: np.random.Generator,
 ) -> Iterator[MessageArray]:
-    """Yield the permuted blocks; `begins` has the file offsets of their rows per input block."""
+    """Yield the permuted blocks; `begins` has the file offsets of their rows, per input block."""
     dtype, width = form
     with file:
         for first, end in zip(begins.T, begins.T[1:], strict=False):

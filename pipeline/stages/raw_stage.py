@@ -1,4 +1,4 @@
-"""Common part of stages that read raw reports: the shuffler, and parallel shufflers.
+"""Common base of the stages that read raw reports: the shuffler, and parallel shufflers.
 
 Records of an epoch are collected in a window. Once a manifest in the log releases the window, its
 messages are a pending write. They are written as a multiset, from the window or from the topic.
@@ -44,7 +44,7 @@ class PendingWrite:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         manifest: Offset of the manifest that defines the window's content.
-        decision: Offset of the deciding manifest; differs in parallel shufflers after the first.
+        decision: Offset of the deciding manifest, a different one in later parallel shufflers.
     """
 
     first_offset: int
@@ -60,7 +60,7 @@ class RawPartition(Generic[WindowT]):
         position: Offset up to which the partition was read.
         floor: Offset below which no record is needed.
         windows: Records of the epochs in progress, by epoch.
-        pending: Windows that this owner must write, by epoch, whichever worker decided them.
+        pending: Windows that this owner must write, by epoch, whichever worker decided each.
         written: Epochs this owner has written.
     """
 
@@ -110,7 +110,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
 
     @abstractmethod
     def _start_logs(self) -> None:
-        """Reset the state, to read decisions from the beginning of the log."""
+        """Reset the state in order to read decisions from the beginning of the log."""
 
     def _tells(self, partition: int, floor: int) -> bool:
         """Return whether the logs read so far suffice for a partition."""

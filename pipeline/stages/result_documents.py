@@ -1,8 +1,8 @@
 """Documents of ``<job>.results``: the published result of an epoch, as JSON for other software.
 
 A document is a function of the deployed job and of an epoch's first record in ``<job>.estimates``.
-If it is written again, it has the same bytes and key, except for descriptions that were changed
-while the job ran. ``result_document.schema.json`` in this folder has the schema.
+A document that is written again has the same bytes and key, except for descriptions that were
+changed while the job ran. ``result_document.schema.json`` in this folder has the schema.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ResultDocuments:
     def document(self, record: EstimateRecord) -> bytes:
         """Encode the document as JSON with sorted keys, at most `LARGEST_DOCUMENT` bytes.
 
-        It has at most `MOST_ESTIMATES` estimates, the largest ones, and fewer if names are long.
+        It has the largest estimates, at most `MOST_ESTIMATES`, and fewer if names are long.
         """
         estimate = record.estimate
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
@@ -134,7 +134,7 @@ class ResultDocuments:
 
 
 class WrittenDocuments:
-    """Find the latest epoch of a deployment that has a document, by the keys of records.
+    """Find the latest epoch of a deployment with a document, from the keys of records.
 
     All earlier published epochs then have a document, too, because each writer continues after the
     latest document. `latest` is 0 without documents.
@@ -146,7 +146,7 @@ class WrittenDocuments:
         self.latest = 0
 
     def note(self, key: bytes | None) -> None:
-        """Process the key of a record of the topic; keys of other writers are skipped."""
+        """Process the key of a record in the topic; keys from other writers are skipped."""
         try:
             body = json.loads(key or b"")
             deployment, epoch = body["deployment"], body["epoch"]
@@ -157,7 +157,7 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """Return a cursor at the end, after reading a document of this deployment, if any."""
+        """Return a cursor at the end, after reading a document from this deployment, if any."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()

@@ -1,4 +1,4 @@
-"""Validate and decrypt the records of a raw topic of a sealed job."""
+"""Validate and decrypt the records in a raw topic of a sealed job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.topics.sealing import key_id
 class SealedAdmission(Admission):
     """Validate records whose reports are sealed, individually or in batches.
 
-    The aggregator checks the contents of reports. `keys` decrypt sealed batches.
+    The aggregator checks the contents of reports; `keys` decrypt sealed batches.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing, role: Role = Role.REPORTS) -> None:

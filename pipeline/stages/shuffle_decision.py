@@ -1,4 +1,4 @@
-"""Close windows of producer jobs, whose producers register and punctuate.
+"""Close windows in producer jobs, whose producers register and punctuate.
 
 A window is decided when all records of every expected producer are in it, or when an operator
 drains the job. Otherwise, the window is decided after its grace period. The grace period starts
@@ -25,7 +25,7 @@ from dpstream.topics.manifests import Manifest
 
 @dataclass(slots=True)
 class _Awaited:
-    """Producers a window still waits for; a record changes them only if it completes one.
+    """Producers that a window still waits for; records change them only by completing one.
 
     Attributes:
         inside: True for each producer in the window, in order of registration.
@@ -156,7 +156,7 @@ class ShuffleDecision(WindowDecision[Window]):
     def _abandoned(self, window: Window) -> bool:
         """Return whether all records are from producers that no longer report for the epoch.
 
-        An operator has retired these producers, and records they sent before are now rejected.
+        An operator has retired these producers, and their earlier records are now rejected.
         """
         holders = map(self._registry.find, window.contributions)
         return window.first_offset is not None and not any(

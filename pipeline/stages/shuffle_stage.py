@@ -1,4 +1,4 @@
-"""Decide windows: collect an epoch's reports, decide once, drop the order of reports.
+"""Decide windows: collect an epoch's reports, decide once, and drop the order of the reports.
 
 Raw records of epoch e are in partition e mod P. For each window, the stage
 
@@ -8,9 +8,9 @@ Raw records of epoch e are in partition e mod P. For each window, the stage
 * lets `window_writer` write the messages as a multiset, without key, headers, time or order,
 * and only then moves the committed offset past the window's first record.
 
-`window_states` has the states of a window. The committed offset never exceeds the first record of
-an unfinished epoch. A worker that takes over a partition starts at the committed offset. The logs
-alone determine whether the worker collects an epoch again or has a pending write.
+`window_states` defines the states of a window. The committed offset never exceeds the first record
+of an unfinished epoch. A worker that takes over a partition starts at the committed offset. The
+logs alone determine whether the worker collects an epoch again or has a pending write.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ NAMES_SHOWN: Final = 8
 
 @dataclass(slots=True)
 class DecidingPartition(RawPartition[WindowT]):
-    """Partition; `checked_with` is the state of the last search for epochs without records."""
+    """A partition; `checked_with` is the state at the last search for epochs without records."""
 
     checked_with: object = None
 
 
 class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
-    """Turn the records of ``<job>.reports`` into the chunks of ``<job>.shuffled``."""
+    """Turn the records in ``<job>.reports`` into the chunks in ``<job>.shuffled``."""
 
     _log: DecisionLog
     _decision: WindowDecision[WindowT]
@@ -95,7 +95,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._decide_if_read(state, window)
 
     def tick(self, now: float) -> Steps[None]:
-        """Read decisions of all workers, close windows whose time is up, and commit the floor."""
+        """Read all workers' decisions, close windows whose time is up, and commit the floor."""
         self._now = now
         if not self._partitions:
             return
@@ -115,9 +115,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; also None if an epoch before a decided one is undecided.
+        """See `Stage.idle_seconds`; also None if some epoch before a decided one is undecided.
 
-        Such an epoch is decided when its time has come, even if no record of it ever arrives.
+        Such an epoch is decided when its time has come, even if no record for it ever arrives.
         """
         log, decided = self._log, self._log.decided
         left_out = log.first_epoch is not None and (
@@ -139,7 +139,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         """Return open windows (oldest first), the senders they wait for, and all counters.
 
         ``grace_left`` stays None until a window's time has come. ``ahead`` lists the producers that
-        send epochs whose time has not come, with the number of epochs.
+        send epochs before their time has come, and how many.
 
         If devices rely on this stage to hide their messages (``hides_messages``), the number of
         messages must not be visible before a window is released. ``reports`` and ``late_reports``
@@ -222,10 +222,10 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self._schedule_write(decisions.decision(row))
 
     def _schedule_write(self, decision: Decision) -> None:
-        """Schedule the window of a decision if this worker owns its partition.
+        """Schedule a decision's window if this worker owns the window's partition.
 
-        The floor never passes the first offset of an unfinished window, so windows below it are
-        finished.
+        The floor never passes the first offset of an unfinished window, so windows below the floor
+        are finished.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1
@@ -302,14 +302,14 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return window
 
     def _count_late(self, epoch: int, reports: int, offset: int) -> None:
-        """Count the reports of a record for a decided epoch as late, unless it is in the window."""
+        """Count a record's reports for a decided epoch as late, unless the window contains them."""
         outcome = self._log.recent(epoch)
         within = outcome is not None and offset < outcome.cut_offset
         if not within:
             self.counts["late_reports"] += reports
 
     def _check_time(self, window: WindowT, now: float) -> None:
-        """Note whether the time of a window has come; checked only after a relevant change."""
+        """Note whether a window's time has come; checked only after a relevant change."""
         known = self._known, window.version
         if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
             window.checked_with = known
@@ -328,7 +328,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:
         """Open windows for this partition's due epochs without a record.
 
-        These epochs precede a decided one, and their time has come or an operator drains them.
+        They precede a decided epoch, and either their time has come or an operator drains them.
         """
         known = self._known, state.position
         unchanged = state.checked_with == known and not self._timeline.by_calendar
@@ -365,7 +365,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     ) -> Steps[None]:
         """Finalize an epoch, and write its window.
 
-        The logs of expected senders are read to their end first: a window decided `as_complete`
+        First, the logs of expected senders are read to their ends: a window decided `as_complete`
         stays open if a producer has registered in the meantime.
         """
         own: Manifest | None = None

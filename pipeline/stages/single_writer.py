@@ -1,4 +1,4 @@
-"""Common part of stages in which one worker at a time writes, from logs that are kept forever.
+"""Common base of stages in which one worker at a time writes, from logs that are kept forever.
 
 The whole state is a function of these logs. A worker that takes over reads the part it needs, and
 continues after the records already written. The owner of the topic's one partition is the active
@@ -32,7 +32,7 @@ class SingleWriter(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Reset the state, to read the logs from the beginning."""
+        """Reset the state in order to read the logs from the beginning."""
 
     @abstractmethod
     def _write_due(self) -> Steps[None]:
@@ -68,7 +68,7 @@ class SingleWriter(ABC):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Wake the stage if it has not read the record yet."""
+        """Wake the stage if it has not read this record yet."""
         if offset >= self._position:
             yield from self._go_on()
 

@@ -1,9 +1,9 @@
-"""Sort more messages than fit in memory: sorted runs in spill files, and their merge.
+"""Sort more messages than fit in memory: write sorted runs to spill files, and merge the runs.
 
 The first row of each page of every run stays in memory. Sorting all pages by these rows gives the
 order in which a merge needs them. The merge reads a block of pages at a time. All rows below the
 first row of the next page are then in memory. Every page is read once, and the cost of a block does
-not depend on the number of runs. Memory holds a block and a page of each run.
+not depend on the number of runs. Memory holds a block, and a page from each run.
 
 Reference: Knuth, *The Art of Computer Programming*, volume 3, Section 5.4.9 ("forecasting").
 """
@@ -47,7 +47,7 @@ class _SpillFile:
 
 
 class SortedRuns:
-    """Messages in spill files, as sorted runs of rows."""
+    """Messages in spill files, stored as sorted runs of rows."""
 
     def __init__(
         self, dtype: np.dtype[np.unsignedinteger], width: int, open_spill_file: OpenSpillFile
@@ -110,7 +110,7 @@ class SortedRuns:
     def distinct(self, others: Iterable[Messages]) -> Iterator[Messages]:
         """Yield distinct rows in increasing order with their counts, block by block.
 
-        `others`, with distinct rows in increasing order, are merged in. Files stay unchanged.
+        Merges in `others`, whose rows are distinct and increasing. Files stay unchanged.
         """
         waiting: _Counted | None = None
         for block in self._merged([_Counted.of(words) for words in others]):
@@ -142,8 +142,8 @@ class SortedRuns:
     def _forecast(self) -> Iterator[tuple[NDArray[np.intp], Any]]:
         """Yield the number of pages to read next from each run, and a limit.
 
-        The limit is a key: unread rows have at least this key, and can have the same key. It is
-        None once the files are read.
+        The limit is a key: unread rows have at least this key, and can have the same key. The limit
+        is None once the files are read.
         """
         runs = [run for run_file in self._files for run in run_file.runs]
         if not runs:

@@ -12,8 +12,8 @@ from dpstream.topics.names import Role
 class Stage(Protocol):
     """Stage without I/O of its own; see `dpstream.pipeline.actions` for its steps.
 
-    Times are in seconds from any origin. Steps are executed one at a time. A stage can be assigned
-    a partition again at any time, and then rebuilds its state from the topics.
+    Times are in seconds from any origin. Steps are executed one at a time. At any time, a stage can
+    be assigned a partition again; it then rebuilds its state from the topics.
     """
 
     @property
@@ -30,17 +30,17 @@ class Stage(Protocol):
         """Process the next record of a partition.
 
         `written` is the time of writing in milliseconds since 1970 by the broker's clock, or None
-        if records of the topic have their writers' timestamps.
+        if the topic's records have their writers' timestamps.
         """
 
     def tick(self, now: float) -> Steps[None]: ...
 
     def idle_seconds(self) -> float | None:
-        """Return the seconds until the stage has work again if no topic that it reads grows.
+        """Return the seconds until the stage has work again, if no topic that it reads grows.
 
-        The result holds for the whole stage and any assignment of partitions, if every record of
-        its topic is finished: each partition then ends at its committed offset. Infinite if no
-        clock is used; None if work is left, or if the worker owns no partition to judge by.
+        The result holds for the whole stage and any assignment of partitions, if every record in
+        its topic is finished: each partition then ends at its committed offset. It is infinite if
+        no clock is used, and None if work is left or the worker owns no partition to judge by.
         """
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
@@ -50,4 +50,4 @@ class Stage(Protocol):
         """Describe the unfinished epochs of a partition, for an error message."""
 
     def heartbeat(self) -> Mapping[str, object]:
-        """Return the stage's entry in ``<job>.status``, ready for JSON."""
+        """Return the stage's entry for ``<job>.status``, ready for JSON."""

@@ -2,7 +2,7 @@
 
 * Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies that
   are passed to a stage.
-* Modules of options that a job does not use are not imported.
+* Modules for options that a job does not use are not imported.
 * An option that is a single value needs no strategy: the stage reads it from its job once.
 """
 
@@ -37,14 +37,14 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build the stage of a name in `Route.stages`.
+    """Build the stage with a name from `Route.stages`.
 
     `watcher` receives every estimate if the stage is the publisher.
 
     Raises:
         KeyError: If the job has no such stage.
-        WrongKeyError: If the stage adds noise and the noise key is not the job's, or if it opens
-            reports and its private keys are missing.
+        WrongKeyError: If the stage adds noise and the noise key is not the job's, or if the stage
+            decrypts reports and its private keys are missing.
     """
     role = job.route.stages[name]
     if name == "shuffle":
@@ -66,7 +66,7 @@ def stages_after_release(job: DeployedJob) -> list[str]:
 
 
 def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[Any, Any]:
-    """Build the stage that decides the windows of a job; raises as `build_stage` does."""
+    """Build the stage that decides a job's windows; raises errors as `build_stage` does."""
     release = _release(job, environment)
     if job.devices is None:
         _check_keys(job, Role.REPORTS, environment.keys)
@@ -81,7 +81,7 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
 def producer_admission(
     job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
 ) -> Admission:
-    """Return a validator of producers' records in a topic; `keys` decrypt sealed records."""
+    """Return a validator for producers' records in a topic; `keys` decrypt sealed records."""
     if job.sealed is None:
         return Admission(job, role)
     from dpstream.pipeline.stages.sealed_admission import SealedAdmission
@@ -90,7 +90,7 @@ def producer_admission(
 
 
 def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """Return a validator of a raw topic's records that does not decrypt them."""
+    """Return a validator for a raw topic's records that does not decrypt them."""
     if job.devices is None:
         return producer_admission(job, role=role)
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -101,7 +101,7 @@ def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | Dev
 def window_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that computes the payload of a window's partial, for verification.
+    """Return a function that computes, for verification, the payload of a window's partial.
 
     The returned function raises `ValueError` for messages that the protocol does not have.
     `window_aggregator` raises `WrongKeyError` if private keys for sealed reports are missing.

@@ -1,4 +1,4 @@
-"""Noise of the shuffler: dummy messages, deletions, or a noisy sum in place of all messages."""
+"""Noise from the shuffler: dummy messages, deletions, or a noisy sum in place of all messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class NoisyRelease(WindowRelease):
 
 
 class StageNoise:
-    """Noise of a job's windows: a function of noise key, deployment and epoch.
+    """Noise for a job's windows: a function of noise key, deployment and epoch.
 
     Nothing is stored. A window that any worker writes again has the same dummies, the same sum and
     the same deletions. Fresh noise is never added to the same counts a second time. Raises
@@ -100,7 +100,7 @@ class StageNoise:
         return Messages(summed.release(words.values, words.counts, generator))
 
     def left(self, epoch: int, words: Messages) -> Messages:
-        """Return the messages that remain of a window; `words` must be in canonical order."""
+        """Return the messages that remain in a window; `words` must be in canonical order."""
         law = self._job.crowds_law
         assert law is not None
         assert self._key is not None

@@ -1,4 +1,4 @@
-"""Tagged contents of a device job's open window; one content per tag counts.
+"""Tagged contents in a device job's open window; one content per tag counts.
 
 Memory stays bounded for ten million contents. Beyond a few MiB, contents go to a spill file,
 divided by tag, and are read division by division.
@@ -23,7 +23,7 @@ _TAG_TYPE = np.dtype("<u8")
 
 
 class TaggedContents:
-    """Rows of a tag and a content, in order of arrival; the first row of a tag counts.
+    """Rows with a tag and a content, in order of arrival; the first row with each tag counts.
 
     Tags are digests, so divisions by their first bits have similar sizes. Other tags might need
     more memory, but the results would be the same.
@@ -34,7 +34,7 @@ class TaggedContents:
     ([[1], [2]], 3)
 
     Attributes:
-        contradicting: Number of rows that differ from the first row of their tag, available after
+        contradicting: Number of rows that differ from the first row with their tag, available after
             `first_of_each` is exhausted.
     """
 
@@ -84,7 +84,7 @@ class TaggedContents:
         self._waiting_bytes = 0
 
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the first content of every tag, by ascending tag, as (n, content bytes) blocks.
+        """Yield the first content for every tag, by ascending tag, in blocks (n, content bytes).
 
         No rows are removed; `contradicting` is counted again.
         """

@@ -4,7 +4,7 @@ A single producer cannot end an epoch that other producers have not sent yet:
 
 * With a calendar, the time of an epoch has come when it has ended by the broker's clock.
 * Without a calendar, or while the broker's clock is unknown, a majority decides. The time has come
-  when more than half of the producers expected for the epoch have punctuated it or a later epoch.
+  when more than half of the producers expected for the epoch have punctuated this or a later epoch.
   Producers that have not registered yet are expected, too, up to ``shuffle.producers`` in all.
 
 A worker knows the punctuations in its own partitions, including late ones, and the producers listed
@@ -35,7 +35,7 @@ class Ahead:
 
 
 class Timeline:
-    """Punctuations read by a worker, and the broker's clock as far as it is known.
+    """Punctuations read by a worker, and the broker's clock as far as the worker knows it.
 
     `broker_time` returns milliseconds since 1970, or None while unknown.
     """
@@ -50,7 +50,7 @@ class Timeline:
         self.version = 0
 
     def note_written(self, written: int | None) -> None:
-        """Advance the known time of the broker's clock to the time when a record was written."""
+        """Advance the broker's clock, as known so far, to the time when a record was written."""
         if written is not None and written > (self._latest_written or -1):
             self._latest_written = written
 
@@ -81,9 +81,9 @@ class Timeline:
         return None if self._times is None or now is None else self._times.epoch_of(now)
 
     def early(self, epoch: int, written: int | None) -> str | None:
-        """Return why a record is too early by the calendar, or None if it is not.
+        """Return why a record is too early by the calendar, or None if it is not too early.
 
-        `written` is the record's time by the broker's clock. None stands for the current time.
+        `written` is the record's time by the broker's clock; None means the current time.
         """
         if self._times is None:
             return None
@@ -98,7 +98,7 @@ class Timeline:
     def seconds_until_end(self, epoch: int) -> float | None:
         """Return the seconds until an epoch ends by the calendar, or None if unknown.
 
-        Zero after its end; infinite for an end after the year 9999.
+        Zero after the epoch's end; infinite if the end is after the year 9999.
         """
         now = self.now
         if self._times is None or now is None:

@@ -1,4 +1,4 @@
-"""Data flow of a job as a table: its stages, and the topics each reads and writes."""
+"""Data flow of a job as a table: its stages, and the topics that each stage reads and writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TopicUses:
 
 
 def topic_uses(job: Job, stage: str) -> TopicUses:
-    """Return the topics of a stage; raises `KeyError` if the job has no such stage."""
+    """Return the topics that a stage uses; raise `KeyError` if the job has no such stage."""
     role = job.route.stages[stage]
     # Every worker writes heartbeats.
     writes = {Role.STATUS}

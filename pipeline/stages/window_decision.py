@@ -24,7 +24,7 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 class WindowDecision(ABC, Generic[WindowT]):
-    """Closing rules and manifests of a worker's windows."""
+    """Closing rules and manifests for a worker's windows."""
 
     def __init__(
         self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
@@ -37,7 +37,7 @@ class WindowDecision(ABC, Generic[WindowT]):
     @property
     @abstractmethod
     def first_epoch(self) -> int:
-        """First epoch of the deployment, used until a manifest states it."""
+        """First epoch of the deployment, used until a manifest states the first epoch."""
 
     @abstractmethod
     def complete(self, window: WindowT) -> bool:
@@ -45,7 +45,7 @@ class WindowDecision(ABC, Generic[WindowT]):
 
     @abstractmethod
     def time_has_come(self, epoch: int, window: WindowT | None) -> bool:
-        """Return whether the grace period can start; `window` is None if it is not open yet."""
+        """Return whether the grace period can start; `window` is None if no window is open yet."""
 
     @abstractmethod
     def manifest(self, window: WindowT, position: int, timestamp: int) -> Manifest:
@@ -64,7 +64,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         return self._log.oldest_undecided(self.first_epoch)
 
     def too_far_ahead(self, epoch: int) -> str | None:
-        """Return why an epoch is too far ahead to open a window, or None if it is not."""
+        """Return why an epoch is too far ahead to open a window, or None if it is not too far."""
         oldest = self.oldest_undecided
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
@@ -76,8 +76,8 @@ class WindowDecision(ABC, Generic[WindowT]):
     def event(self, window: WindowT, position: int, now: float) -> Event | None:
         """Return the event that an open window must react to now, or None.
 
-        `position` is the offset up to which its partition was read. `now` is in seconds, by the
-        same clock as the window's times.
+        `position` is the offset up to which the window's partition was read. `now` is in seconds,
+        by the same clock as the window's times.
         """
         if window.epoch in self._log.decided:
             return Event.SETTLED

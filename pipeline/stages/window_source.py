@@ -33,7 +33,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        """Minimum seconds between two checks of whether windows' time has come."""
+        """Minimum seconds between two checks whether the time of windows has come."""
         return 0.0
 
     @property
@@ -49,13 +49,13 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @abstractmethod
     def admit(self, partition: int, value: bytes) -> RecordT | Rejection:
-        """Return a record of this job and partition, or the reason to reject it."""
+        """Return a record for this job and partition, or the reason to reject it."""
 
     @abstractmethod
     def new_window(
         self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
     ) -> WindowT:
-        """Create an empty window of an epoch."""
+        """Create an empty window for an epoch."""
 
     @abstractmethod
     def windows_again(
@@ -87,7 +87,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Yield the names of the senders a window waits for."""
 
     def knows_sender(self, record: RecordT) -> bool:
-        """Return whether the sender is known, or does not need to be."""
+        """Return whether the sender is known, or does not need to be known."""
         return True
 
     def rejection(self, record: RecordT) -> Rejection | None:

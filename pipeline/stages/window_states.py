@@ -106,7 +106,7 @@ _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
 
 
 def _open(state: State) -> Mapping[Event, tuple[State, Reaction]]:
-    """Return the transitions by which collecting can end in an open state."""
+    """Return the transitions by which collection can end in an open state."""
     return {
         Event.COMPLETE: (state, Reaction.DECIDE_IF_COMPLETE),
         Event.DRAINED: (state, Reaction.DECIDE),

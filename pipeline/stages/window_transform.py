@@ -47,14 +47,14 @@ class WindowTransform(ABC, Generic[Content]):
 
     @abstractmethod
     def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]:
-        """Write the window that this chunk completes, without a final flush.
+        """Write, without a final flush, the window that this chunk completes.
 
         `partial_windows` has the content of each parallel shuffler's partial window, in order.
         """
 
 
 class AddedReports(WindowTransform[Aggregator]):
-    """Turn unsealed chunks of ``<job>.shuffled`` into partials of ``<job>.partials``."""
+    """Turn unsealed chunks in ``<job>.shuffled`` into partials in ``<job>.partials``."""
 
     def __init__(self, job: DeployedJob) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AddedReports(WindowTransform[Aggregator]):
 
 
 def merged(job: DeployedJob, partial_windows: Sequence[Aggregator]) -> Aggregator:
-    """Return an aggregator of all partial windows, which stay unchanged."""
+    """Return one aggregator for all partial windows, which stay unchanged."""
     if len(partial_windows) == 1:
         return partial_windows[0]
     # Merged into a new aggregator, because partial windows are needed again if a write fails.

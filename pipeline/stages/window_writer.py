@@ -1,6 +1,6 @@
-"""Read the messages of decided windows from the raw topic, and write them without their origin.
+"""Read the messages in decided windows from the raw topic, and write them without their origin.
 
-The manifest determines the result: repeated writes differ only in attempt ids and random order.
+The manifest determines the result: repeated writes differ only in attempt IDs and random order.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):
-    """Reader of a decided window's messages from the raw topic."""
+    """Reads a decided window's messages again from the raw topic."""
 
     def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 
 
 class ProducerWindows:
-    """Reader of decided windows of producer jobs, for records that `admission` accepts."""
+    """Read producer jobs' decided windows again, using the records that `admission` accepts."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ProducerWindows:
         self._role = role
 
     def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
-        """See `WindowsAgain`; the registry must have all producers of the manifest."""
+        """See `WindowsAgain`; the registry must have all producers in the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._registry)
@@ -72,15 +72,15 @@ class ProducerWindows:
 class WindowRelease:
     """Release all messages of a window, in canonical order.
 
-    Subclasses implement the options of jobs; see `dpstream.pipeline.stages.stage_builder`.
+    Subclasses implement job options; see `dpstream.pipeline.stages.stage_builder`.
     """
 
     def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
-        """Return the multiset to release; can modify `words`."""
+        """Return the multiset to release; this can modify `words`."""
         return words
 
     def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
-        """Cut the released messages into chunks, in the order of writing."""
+        """Cut the released messages into chunks, in the order in which to write them."""
         return (yield from words.ordered())
 
 
@@ -118,7 +118,7 @@ class WindowWriter:
 
 
 def drawings_in(manifest: Manifest, registry: ProducerRegistry) -> dict[bytes, bytes | None]:
-    """Return the draw ID of each enrollment id in a manifest; None if it lists no draw IDs."""
+    """Return the draw ID for each enrollment ID in a manifest; None if no draw IDs are listed."""
     enrollments = [
         producer.enrollment
         for producer, included in zip(registry, manifest.producers, strict=False)

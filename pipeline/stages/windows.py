@@ -43,7 +43,7 @@ class Drawing:
 
     @property
     def whole(self) -> bool:
-        """True if its punctuation and all its batches have arrived."""
+        """True if the punctuation and all batches of the draw have arrived."""
         punctuation = self.punctuation
         return punctuation is not None and len(self.batches) == punctuation.batches
 
@@ -52,7 +52,7 @@ class Drawing:
 class Contribution:
     """Records of one producer for one epoch, until it is complete.
 
-    There is one draw, unless the producer's folder was copied and the copy draws the epoch, too.
+    There is one draw, unless the producer's folder was copied and the copy also draws the epoch.
 
     Attributes:
         drawings: Draws by the draw ID in their batches and punctuation, in the order of their first
@@ -74,7 +74,7 @@ class Contribution:
         return 0 if self.punctuation is None else self.punctuation.contributors
 
     def earlier_punctuation(self, name: bytes) -> Punctuation | None:
-        """Return the earlier punctuation that makes one of draw `name` redundant, or None."""
+        """Return the earlier punctuation that makes one from draw `name` redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
 
@@ -87,12 +87,12 @@ class OpenWindow(ABC):
     """Window of an undecided epoch, for every kind of sender.
 
     Attributes:
-        opened_at: Time when its first record was read, or when it was opened without records.
-        due_at: Time when its epoch was first known to be due; None before.
-        checked_with: State that was known when its time was last checked.
+        opened_at: Time when the first record was read, or when the window opened without records.
+        due_at: Time when the window's epoch was first known to be due; None before that.
+        checked_with: State that was known when the window's time was last checked.
         first_offset: Offset of its first record; None without records.
-        closing_end: End offset of the partition when its grace period ended; None before.
-        set_aside: True if its messages were dropped, and must be read again to write the window.
+        closing_end: End offset of the partition when the grace period ended; None before that.
+        set_aside: True if messages were dropped, and must be read again to write the window.
     """
 
     def __init__(self, epoch: int, opened_at: float) -> None:
@@ -118,7 +118,7 @@ class OpenWindow(ABC):
     @property
     @abstractmethod
     def contributors(self) -> int:
-        """Number of devices that have contributed, as far as known."""
+        """Number of devices known to have contributed."""
 
     @property
     @abstractmethod
@@ -128,7 +128,7 @@ class OpenWindow(ABC):
     @property
     @abstractmethod
     def words(self) -> MessageMultiset:
-        """Messages of the complete senders."""
+        """Messages from the complete senders."""
 
     @abstractmethod
     def drop_messages(self) -> None:
@@ -148,7 +148,7 @@ class OpenWindow(ABC):
         return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
 
     def note_record(self, offset: int, now: float) -> None:
-        """Note a record of the epoch; the first one starts the grace period."""
+        """Note a record for the epoch; the first one starts the grace period."""
         if self.first_offset is None:
             self.happens(Event.FIRST_RECORD)
             self.first_offset = offset
@@ -164,9 +164,9 @@ class Window(OpenWindow):
     draws. The first complete draw is in the window, and the others count as duplicates.
 
     Attributes:
-        contributions: Records received, by enrollment id.
-        inside: Enrollment ids of complete producers, in order of completion.
-        unfinished: Enrollment ids of producers with records that are not complete.
+        contributions: Records received, by enrollment ID.
+        inside: Enrollment IDs of complete producers, in order of completion.
+        unfinished: Enrollment IDs of producers whose records are not complete.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Window(OpenWindow):
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Add a record, and return False if it is a duplicate or of a redundant draw.
+        """Add a record, and return False if it is a duplicate or from a redundant draw.
 
         Raises `PunctuationError` if the producer's records contradict each other or exceed a limit.
         """
@@ -287,7 +287,7 @@ class Window(OpenWindow):
     def _complete(self, enrollment: bytes, changed: Drawing) -> None:
         """Let the changed draw join the window if it is now complete.
 
-        Other draws are not checked: a complete one would already be in the window.
+        Other draws are not checked: a complete draw would already be in the window.
         """
         contribution = self.contributions[enrollment]
         if not changed.whole:

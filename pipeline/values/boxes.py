@@ -1,4 +1,4 @@
-"""Ranges of values and boxes of points in queries."""
+"""Ranges of values, and boxes of points, in queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values together with the user's crowd, a public column alongside the values."""
+"""Values together with the user's crowd, which comes from a public column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CrowdDomain(ValueDomain):
     """Crowds, and the items of another domain within each crowd; int64.
 
     Values are numbered crowd by crowd: first the crowd itself, then its items. A user's values are
-    those of the crowd and of the user's items in it.
+    the numbers of the crowd and of the user's items in that crowd.
 
     >>> from dpstream.pipeline.values.sets import SetDomain
     >>> versions = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
@@ -95,7 +95,7 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Return crowds (n,) and items (n, m) from 1, 0 if absent, and problems by index."""
+        """Return crowds (n,) and items (n, m), from 1 or 0 if absent, and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

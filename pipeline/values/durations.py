@@ -113,10 +113,10 @@ class Duration:
         return self.exact
 
     def most_in(self, span: Duration) -> int:
-        """Return the most epochs of this length that a period can overlap, wherever it begins.
+        """Return the most epochs of this length that any period of length `span` can overlap.
 
-        Rounds up: for the longest months and years of the period, the shortest ones of the epochs,
-        and three hours by which clocks of a time zone may change.
+        Rounds up: assumes the longest months and years for the period, the shortest ones for the
+        epochs, and a change of up to three hours in a time zone's clocks.
 
         >>> year = parse_duration("P1Y")
         >>> [parse_duration(length).most_in(year) for length in ("P7D", "P1M", "P1Y", "P1D")]

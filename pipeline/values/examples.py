@@ -66,7 +66,7 @@ class ExampleDomain(ValueDomain):
         return values, problems
 
     def example(self, class_: str, features: Sequence[str]) -> tuple[NDArray[np.int16], str | None]:
-        """Return one example, shape (1 + features,), and its problem, if any."""
+        """Return one example, shape (1 + features,), and its problem or None."""
         row = np.zeros(self.columns, np.int16)
         if len(features) != self.features:
             return row, f"got {len(features)} features; expected {self.features}"

@@ -1,7 +1,7 @@
 """Numbers as values: each is replaced by the bucket that contains it.
 
-Errors are also expressed relative to counts: an error of 1 % of all users is half of a count of 2 %
-of them.
+Errors are also expressed relative to counts: if a count is 2 % of all users, an error of 1 % of all
+users is half the count.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class NumericDomain(ValueDomain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """`low`, and the largest float below `high`."""
+        """The value of `low`, and the largest float below `high`."""
         return self.low, math.nextafter(self.high, -math.inf)
 
     @cached_property
@@ -112,7 +112,7 @@ class NumericDomain(ValueDomain):
         return Box(text.strip(), (start,), (end,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """Return the quantile and its interval, which consists of whole buckets."""
+        """Return a quantile and its interval, which consists of whole buckets."""
         return self.edge(value), self.edge(low), self.edge(high)
 
     def value_within(self, index: int, part: float) -> float:

@@ -152,7 +152,7 @@ class _AttributeSets(SetDomain):
 
 
 class _NumberSets(SetDomain):
-    """Numbers whose quantiles are shown as the start of a bucket."""
+    """Numbers whose quantiles are displayed as the start of a bucket."""
 
     domain: Numbers
     about = "numbers"

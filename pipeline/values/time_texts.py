@@ -1,4 +1,4 @@
-"""Times in foreign formats: by a pattern, in milliseconds, or without a time zone.
+"""Times in foreign formats: defined by a pattern, in milliseconds, or without a time zone.
 
 Columns of times are int64 microseconds since 1970-01-01T00:00Z, as in `times`.
 """
@@ -57,7 +57,7 @@ class TimeReader:
     Attributes:
         pattern: Pattern of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
             milliseconds; None for ISO 8601 or Unix seconds.
-        zone: Zone of times without one.
+        zone: Zone for times that state none.
     """
 
     pattern: str | None = None

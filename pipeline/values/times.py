@@ -81,7 +81,7 @@ def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
     A plain number is Unix seconds; anything else is ISO 8601, in UTC if it has no zone. Digits
-    beyond microseconds are truncated. `ValueError` for other texts or outside the years 1 to 9999.
+    beyond microseconds are truncated. Other texts, or other years than 1 to 9999: `ValueError`.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
@@ -175,7 +175,7 @@ class EpochCalendar:
         return moment + (epoch - 1) * rest
 
     def epoch_of(self, moment: datetime) -> int:
-        """Return the epoch of a time; at most 0 before the start."""
+        """Return the epoch that contains a time; at most 0 before the start."""
         if self.zone is None:
             return self.length.epoch_of(self.start, moment)
         return self.length.epoch_by(self.start, moment, self.start_of)
@@ -200,7 +200,7 @@ class EpochCalendar:
         return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the epoch of each time: int64 microseconds, shape (n,), to int64, shape (n,)."""
+        """Return the epoch of each time; times are microseconds, and both are int64, shape (n,)."""
         if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)

@@ -82,9 +82,9 @@ class ValueDomain(ABC):
 
     @abstractmethod
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return a column's values, shape (len(texts),), in one dtype, and problems by index.
+        """Return a column's values, shape (len(texts),), all of one dtype, and problems by index.
 
-        For sets the shape can be (len(texts), items), padded with 0. Invalid values are arbitrary.
+        For sets, the shape can be (len(texts), items), padded with 0. Invalid values are arbitrary.
         """
 
     @property
@@ -104,7 +104,7 @@ class ValueDomain(ABC):
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
-        """Return the text for `parse` from a row's columns; only the value without crowds."""
+        """Return the text for `parse` from a row's columns; without crowds, the value alone."""
         return value
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -156,7 +156,7 @@ class ValueDomain(ABC):
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """Parse a range ``LOW:HIGH``; an omitted end is the first or last of all values."""
+        """Parse a range ``LOW:HIGH``; an omitted end means the first or last of all values."""
         return whole_range(text, self.size - 1, option)
 
     def box(self, text: str, option: str = "--box") -> Box:
@@ -169,7 +169,7 @@ class ValueDomain(ABC):
     def true_quantile(
         self, items: NDArray[np.integer], counts: NDArray[np.number[Any]], share: float
     ) -> float | None:
-        """Return the quantile of the true values, None without values; `items` are sorted."""
+        """Return the quantile of the true values, or None without values; `items` are sorted."""
         if not counts.any():
             return None
         below = np.cumsum(counts)
@@ -224,7 +224,7 @@ BOOLEAN = BooleanDomain()
 
 
 class CategoryDomain(ValueDomain):
-    """Items of a list of distinct labels, numbered from 1; an empty value is 0, no item.
+    """Items from a list of distinct labels, numbered from 1; an empty value is 0, no item.
 
     The dtype is int16, or int32 for more than 2^15 - 1 values.
 
