@@ -142,7 +142,7 @@ def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> 
 
 
 class Run(Protocol):
-    """Callable that carries out steps on the topics of a job."""
+    """Callable that carries out steps on a job's topics."""
 
     def __call__(self, steps: Steps[Result], /) -> Result: ...
 

@@ -3,7 +3,7 @@
 * The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
 * Exact attacks and comparisons of neighbors never fail a correct program.
 * `FALSE_ALARM` is divided equally among the findings based on draws. Their number is known before
-  anything is drawn. The comparisons within a finding divide its part equally.
+  anything is drawn. The comparisons within a finding share its part equally.
 * By the union bound, the parts sum to at most `FALSE_ALARM`, even if attacks are dependent.
 """
 

@@ -22,9 +22,9 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
-"""Maximum number of epochs drawn, from the start of a horizon, whose guarantee covers them."""
+"""Maximum number of epochs to draw from the start of a horizon, whose guarantee covers them."""
 MOST_EPOCHS_OF_WINDOWS = 8
-"""Maximum number of epochs drawn through all stages, from the start of a horizon."""
+"""Maximum number of epochs to draw through all stages, from the start of a horizon."""
 # Number of epochs drawn before topics are created again.
 _AT_ONCE = 400
 # Number of devices run at once, whose reports are all in memory.

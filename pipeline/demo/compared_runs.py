@@ -38,7 +38,7 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
 
 
 def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Plot runs that count one value for the same users, as a PNG file.
+    """Plot runs that count one value for the same users, and write a PNG file.
 
     The upper plot shows estimates with 95 % confidence intervals, and the ground truth. The lower
     plot shows errors. Raises `PlotError` without matplotlib.

@@ -82,7 +82,7 @@ def explain_statistic(jobs: Sequence[DeployedJob], people: int) -> WalkthroughSc
 
 
 def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScreen:
-    """Return the screen with a student's weekly values and the reports of their device.
+    """Return the screen with a student's weekly values and their device's reports.
 
     The reports are drawn for this screen by the job's own mechanism, and never sent. The job has
     one report of one byte per week. `values` are 0 or 1, one for each epoch.

@@ -61,7 +61,7 @@ class BadRows:
     """Number of bad rows in an input, and the first of them in file order.
 
     Attributes:
-        reasons: Reasons in order of appearance; beyond a maximum, new ones count as the last.
+        reasons: Reasons in order of appearance; any beyond a maximum count under the last one.
         place: Text before the number of a row, if that number is not the line of a file.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DrawnEpoch:
-    """Encoder of the reports that a producer has drawn for one epoch.
+    """Encoder for the reports that a producer has drawn for one epoch.
 
     Attributes:
         enrollment: Enrollment id of the producer, 16 bytes.

@@ -457,7 +457,7 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Set leaving devices to the initial value; the same share is absent as of the others."""
+        """Set leaving devices to the initial value, present at the rate of staying devices."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)

@@ -127,14 +127,14 @@ class ProducerStore:
         self.add_users(0, names)
 
     def add_departed(self, name: str, values: Mapping[str, int]) -> None:
-        """Store an array's value by user, for users who may enroll again."""
+        """Store an array's value per user, for users who may enroll again."""
         self._connection.executemany(
             "INSERT OR REPLACE INTO departed VALUES (?, ?, ?)",
             ((user, name, value) for user, value in values.items()),
         )
 
     def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
-        """Return an array's value by user, for the users that `add_departed` has stored."""
+        """Return an array's value per user, for the users that `add_departed` has stored."""
         select = "SELECT user, value FROM departed WHERE user = ? AND name = ?"
         rows = (self._connection.execute(select, (user, name)).fetchone() for user in users)
         return dict(row for row in rows if row is not None)

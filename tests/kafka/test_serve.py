@@ -50,7 +50,7 @@ def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_page_finds_the_last_job_of_a_long_jobs_topic(
+def test_page_finds_the_last_job_in_a_long_jobs_topic(
     bootstrap_servers: str, job_name: str
 ) -> None:
     """``dpstream.jobs`` exceeds one poll, but the first message must contain all jobs."""

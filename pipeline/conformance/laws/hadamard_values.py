@@ -30,7 +30,7 @@ class ExactHadamardValues:
         self._views = cache(self.booleans.views)
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether no row has more flips than the number that is boosted."""
+        """Return whether the number of flips in each row is at most the number of boosted flips."""
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:

@@ -44,7 +44,7 @@ class ExactValueStream:
         self.last_epoch = last_epoch
 
     def followed(self, stream: Stream) -> bool:
-        """Return whether the number of changes is at most the number that is boosted."""
+        """Return whether the number of changes is at most the number of boosted changes."""
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:

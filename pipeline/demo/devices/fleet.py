@@ -47,7 +47,7 @@ COLLECTORS: Final = 2
 
 
 def job_text(now: datetime) -> str:
-    """Return the job file, with a calendar that starts at the latest quarter of a minute.
+    """Return the job file, with a calendar that starts at the latest full quarter minute.
 
     >>> print(job_text(datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)).splitlines()[3])
     epochs: {count: 240, start: "2026-01-01T12:00:00Z", length: PT15S}

@@ -1,7 +1,7 @@
 """Take snapshots of a worker for its metrics.
 
-Lag in seconds is computed as in kafka-lag-exporter: record the ends of a partition over time, and
-interpolate when the first uncommitted record was written. This needs no further request.
+Lag in seconds is computed as in kafka-lag-exporter: record a partition's ends over time, and
+interpolate the write time of the first uncommitted record. This needs no further request.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_smoothed_estimates_are_labeled_in_tables_and_csv() -> None:
     assert header.split(",")[3] == "smoothed"
 
 
-def test_table_of_a_single_count_has_report_and_user_columns() -> None:
+def test_table_for_a_single_count_has_report_and_user_columns() -> None:
     lines = [*printed_lines(JOB, None, "table", [record(1), record(12, None)])]
     assert [line.split() for line in lines] == [
         ["epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"],

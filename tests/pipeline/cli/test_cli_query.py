@@ -100,7 +100,7 @@ def test_query_returns_boxes_of_points(start: Start, dpstream: Commands) -> None
         assert within(found[name]["estimate"], held, found[name]["standard_error"])
 
 
-def test_query_returns_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
+def test_query_returns_heavy_hitters_in_an_open_domain(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000")
     run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
     body = dpstream("query", "sets", "--top", 5, "--json").json

@@ -153,7 +153,7 @@ async def test_requests_can_be_retried_until_jobs_and_time_are_known(job: Deploy
         assert (await client.report(body(job))).problem == "/problems/not-ready"
 
 
-async def test_responses_follow_phase_and_end_of_the_job(job: DeployedJob) -> None:
+async def test_responses_follow_the_jobs_phase_and_end(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         served = server.service.jobs["phones"]

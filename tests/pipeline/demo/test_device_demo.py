@@ -58,7 +58,7 @@ def deployed() -> DeployedJob:
     return described(job, Ed25519PrivateKey.generate())
 
 
-def test_reports_of_the_demo_fleet_are_accepted_and_enroll_once() -> None:
+def test_reports_from_the_demo_fleet_are_accepted_and_enroll_once() -> None:
     job = deployed()
     assert job.signed_description is not None
     statement = JobStatement.read(job.signed_description.encoded())

@@ -73,7 +73,7 @@ class Recorded(Producer):
         super().close(epoch)
 
 
-def test_sets_of_an_epoch_survive_a_restart(job: DeployedJob, tmp_path: Path) -> None:
+def test_item_sets_at_an_epoch_survive_a_restart(job: DeployedJob, tmp_path: Path) -> None:
     sets: dict[int, dict[str, list[int]]] = {}
     script = [
         (0.1, b"ann,1,a\nbob,1,b\nbob,1,c\n"),

@@ -438,7 +438,7 @@ def test_full_disk_does_not_lose_values(
     assert contributors == 2
 
 
-def test_values_of_a_closed_epoch_do_not_carry_over(
+def test_values_at_a_closed_epoch_do_not_carry_over(
     job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C after everything is stored, before the first send."""

@@ -393,7 +393,7 @@ def test_event_with_an_invalid_timestamp_is_bad(stamp: int, length: str) -> None
     assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
 
 
-def test_epochs_close_after_the_backlog_of_an_outage_is_read(tmp_path: Path, fuse: Fuse) -> None:
+def test_epochs_close_after_the_backlog_from_an_outage_is_read(tmp_path: Path, fuse: Fuse) -> None:
     for at in range(1, 64, 5):
         events, log = Events([[]]), MemoryLog()
         noted: Noted = {}
