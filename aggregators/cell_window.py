@@ -1,6 +1,6 @@
-"""Cell counts of one window, or the sum of several, and the estimates derived from them.
+"""Cell counts for one window, or summed over several, and the estimates derived from them.
 
-The mean of the noise is subtracted from counts, which are scaled from present users to all users.
+Counts exclude the mean of the noise, and are scaled from present users to all users.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ Covariances: TypeAlias = NDArray[np.float64]
 
 
 class FollowedErrors:
-    """Propagate the errors of estimates that follow the previous one, from published data.
+    """Propagate, from published data, the errors of estimates that build on previous ones.
 
     Attributes:
-        now: Errors of the latest epoch.
+        now: Errors at the latest epoch.
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors) -> None:
@@ -49,9 +49,9 @@ class FollowedErrors:
         self.now = self._after(reports, population)
 
     def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
-        """Return covariances of earlier errors with value and boosts, after the latest epoch.
+        """Return earlier errors' covariances with value and boosts, after the latest epoch.
 
-        Arguments and result refer to the errors before and after that epoch; shape (2, ...).
+        The arguments hold before that epoch, the result after it; shape (2, ...).
         """
         boost, decay = self._kernel.boost, self._kernel.decay
         later = with_value
@@ -177,6 +177,6 @@ class SampledChanges:
 
 
 def deviation_of(published: Published) -> float | None:
-    """Return the standard error of the counts of an epoch, or None if unknown."""
+    """Return the standard error of an epoch's counts, or None if unknown."""
     headline = published.headline
     return None if headline is None else headline.standard_error

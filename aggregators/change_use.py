@@ -30,7 +30,7 @@ _LOOKS_BITS = 3
 
 
 class ChangeUse(NamedTuple):
-    """Evidence of changes after an epoch.
+    """Evidence of changes up to an epoch.
 
     Attributes:
         settled: Count, in users, at the end of the shortest path within the band.
@@ -51,7 +51,7 @@ class ChangeUse(NamedTuple):
     def after_count(
         self, value: float, deviation: float, population: int, last_epoch: int
     ) -> ChangeUse:
-        """Update with the estimate of an epoch, in users, and its standard error."""
+        """Update with an epoch's estimate, in users, and the estimate's standard error."""
         width = band(last_epoch) * deviation
         settled = min(max(self.settled, value - width), value + width)
         moved = self.moved + abs(settled - self.settled) / population
@@ -60,7 +60,7 @@ class ChangeUse(NamedTuple):
     def after_squares(
         self, excess: float, reports: int, epoch: int, last_epoch: int, unit: float, change: float
     ) -> ChangeUse:
-        """Update with the squares of the symbols of an epoch.
+        """Update with the squares of an epoch's symbols.
 
         `excess` is the mean square minus 1. It grows by `unit` = theta g / r^2 per unit of u^2. One
         change adds at most `change` to the sum of u^2 - 1/4.
@@ -83,7 +83,7 @@ def band(last_epoch: int) -> float:
 
 
 def looks(last_epoch: int) -> int:
-    """Return an upper bound on the number of epochs of a horizon at which squares are tested.
+    """Return an upper bound on the number of epochs in a horizon at which squares are tested.
 
     >>> looks(1024)
     88

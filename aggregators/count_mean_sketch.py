@@ -10,7 +10,7 @@ The variance of f is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users whose row puts them in the same bucket as the item
-* the sum of all squared counts over k m, from items that share its bucket in more rows than average
+* 1 / (k m) of the sum of squared counts, from items that share more of its buckets than average
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
 class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
-    """Count the messages of each bucket of each row, for every epoch."""
+    """Count the messages in each bucket of each row, for every epoch."""
 
     ordered: ClassVar[bool] = False
 

@@ -79,7 +79,7 @@ class CountMinAggregator:
         return None if window is None else window.published
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CellWindow | None:
-        """Return the sum of the windows of several epochs, or None if one of them is suppressed.
+        """Return the sum of several epochs' windows, or None if one of them is suppressed.
 
         Absent users are assumed to be like present ones. The probability that a one-sided sum is
         too small is at most that of a single epoch times the number of epochs.

@@ -54,7 +54,7 @@ class Counts(ABC):
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """A sample of the errors of single items, float64; None if noise is their only source."""
+        """Sample of errors in single items, float64; None if noise is their only source."""
         return None
 
     @property
@@ -117,7 +117,7 @@ WindowT = TypeVar("WindowT", bound=CountedWindow)
 
 
 def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
-    """Return the sum of the windows of several epochs, or None if one of them is suppressed."""
+    """Return the sum of several epochs' windows, or None if one of them is suppressed."""
     total: WindowT | None = None
     for window in windows:
         if window is None:
@@ -127,7 +127,7 @@ def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
 
 
 class EstimatedCounts(Counts):
-    """Published counts of an epoch: a single count or several items.
+    """Published counts of an epoch: a single count, or one for each of several items.
 
     Attributes:
         standard_error: Standard error of each estimate; None if unknown.

@@ -1,4 +1,4 @@
-"""Published estimates by crowd: the size of each crowd, and the users in it with each item."""
+"""Published estimates by crowd: each crowd's size, and its number of users with each item."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CrowdEstimate:
 
 @dataclass(frozen=True, eq=False)
 class CrowdEstimates(EstimatedCounts, CountedWindow):
-    """Estimates of all crowds, None for a suppressed crowd.
+    """Estimates for all crowds; None for a suppressed crowd.
 
     Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
 
@@ -127,7 +127,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> HeavyHitters:
-        """Return the items with the largest estimates, all with the widest of their intervals."""
+        """Return the items with the largest estimates, each given the widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:

@@ -73,7 +73,7 @@ class DyadicTree:
             self._nodes_due[epoch] = counts.astype(np.int64)
 
     def nodes_due(self, epoch: int) -> NDArray[np.int64]:
-        """Return, by order, all nodes that an epoch completes, shape (orders due, cells)."""
+        """Return the counts of the nodes that an epoch completes, shape (orders due, cells)."""
         held = self._nodes_due.get(epoch)
         return np.zeros((orders_due(epoch), self.cells), np.int64) if held is None else held
 
@@ -82,7 +82,7 @@ class DyadicTree:
         return counts
 
     def order_counts(self, order: int, last_epoch: int) -> NDArray[np.int64]:
-        """Return all nodes of an order up to an epoch, shape (last_epoch >> order, cells)."""
+        """Return an order's counts up to an epoch, shape (last_epoch >> order, cells)."""
         counts = np.zeros((last_epoch >> order, self.cells), np.int64)
         for index in range(1, len(counts) + 1):
             held = self._nodes_due.get(index << order)

@@ -174,7 +174,7 @@ class SampledResponseAggregator(EpochResponsesAggregator):
         )
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates, with biased ones from a random walk model."""
+        """Return the published estimates, and biased ones from a random walk model."""
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
         found = [self.estimate(epoch, participation) for epoch in range(1, last_epoch + 1)]

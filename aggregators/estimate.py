@@ -163,7 +163,7 @@ class Participation:
         return cls(np.full(epochs + 1, devices), np.full(epochs + 1, devices))
 
     def senders(self, epoch: int) -> int:
-        """Return the number of devices whose reports and noise are in the window of an epoch."""
+        """Return the number of devices whose reports and noise are in an epoch's window."""
         return int(self.contributors[epoch]) + self.added
 
     def set(self, epoch: int, contributors: int, population: int) -> None:

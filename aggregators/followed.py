@@ -28,7 +28,7 @@ Users: TypeAlias = Any
 
 
 class Followed(NamedTuple):
-    """The estimate of an epoch, with the propagation of its error; one count or several.
+    """An epoch's estimate of one count or several, with the propagation of its error.
 
     Attributes:
         epoch: Epoch number; 0 before the first.
@@ -218,7 +218,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
 
     @abstractmethod
     def reports(self, epoch: int, participation: Participation) -> int:
-        """Return the number of devices whose reports of an epoch are known."""
+        """Return the number of devices whose reports for an epoch are known."""
 
     @abstractmethod
     def _received(self, epoch: int, participation: Participation) -> Received | None:
@@ -281,7 +281,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self.reports(epoch, participation)
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates of every epoch, as later reports add no information.
+        """Return every epoch's published estimate: later reports add no information about it.
 
         The result includes biased estimates from a random walk model (`random_walk`).
         """

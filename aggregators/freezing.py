@@ -72,7 +72,7 @@ class FreezingModel:
         return missed
 
     def bias(self, law: FutureRandLaw, estimator: Estimator = "tree") -> NDArray[np.float64]:
-        """Return the expected estimate of one user minus the ground truth, (last_epoch,)."""
+        """Return one user's expected estimate minus the ground truth, shape (last_epoch,)."""
         signs = [composed.k for composed in law.composed]
         return self.bias_of(signs, interval_variances(law), estimator)
 
@@ -139,7 +139,7 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Return the mean number of changes in the odd intervals, `odd` (m,) of `intervals` (n, 1).
+    """Return the mean number of changes in `odd` (m,) odd intervals out of `intervals` (n, 1).
 
     Each odd interval has at least one change. Further changes are distributed in proportion to the
     mean excess of a binomial count with the same mean. The excess is over 1 for an odd count and

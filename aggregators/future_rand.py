@@ -1,4 +1,4 @@
-"""Count FutureRand signs per dyadic interval and estimate the devices with value 1.
+"""Count FutureRand signs per dyadic interval and estimate how many devices have value 1.
 
 Algorithm 2 of "Randomize the Future", with two additions:
 
@@ -61,7 +61,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self.tree = DyadicTree(law.horizon, cells=4)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` unless messages are uint8, shape (reports, 1), on intervals due."""
+        """Raise `ValueError` unless messages are uint8, shape (reports, 1), for intervals due."""
         check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
@@ -255,7 +255,7 @@ def predicted_smoothed_variances(law: FutureRandLaw, last_epoch: int) -> NDArray
 class IntervalScales:
     """Scales from signs to users for several intervals; each array has shape (intervals,).
 
-    A sum of signs times `scale` or `newcomer_scale` estimates the sum of partial sums of a group.
+    A sum of signs times `scale` or `newcomer_scale` estimates the sum of a group's partial sums.
     Two groups of devices report with different probabilities, so each has its own scale:
 
     * Devices enrolled when the interval began. They report if they are present at both of its ends.
@@ -307,7 +307,7 @@ def interval_scales(
         ends: Last epoch of each interval, shape (intervals,).
         c_gaps: c_gap of each interval, or one value for all.
         probabilities: Probability that a device draws an interval's order, or one value for all.
-        participation: Head counts of all epochs.
+        participation: Head counts for all epochs.
         received: Number of reports by other devices and by newcomers, shape (intervals, 2).
     """
     population = participation.population[ends].astype(np.float64)

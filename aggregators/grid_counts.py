@@ -136,7 +136,7 @@ class GridCounts(Counts):
 
     @property
     def _leaves(self) -> ItemEstimates:
-        """All values, with the largest of their standard errors."""
+        """Counts of all values, each with the largest standard error among them."""
         deviation = self.largest_value_deviation
         values, half_width = self.values.reshape(-1), NORMAL_95 * deviation
         return ItemEstimates(values, deviation, half_width, *self.about)

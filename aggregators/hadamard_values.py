@@ -134,7 +134,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         return self._path.estimates(int(participation.population[epoch]))
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates of every epoch, as later symbols add no information."""
+        """Return every epoch's published estimates: later symbols add no information about them."""
         path = _Path(self.law)
         values = np.zeros((last_epoch, self.law.items))
         deviations = np.full(last_epoch, np.inf)

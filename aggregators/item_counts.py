@@ -58,7 +58,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the estimated senders with each item, (items,), and the largest noise variance."""
+        """Return each item's estimated senders, shape (items,), and the largest noise variance."""
 
     def _count(
         self,
@@ -73,7 +73,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the number of users with each item at an epoch; return None if suppressed.
 
-        For a domain too large to list, only top items are published, with their largest error.
+        For a domain too large to list, only top items are published, each with the largest error.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -100,7 +100,7 @@ def spoken_for_variance(
 ) -> float:
     """Return the variance of an item's count if every user sends one message.
 
-    `probabilities` are those of supporting the item: for users with the item, and for the others.
+    `probabilities` are those of a message supporting the item, from users with it and from others.
     `holders` is the number of users with the item.
     """
     held, other = map(float, probabilities)
@@ -122,7 +122,7 @@ def item_estimates(
     and a random n of them report, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
 
     Args:
-        counts: Estimated contributors with each item, shape (items,).
+        counts: Estimated number of contributors with each item, shape (items,).
         noise: Noise variance of `counts`.
         over_items: Reduction of p (1 - p) over all items: the mean or the maximum.
         reports: Number of reports.

@@ -40,7 +40,7 @@ class LawAggregator(ABC, Generic[LawT]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count messages, shape (n, width), as devices send or the shuffler releases them.
+        """Count messages sent by devices or released by the shuffler, shape (n, width).
 
         `counts`, unsigned, shape (n,), are multiplicities; None means 1 each. A `ValueError` from
         `check_messages` leaves the state unchanged.

@@ -157,7 +157,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return gradient_scale(self.law) / self._reports[epoch] * sums
 
     def model(self, epoch: int) -> NDArray[np.float64]:
-        """Return the model after an epoch's step, (dimensions,); epoch 0 has the initial model.
+        """Return the model after an epoch's step, shape (dimensions,); the initial one for 0.
 
         Steps use IEEE 754 basic operations in a fixed order, so equal reports give identical bits.
         """

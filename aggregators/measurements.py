@@ -169,7 +169,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     def crosstalk(self) -> float:
         """Contribution of a squared count to the squared error of another item's count.
 
-        This is the mean over pairs of items: of all items if there are few, otherwise of a sample.
+        This is the mean over all pairs of items, or over pairs within a sample if there are many.
         """
         return self._of_pairs[1]
 
@@ -188,7 +188,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
 
 
 def products(matrix: PublicMatrix, sums: NDArray[np.float64], items: int) -> NDArray[np.float64]:
-    """Return the product of sums with each item's column, float64, shape (items,)."""
+    """Return the products of `sums` with each item's column, float64, shape (items,)."""
     match matrix:
         case OneHot():
             return sums
@@ -249,7 +249,7 @@ def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDArray[np.int64]:
-    """Find the item x of each trial: popcount(r & x) is odd if and only if r's bit is set.
+    """Find the item x for each trial: popcount(r & x) is odd if and only if r's bit is set.
 
     If the bit is appended to r, and a 1 to x, all popcounts must be even. So x is in a null space.
     `rows` (r) and `bits` have shape (trials, hashes). The result is int64, shape (trials,): 0 if

@@ -24,7 +24,7 @@ class MessageCounts:
     """A sorted and counted multiset of unsigned little-endian messages; additions are batched.
 
     Input in increasing order, like the messages of a released window, is counted immediately. Until
-    it is read, it takes no more memory than its bytes.
+    read, such input takes no more memory than its bytes.
 
     >>> received = MessageCounts(np.dtype("<u4"))
     >>> received.add(np.array([7, 5, 7], np.uint32), None)

@@ -49,7 +49,7 @@ class PrefixCombiner:
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
-        """Advance by one epoch; `own` has own estimates of the intervals due, by order."""
+        """Advance by one epoch; `own` has the due intervals' own estimates, by order."""
         self.epoch += 1
         for order, increment in enumerate(own):
             if increment is not None:
@@ -100,7 +100,7 @@ class PrefixCombiner:
         """Return the half-width of the 95 % interval around `total`.
 
         Each interval without reports widens it by 1.96 times the root mean square of the estimates
-        for other intervals of its length, or by 1.96 times the population if no other has reports.
+        for other intervals of its length, or by 1.96 times the population if none has reports.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)

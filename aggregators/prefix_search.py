@@ -51,7 +51,7 @@ class _Cells:
     Attributes:
         counts: For each level, the counts of its cells, float64, shape (buckets,).
         background: Mean count that other items add to a cell, by level; 0 if items share no cells.
-        deviation: Standard deviation of the noise of a cell.
+        deviation: Standard deviation of a cell's noise.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
     """
 
@@ -66,7 +66,7 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return the maximum by which an estimate can be too small; other items only add to it."""
+        """Return the largest possible underestimate; other items only add to an estimate."""
         return max(self.background[index], 0.0) + self.noise
 
     @property

@@ -65,7 +65,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate all or top items, with the largest standard error; None without reports."""
+        """Estimate all or top items, with one standard error, the largest; None without reports."""
         found = self._of(epoch, participation)
         if isinstance(found, CellWindow):
             return found.published
@@ -120,7 +120,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Return counts of reporting users by item, the largest variance, and the reports."""
+        """Return reporting users by item, the largest variance, and the number of reports."""
         law, reports = self.law, int(received.sum())
         # The first point is not an item.
         inside = hyperplane_sums(law.space, received, 1 + items)[1:]

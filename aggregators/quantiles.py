@@ -27,7 +27,7 @@ class ValueQuantile:
     """A quantile of integers: in the estimated distribution F, F(value - 1) < share <= F(value).
 
     Attributes:
-        share: Fraction of all values.
+        share: Requested fraction of all values.
         value: Zero-based value.
         ci95_low: Smallest value in the 95 % interval.
         ci95_high: Largest value in the 95 % interval.

@@ -78,7 +78,7 @@ class RowEstimates(Counts):
             cells: Counts minus the mean of their noise, float64, shape (code.cells,).
             noise_variance: Noise variance of each cell.
             population: Number of users the counts describe.
-            estimator: Method that combines rows; None selects the smallest predicted error.
+            estimator: Method that combines rows; None selects that with the least predicted error.
             reports: Number of contributors; None for all users.
             allowance: Amount added to estimates of the estimator "min", to make them one-sided.
         """

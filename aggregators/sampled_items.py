@@ -1,4 +1,4 @@
-"""Estimate the users with each item from answers at few epochs of a horizon.
+"""Estimate the number of users with each item from answers given at few epochs of a horizon.
 
 An answer lies in the set of an item with probability a if its user has the item at that epoch, and
 with probability b otherwise. If a share h of the n answers of an epoch lies in the set, then
@@ -83,7 +83,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the enrolled users with each item, or with top items; None without answers.
+        """Estimate how many enrolled users have each item, or each top item; None without answers.
 
         Users who answer are assumed to be a simple random sample of the enrolled users: absence
         must not depend on values. All items get the standard error of the least accurate item.
@@ -114,7 +114,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
 
 
 class ResumableItemsAggregator(SampledItemsAggregator):
-    """Count answers in few enough cells to store them with an estimate."""
+    """Count answers in few enough cells to store their counts with an estimate."""
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return the counts of an epoch as JSON values for `resume`."""
@@ -138,7 +138,7 @@ class SmoothedItemsAggregator(ResumableItemsAggregator):
     """Count answers about few enough items to smooth each of them over a horizon."""
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates, with biased ones from a random walk of each item."""
+        """Return the published estimates, and biased ones from a random walk for each item."""
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
         own, other = map(float, self.law.probabilities)
@@ -153,7 +153,7 @@ class SmoothedItemsAggregator(ResumableItemsAggregator):
 
 
 def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
-    """Return an empty aggregator, resumable if its counts are few, smoothing if items are."""
+    """Return an empty aggregator: resumable with few counts, smoothing with few items."""
     if law.items <= MOST_SMOOTHED:
         return SmoothedItemsAggregator(law)
     aggregator = SampledItemsAggregator(law)

@@ -155,8 +155,8 @@ def by_lines(
 ) -> NDArray[np.int64]:
     """Count messages whose directions begin with 1.
 
-    `words`, shape (n,), are offsets from the first such message. The result is int64, shape
-    (above * w,), by the `above` values of the upper digits and the w values of the lowest digit.
+    `words`, shape (n,), are offsets from the first such message. The result is int64, shape (above
+    * w,), indexed by the `above` values of the upper digits, then the w values of the lowest.
     """
     sums_above = np.zeros((above, hashes.buckets), np.int64)
     digits = hashes.upper_digits(np.arange(above))

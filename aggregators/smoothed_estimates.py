@@ -109,7 +109,7 @@ def smoothed_samples(
     counts: int,
     response_variance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> SmoothedEstimates:
-    """Add biased estimates from a random walk model to the estimates of samples, one per epoch.
+    """Add biased estimates from a random walk model to estimates from samples, one per epoch.
 
     Without a model, later samples add no information, so the values stay as published. The model's
     intervals are not published: they hold on average over epochs, but rarely where a count jumps.
@@ -117,7 +117,7 @@ def smoothed_samples(
     Args:
         found: Unbiased estimates of the epochs from 1; None without reports.
         population: Number of users enrolled, shape (epochs,).
-        counts: Number of estimates of an epoch.
+        counts: Number of estimates per epoch.
         response_variance: Function from shares of users to the variance of one report's estimate
             of the share, apart from sampling; both of shape (epochs, counts).
     """

@@ -28,7 +28,7 @@ _COVERED = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeEstimates:
-    """Own estimates of intervals: each from its own reports. Smoothing takes those of an order.
+    """Estimates of one order's intervals, each from the interval's own reports.
 
     Attributes:
         values: float64, shape (intervals, counts); ignored where there are no reports.
@@ -58,8 +58,8 @@ class SmoothedPrefixes:
     Attributes:
         values: float64, shape (epochs, counts).
         variances: float64, shape (epochs,), from the estimated variances of the intervals.
-        unknown: float64, shape (epochs,): sum of squared weights of the increments of single epochs
-            that no report separates; usually 0.
+        unknown: float64, shape (epochs,): sum of squared weights for the increments of single
+            epochs that no report separates; usually 0.
     """
 
     values: NDArray[np.float64]
@@ -213,7 +213,7 @@ def _with_diffuse(
 def _whole_pieces(
     last_epoch: int, epochs: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield, for each tree, order and index (from 0) of its root, and prefixes that contain it."""
+    """Yield each tree's root (order, and index from 0), and the prefixes that contain it."""
     start = 0
     for order in reversed(range(last_epoch.bit_length())):
         if last_epoch >> order & 1:

@@ -179,8 +179,8 @@ def received_errors(
 ) -> tuple[float, float]:
     """Return the errors of an epoch's received count, which includes the boosts.
 
-    The first is the variance of its noise. The second is its standard deviation due to absent
-    devices (`unseen_deviation`). About `value` of all devices have value 1; at least one reports.
+    They are the count's noise variance, and its standard deviation due to absent devices
+    (`unseen_deviation`). About `value` of all devices have value 1; at least one reports.
     """
     unseen = unseen_deviation(value, population, reports)
     return _variance(law, reports, population), unseen

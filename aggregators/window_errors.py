@@ -44,7 +44,7 @@ class IndependentWindows:
 
     If users do not answer twice in a window, the errors of its samples are negatively correlated
     where values persist, so the variance is an upper bound. If users' values cancel over the
-    window, it is too small, by at most the factor (T - 1) / T with T samples.
+    window, the variance is too small, by at most the factor (T - 1) / T with T samples.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> errors = IndependentWindows()

@@ -58,10 +58,10 @@ class Losses:
         epsilon: Central epsilon.
         sigma: Standard deviation of a curator's Gaussian noise, as published.
         loss: Loss per bit, by the published formula.
-        of_one: Loss per bit to an observer of one of the bit's reports, by the number of reports.
-        of_all: Loss per bit to an observer of all reports of the bit, by the number of reports.
+        of_one: Loss per bit to an observer of only one of its reports, by the number of reports.
+        of_all: Loss per bit to an observer of all its reports, by the number of reports.
         messages: Mean number of messages per user, one for each bit that is 1.
-        sketched: Mean number of messages per user of the sketch.
+        sketched: Mean number of messages per user for the sketch.
     """
 
     epsilon: float
@@ -100,7 +100,7 @@ def exposure(backstop: float, seen: float) -> float:
 
 
 def exact_loss(epsilon: float, users: int) -> float:
-    """Return the largest loss per bit that amplification reduces to `epsilon`, by removal."""
+    """Return the largest loss per bit for a central `epsilon`, with neighbors by removal."""
     low, high = published_loss(epsilon, DELTA, users), math.log(users)
     while high - low > 1e-3:
         middle = (low + high) / 2
@@ -130,7 +130,7 @@ def sent(ones: Counts, users: int, loss: float, rng: np.random.Generator) -> Cou
 
 
 def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> NDArray[np.float64]:
-    """Estimate the number of 1 bits of each cell before reversal."""
+    """Estimate each cell's number of 1 bits before reversal."""
     reversed_ = reversed_with(loss)
     return np.asarray((ones - users * reversed_) / (1 - 2 * reversed_), np.float64)
 
@@ -145,7 +145,7 @@ def fragments(
 def reports(
     ground_truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Estimate the number of users of every item from `number` reports of each permanent bit."""
+    """Estimate the number of users with every item from `number` reports per permanent bit."""
     of_report, behind = loss_of_report(loss, number), sent(ground_truth, users, loss, rng)
     # A bit's reports are independent and identically distributed, like reports of more bits.
     received = sent(number * behind, number * users, of_report, rng) / number

@@ -46,7 +46,7 @@ EPSILON = 1.9
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Training configuration: groups of devices that take turns, reports per step, steps, rate."""
+    """Training setup: groups of devices taking turns, reports per step, steps, learning rate."""
 
     groups: int
     reports: int

@@ -42,7 +42,7 @@ def prepare(
     * `make` returns the user and value of every row from the contents of SOURCE and the values of
       the options; it raises `ValueError` for invalid contents.
     * `labels` returns the labels of all items from the contents; they are written next to the log.
-    * If OUT ends with `as_it_is`, it becomes a gzip copy of SOURCE, after SOURCE was read.
+    * If OUT ends with `as_it_is`, it becomes a gzip copy of SOURCE once SOURCE has been read.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments.{name}",

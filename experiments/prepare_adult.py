@@ -1,4 +1,4 @@
-"""Make an item log of people: points of age and weekly working hours.
+"""Make an item log of people: points given by age and weekly working hours.
 
     python -m experiments.prepare_adult SOURCE OUT
 

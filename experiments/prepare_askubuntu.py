@@ -2,11 +2,11 @@
 
     python -m experiments.prepare_askubuntu SOURCE OUT
 
-SOURCE is ``sx-askubuntu-a2q.txt.gz`` of the Stanford Large Network Dataset Collection (SNAP),
+SOURCE is ``sx-askubuntu-a2q.txt.gz`` from the Stanford Large Network Dataset Collection (SNAP),
 https://snap.stanford.edu/data/sx-askubuntu.html. A line ``SRC DST UNIX_TIME`` means that user SRC
 answered a question of user DST. The content of Stack Exchange is licensed under CC BY-SA 3.0.
 
-* Users are all that occur as SRC or DST, numbered from 1 in ascending order of their numbers.
+* Every number that occurs as SRC or DST is a user; users are renumbered from 1, in the same order.
 * Weeks have seven days, and the first one starts with the first event (8 January 2009, 16:20 UTC).
 * A user is *active* in the week in which the user answers a question or has one answered, and in
   the 11 weeks after it. The value of a week is 1 if the user is active.
@@ -34,7 +34,7 @@ MEMORY = 12
 
 
 def read_events(path: Path) -> NDArray[np.int64]:
-    """Return columns SRC, DST and UNIX_TIME, shape (events, 3), of a plain or gzip file."""
+    """Return columns SRC, DST and UNIX_TIME, shape (events, 3), from a plain or gzip file."""
     data = path.read_bytes()
     text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     numbers = np.array(text.split(), np.int64)
@@ -44,7 +44,7 @@ def read_events(path: Path) -> NDArray[np.int64]:
 
 
 def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
-    """Return the change log of `read_events`, by week and then by user."""
+    """Return the change log for events from `read_events`, by week and then by user."""
     times = events[:, 2]
     weeks = (times - times.min()) // WEEK + 1
     last_week = int(weeks.max())

@@ -1,4 +1,4 @@
-"""Make an item log of the delays, in minutes, of flights in the United States.
+"""Make an item log of flight delays in the United States, in minutes.
 
     python -m experiments.prepare_flights SOURCE OUT
 

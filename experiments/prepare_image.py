@@ -1,15 +1,15 @@
-"""Make an item log of an image: the value of a pixel is the number of users with its location.
+"""Make an item log from an image: a pixel's value is the number of users at its location.
 
     python -m experiments.prepare_image SOURCE OUT
 
 SOURCE is a PGM file (P5) with 8 bits per pixel. A user is a unit of luminosity.
 
 * ``night-lights``: the earth at night (NASA, public domain) in 1024 x 512 pixels. It is the red
-  channel of ``earth-night.jpg`` of https://github.com/vasturiano/three-globe without background,
+  channel of ``earth-night.jpg`` from https://github.com/vasturiano/three-globe without background,
   averaged over 4 x 4 pixels. 11 % of 524,288 pixels are not black; 923,265 users.
-* ``esa-horse``: the outline of the horse of scikit-image (CC0), 320 x 274 pixels of which 4.5 % are
-  not black; 459,254 users.
-* ``esa-camera``: the cameraman of scikit-image (CC0), 512 x 512 pixels; 33,832,495 users.
+* ``esa-horse``: scikit-image's outline of a horse (CC0), 320 x 274 pixels, of which 4.5 % are not
+  black; 459,254 users.
+* ``esa-camera``: scikit-image's cameraman (CC0), 512 x 512 pixels; 33,832,495 users.
 
 The experiments ``esa-...`` read images unchanged: for them OUT must end in ``.pgm.gz``.
 """

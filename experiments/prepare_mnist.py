@@ -4,7 +4,7 @@
 
 FOLDER contains the four IDX files of MNIST (LeCun, Cortes, Burges), as .gz. The folder OUTPUT gets
 ``mnist.csv.gz`` with the 60,000 digits to learn from, one per user, and ``mnist-test.csv`` with
-every sixth digit of the test set, which is the maximum that a job allows.
+every sixth digit of the test set: as many as a job allows.
 
 An example has 64 coefficients and the number 1. The coefficients are the 8 x 8 lowest of the
 two-dimensional cosine transform, scaled to length 1. Their mean over the whole test set, which is

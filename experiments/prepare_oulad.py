@@ -4,7 +4,7 @@
 
 FOLDER contains ``courses.csv`` and ``studentRegistration.csv`` of the dataset, plain or as .csv.gz.
 
-* A course run of presentation 2013B starts on 1 February 2013, of 2013J on 1 October.
+* A course run in presentation 2013B starts on 1 February 2013; one in 2013J, on 1 October.
 * A student is enrolled in a course run from the day of registration (if missing: day 0, its start)
   until the day before un-registration or, without un-registration, before the end of the run.
 * Weeks have seven days, and the first one starts on the day of the first registration (Wednesday
@@ -32,7 +32,7 @@ _FIRST_MONTH = {"B": 2, "J": 10}
 
 
 def enrollments(folder: Path) -> dict[int, list[tuple[int, int]]]:
-    """Return the periods of enrollment, [start, end), by student number of the dataset.
+    """Return the periods of enrollment, [start, end), by student number in the dataset.
 
     Days are proleptic ordinals. Periods can overlap (several courses) or be empty (un-registration
     before registration).
@@ -53,7 +53,7 @@ def enrollments(folder: Path) -> dict[int, list[tuple[int, int]]]:
 
 
 def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[Row]:
-    """Return the change log of `enrollments`, by week and then by user."""
+    """Return the change log for the result of `enrollments`, by week and then by user."""
     first_day = min(begin for periods in intervals.values() for begin, _ in periods)
     rows: list[Row] = []
     for user, student in enumerate(sorted(intervals), start=1):

@@ -2,13 +2,13 @@
 
     python -m experiments.prepare_retail SOURCE OUT [--items 8] [--seed 1]
 
-SOURCE is ``retail.dat`` of the Frequent Itemset Mining Dataset Repository (T. Brijs; free for
+SOURCE is ``retail.dat`` from the Frequent Itemset Mining Dataset Repository (T. Brijs; free for
 research with citation), http://fimi.uantwerpen.be/data/: a line for every basket, with the numbers
-of its items. A user is a basket. Of a larger basket, ``--items`` items are drawn at random.
-The labels of all items, ascending, are written next to OUT. The same source and options give the
-same bytes.
+of its items. A user is a basket. From a larger basket, ``--items`` items are drawn at random. The
+labels of all items, ascending, are written next to OUT. The same source and options give the same
+bytes.
 
-The log has 88,162 baskets and 16,470 distinct items, and 549,139 of 908,576 items in baskets.
+The log has 88,162 baskets and 16,470 distinct items. It keeps 549,139 of 908,576 basket entries.
 """
 
 from __future__ import annotations

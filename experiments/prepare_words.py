@@ -2,7 +2,7 @@
 
     python -m experiments.prepare_words SOURCE OUT [--users 1000000] [--seed 1]
 
-SOURCE is ``en_50k.txt`` (OpenSubtitles 2018, English) of
+SOURCE is ``en_50k.txt`` (OpenSubtitles 2018, English) from
 https://github.com/hermitdave/FrequencyWords, content licensed under CC BY-SA 4.0: a line ``word
 count`` for each of 50,000 words. All words are written next to OUT, as labels. The same source and
 options give the same bytes.

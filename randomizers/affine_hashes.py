@@ -34,7 +34,7 @@ ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All affine hashes to s `buckets` from items of m `digits`, the lowest below `width`.
+    """All affine hashes of items of m `digits`, the lowest below `width`, to s `buckets`.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap
@@ -57,7 +57,7 @@ class AffineHashes:
 
     @classmethod
     def for_items(cls, buckets: int, items: int) -> Self:
-        """Return hashes with enough digits for the items, spread over `ROWS` lines.
+        """Return hashes whose digits suffice for all items, spread over at most `ROWS` lines.
 
         >>> AffineHashes.for_items(buckets=101, items=200)
         AffineHashes(buckets=101, digits=2, width=7)
@@ -85,7 +85,7 @@ class AffineHashes:
 
     @property
     def overlap(self) -> float:
-        """q, the fraction of an item's messages that any other item has too."""
+        """q, the fraction of an item's messages that it shares with any one other item."""
         alike: int = self.buckets ** (self.digits - 1) - 1
         vectors: int = self.buckets**self.digits - 1
         return alike / vectors

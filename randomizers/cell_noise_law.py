@@ -1,6 +1,6 @@
 """Noise that a job declares for its cells: the distribution, and each contributor's share.
 
-The noise is sized for the minimum number of contributors of a released window. More contributors
+The noise is sized for the minimum number of contributors to a released window. More contributors
 add more noise, which estimators take into account. Protocols that track values over time in the
 shuffle model draw the dummies of one cell at a time. Either each contributor adds its share of the
 dummies, or the shuffler adds all of them. In both cases the shuffler sees unprotected reports.
@@ -64,7 +64,7 @@ class CellNoiseLaw(Constants):
         return None if self.dummies == "shuffle" else self.minimum
 
     def of_contributors(self, cells: int) -> Dummies | None:
-        """Return the dummies of a contributor in `cells` cells; None if the shuffler adds them."""
+        """Return a contributor's dummies in `cells` cells; None if the shuffler adds them."""
         share = _rounded_up(self.mean / self.minimum)
         if self.dummies == "shuffle":
             return None
@@ -75,7 +75,7 @@ class CellNoiseLaw(Constants):
         return PoissonDummies(_rounded_up(share * cells))
 
     def of_stage(self, cells: int) -> PoissonDummies | None:
-        """Return the dummies of the shuffler in `cells` cells; None if contributors add them."""
+        """Return the shuffler's dummies in `cells` cells; None if contributors add them."""
         return PoissonDummies(_rounded_up(self.mean * cells)) if self.dummies == "shuffle" else None
 
     def moments(self, contributors: int) -> tuple[float, float]:

@@ -82,8 +82,8 @@ class ComposedLaw:
     ) -> NDArray[np.int8]:
         """Randomize a vector of k ones, `count` times; int8, shape (count, k), +1 or -1.
 
-        The distance is drawn first, then the signs that differ; every probability is exact. The
-        distances have other total weights if they have other `masses` than vectors of signs.
+        The distance is drawn first, then the signs that differ; every probability is exact.
+        `masses` are the total weights of the distances; by default, those of sign vectors.
         """
         left = draw_categories(masses or self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)

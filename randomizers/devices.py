@@ -1,4 +1,4 @@
-"""Base class of device populations: enrollment, and saving and restoring of state.
+"""Base class of device populations: enroll devices, and save and restore their state.
 
 A subclass declares the arrays it stores, and defines what a device draws and reports.
 """
@@ -54,17 +54,17 @@ class Devices(ABC, Generic[LawT]):
 
     @property
     def rolling(self) -> RollingGuarantee | None:
-        """Guarantee in a recurring job for any few consecutive epochs; None if none is stated."""
+        """Recurring job's guarantee for any run of a few epochs; None if none is stated."""
         return None
 
     @property
     def assumed_contributors(self) -> int:
-        """Contributors per window that the guarantee assumes; 0 if it assumes none."""
+        """Number of contributors per window that the guarantee assumes; 0 if it assumes none."""
         return 0
 
     @property
     def answers(self) -> int | None:
-        """Number of epochs of a horizon at which a device answers; None if at every epoch."""
+        """Number of epochs in a horizon at which a device answers; None if at every epoch."""
         return None
 
     def least_delta(self) -> float:
@@ -127,7 +127,7 @@ class Devices(ABC, Generic[LawT]):
 
         Enroll many devices in one call: each call copies the state of the existing population.
         `rng` is cryptographic randomness; seeded in tests only. `kept` has the `lasting` arrays of
-        these devices, shape (count,), if an earlier horizon has drawn them.
+        these devices, shape (count,), if they were drawn in an earlier horizon.
         """
         drawn = {**self._draw(count, rng), **(kept or {})}
         for name, declared in self._declared.items():

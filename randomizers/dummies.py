@@ -55,7 +55,7 @@ class Dummies(ABC):
     @property
     @abstractmethod
     def mean(self) -> float:
-        """Mean number of dummies of a contributor, over all cells."""
+        """Mean number of dummies per contributor, over all cells."""
 
     @abstractmethod
     def rarity(self, number: float, contributors: int) -> float:
@@ -65,7 +65,7 @@ class Dummies(ABC):
         """
 
     def most(self, contributors: int) -> int:
-        """Return the dummy capacity of all contributors together, independent of their draws.
+        """Return the dummy capacity for all contributors together, independent of their draws.
 
         By `rarity`, it is exceeded with probability at most `REDRAW_PROBABILITY`.
 
@@ -85,7 +85,7 @@ class Dummies(ABC):
 class PoissonDummies(Dummies):
     """A Poisson number of dummies per contributor, each in a random cell.
 
-    The counts of the cells are independent Poisson numbers. The total of n contributors is Poisson
+    The counts of the cells are independent Poisson numbers. The total for n contributors is Poisson
     with mean n times `rate`. The binary digits of n select the tables from which it is drawn.
 
     >>> from dpstream.randomizers.randomness import seeded_generator

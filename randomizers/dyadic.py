@@ -1,4 +1,4 @@
-"""Dyadic intervals of the epochs of a horizon, and the sign distribution of each order.
+"""Dyadic intervals of epochs within a horizon, and the sign distribution for each order.
 
 Interval (h, j), of order h from 0 and index j from 1, covers the epochs (j-1) 2^h + 1 to j 2^h.
 

@@ -1,7 +1,7 @@
 """Buckets of equal width over a range of numbers, with exact edges.
 
-A float means the shortest decimal that converts to it, in the clients of all languages. So 37.5 is
-always in the bucket that starts at 37.5.
+A float means the shortest decimal that converts to it, in every client language. So 37.5 is always
+in the bucket that starts at 37.5.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EqualBuckets:
         return float(decimal(self.low) + self._width * Fraction(index))
 
     def edge_labels(self) -> list[str]:
-        """Return distinct labels of the count + 1 edges, with as few decimals as possible."""
+        """Return distinct labels for the count + 1 edges, with as few decimals as possible."""
         # Integers are faster than fractions: edge i is (first + step * i) / unit.
         low, width = decimal(self.low), self._width
         unit = math.lcm(low.denominator, width.denominator)

@@ -1,4 +1,4 @@
-"""Number of flips of a tracked Boolean while a user's item or number changes.
+"""Number of flips in a tracked Boolean while a user's item or number changes.
 
 When an item changes, the Boolean (`dpstream.randomizers.hadamard_rows`) flips for only half of the
 rows. So a device tracks fewer flips than its item has changes.
@@ -34,11 +34,11 @@ def flip_law(items: int, values: int) -> NDArray[np.float64]:
 
 
 def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
-    """Return the distribution of the number of flips of the Boolean tracked on one level.
+    """Return the distribution of the number of flips in the Boolean tracked on one level.
 
     A user's first value is uniform over all buckets, and each later value over the other buckets.
-    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. In the columns
-    of a level's nodes, a row has one of four possible numbers of +1. `level` is from 1 to `levels`.
+    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. A row has one
+    of four numbers of +1 entries in the columns of a level's nodes. `level` is from 1 to `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True

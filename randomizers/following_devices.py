@@ -35,7 +35,7 @@ class FollowingLaw(typing.Protocol):
 
     @property
     def max_changes(self) -> int:
-        """k, the number of boosted changes of a device."""
+        """k, the number of boosted changes per device."""
 
     @property
     def boost(self) -> float:
@@ -83,7 +83,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
-        """Update f of some devices, and the state it derives from, with their values."""
+        """Update some devices' f, and the state from which it derives, with their values."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

@@ -90,7 +90,7 @@ class ShuffledStreams:
 
 @dataclass(frozen=True, slots=True)
 class RollingGuarantee:
-    """Guarantee of a recurring job for any two streams that differ within a few epochs only.
+    """Guarantee of a recurring job for any two streams that differ only within a few epochs.
 
     It covers everything ever published, in all horizons. `epochs` is the number of consecutive
     epochs within which the streams differ; `epsilon` is rounded up, and delta is 0.
@@ -126,8 +126,8 @@ class Guarantee:
             together, with the same delta. None if it is unknown, or the unit is "stream".
         shuffled: Additional guarantee of shuffled streams, for a job that states a central
             guarantee.
-        rolling: Additional guarantee of a recurring job for any few consecutive epochs, against the
-            same adversary; None if none is stated.
+        rolling: Additional guarantee of a recurring job for any run of a few consecutive epochs,
+            against the same adversary; None if none is stated.
     """
 
     epsilon: float
@@ -280,6 +280,6 @@ def shuffle_to_mix(minimum: int) -> str:
 def shuffle_and_others(minimum: int, apart: str) -> str:
     """Return `shuffle_to_mix`, and the epsilon that remains without it, as text.
 
-    `apart` is epsilon against a shuffler that links the messages of a device.
+    `apart` is epsilon against a shuffler that links each device's messages.
     """
     return f"{shuffle_to_mix(minimum)}; against a shuffler that {LINKS}, epsilon is {apart}"

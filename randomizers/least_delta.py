@@ -51,7 +51,7 @@ def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> flo
 def of_coins(
     coins: int, probability: float, shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return the delta of a user among `coins` coins of other users, each 1 with `probability`.
+    """Return the delta of a user among `coins` other users' coins, each 1 with `probability`.
 
     The user adds `shift` with probability `own`; under the neighboring input, with `other`.
     """

@@ -45,7 +45,7 @@ class NoiseTable:
     """Distribution to draw from, on the counts `first`, `first` + 1, ...
 
     Attributes:
-        bounds: For each count, 2^128 times the probability of at most that count.
+        bounds: For each count, 2^128 times the probability that a draw is at most that count.
         distance: Maximum total variation distance from the intended distribution.
     """
 
@@ -173,7 +173,7 @@ class ClusterTables:
         """Draw the clusters of `count` contributors.
 
         All dummies of a cluster go to one cell, drawn uniformly. Then the counts of the cells are
-        independent and negative-binomial. Return the number of clusters of each contributor, int64,
+        independent and negative-binomial. Return the number of clusters per contributor, int64,
         shape (count,), and the sizes of all clusters, in order.
         """
         clusters = self.clusters.draw(count, rng)
@@ -196,7 +196,7 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
 
     The number of clusters is Poisson with mean -r ln p, where p = r / (r + mean), rounded up: a
     little more noise is never less private. `shape` and `mean` are those of one draw. For a
-    contributor's dummies in all cells, they are the values of a cell, times the number of cells,
+    contributor's dummies in all cells, they are the values for one cell, times the number of cells,
     divided by the number of contributors.
     """
     _check_positive("shape", shape)

@@ -64,7 +64,7 @@ class NormalNoise:
         return self.deviation**2 + 1 / 12
 
     def bound(self, number: int) -> int:
-        """Return an entry of the table: 2^128 times the probability of at most `number`."""
+        """Return a table entry: 2^128 times the probability that a draw is at most `number`."""
         if number >= self.most:
             return 1 << TABLE_BITS
         if number < -self.most:

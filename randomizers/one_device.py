@@ -125,7 +125,7 @@ class OneDevice:
     def enroll(self, read: ReadBytes) -> None:
         """Draw the device's permanent randomness, once; raise `ValueError` if already enrolled.
 
-        `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
+        `read` is cryptographic randomness, such as `os.urandom`; use anything else in tests only.
         """
         if self._devices.population:
             raise ValueError(
@@ -186,7 +186,7 @@ class OneDevice:
     ) -> Self:
         """Draw the randomness of another horizon, but keep what an earlier `state` keeps forever.
 
-        `read` is as in `enroll`; `ValueError` if `state` is invalid.
+        `read` is as in `enroll`. Raises `ValueError` if `state` is invalid.
         """
         earlier = cls.restore(protocol, law, state).devices
         arrays = earlier.state_arrays()

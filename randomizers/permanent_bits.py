@@ -6,7 +6,7 @@ the device's key, for an input that identifies the cell and the value. AES is a 
 function, so answers are as good as independent draws. The same key always yields the same answers.
 
 Each of n users has a bit for every cell, reversed with the same probability p. An observer of all
-bits together sees only how many bits of each cell are 1. So this number is drawn directly: of c
+bits together sees only how many bits in each cell are 1. So this number is drawn directly: of c
 bits that are 1, Binomial(c, p) are reversed, and of the other bits, Binomial(n - c, p). Drawing bit
 by bit gives the same distribution.
 
@@ -47,7 +47,7 @@ class FlippedBits:
     def ones(
         self, ones: NDArray[np.int64], bits: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Draw the number of 1 bits of each cell after reversal: int64, shape (cells,).
+        """Draw the number of 1 bits in each cell after reversal: int64, shape (cells,).
 
         `ones` is the number before reversal, same shape, from 0 to `bits`. Each cell has `bits`
         bits, at most `MOST_TRIALS`.

@@ -26,7 +26,7 @@ def unchanged_loss(
     Let A be the odds of keeping an answer, R the odds of keeping a report, and t = `reports`. The
     loss of one bit is ln((A R^t + 1) / (A + R^t)): that of t identical reports, which reveal the
     most. It is less than ln A. Each of the `bits` bits has answers of its own. `permanent` and
-    `instantaneous` are distributions of one sign: the answer to a value, and the report of it.
+    `instantaneous` are distributions of one sign: the answer to a value, and the report on it.
     """
     if reports == 0:
         return 0.0

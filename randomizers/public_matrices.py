@@ -1,4 +1,4 @@
-"""Public matrices of -1, 0 and 1 that define what a device measures of its item.
+"""Public matrices of -1, 0 and 1 that define what a device measures about its item.
 
 Each row is a measurement: a device with item x measures the entry in column x. A matrix is derived
 from a text: no party has to be trusted to choose it at random, and anyone can compute it.

@@ -1,8 +1,8 @@
 """Find the threshold parameter of a monotone condition.
 
 A calibration defines its loss as a function of one parameter, and searches for the parameter here.
-A result has been tested to meet the condition, unless it is an untested end of the interval. It is
-on the safe side: noise and losses are rounded up, and allowances are rounded down.
+A result is tested to meet the condition, unless it is an end of the interval that is not tested.
+Results err on the safe side: noise and losses are rounded up, and allowances down.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Return the probability of a point in S_y, if `own` is that of S_x for another value x."""
+        """Return the probability of a point in S_y, given that of a point in another S_x, `own`."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 
@@ -68,7 +68,7 @@ class SetSystem(Constants, ABC):
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """Return for each value x the point with a given number inside or outside S_x.
+        """Return, for each value x, the point with a given number inside or outside S_x.
 
         All arrays have shape (n,). `among_inside` is the number among the `block` points in S_x,
         and `among_outside` the number among the `outside` points.
@@ -77,7 +77,7 @@ class SetSystem(Constants, ABC):
     def draw(
         self, values: NDArray[np.integer], inside: NDArray[np.bool_], rng: np.random.Generator
     ) -> NDArray[np.uint32]:
-        """Draw for every value x a uniform point inside or outside S_x.
+        """Draw a uniform point inside or outside S_x, for every value x.
 
         A point inside and a point outside are drawn for every value, and one of them is used, so
         the number of draws does not depend on the values, shape (n,). `inside` is True for a point
@@ -98,7 +98,7 @@ class SetSystem(Constants, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Subsets(SetSystem):
-    """All subsets of the values with a given size; S_x consists of the subsets that contain x.
+    """All subsets of a given size from the values; S_x consists of the subsets that contain x.
 
     Points are numbered in colexicographic order: {c_1 < ... < c_w} is sum_i C(c_i, i). With two
     values and subsets of size 1, a point is a value: this is randomized response.

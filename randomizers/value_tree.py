@@ -46,7 +46,7 @@ def range_variances(
 
 
 def half_difference(ends: NDArray[np.integer], support: int) -> NDArray[np.float64]:
-    """Return, for each end, the left-half minus the right-half buckets of a node before it.
+    """Return how many more left-half than right-half buckets of a node precede each end.
 
     A node has `support` buckets, a power of two. `ends` counts buckets from 0.
 

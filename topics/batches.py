@@ -1,4 +1,4 @@
-"""A producer's records of an epoch: batches of reports, and a final punctuation."""
+"""A producer's records for an epoch: batches of reports, and a final punctuation."""
 
 from __future__ import annotations
 

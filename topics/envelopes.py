@@ -182,7 +182,7 @@ class ContentFormat:
     """Format of one device's report: a fixed number of slots for messages.
 
     Attributes:
-        slots: Maximum number of messages of a device at an epoch.
+        slots: Maximum number of messages per device and epoch.
         width: Integers per message, as in `dpstream.topics.message_formats.MessageFormat`.
         word_bytes: Bytes per integer: 1, 2, 4 or 8.
     """

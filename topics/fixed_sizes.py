@@ -78,7 +78,7 @@ def fixed_size(form: MessageFormat, most: int) -> FixedSize:
 
 
 def table_cells(form: MessageFormat) -> int | None:
-    """Return the number of cells of a table of all messages, or None if there are too many.
+    """Return the number of cells in a table of all messages, or None if there are too many.
 
     >>> table_cells(MessageFormat(np.dtype("<u4"), distinct=100))
     100

@@ -177,7 +177,7 @@ def decode_enrollments(data: bytes) -> Enrollments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's statement that all of its reports of an epoch precede this record.
+    """A collector's statement that all of its reports for an epoch precede this record.
 
     Attributes:
         collector: 16 random bytes that identify the process.

@@ -1,8 +1,8 @@
-"""Read many similar manifests of a log in bulk.
+"""Read many similar manifests from a log in bulk.
 
 Nearly all manifests of a long-lived job are similar: version 1, with the same number of producers,
 and the same producers included. Here the checks of `decode_manifest` are applied to all of them
-together, in a tenth of the time. Manifests of more than `PRODUCERS` producers are read one by one.
+together, in a tenth of the time. Manifests with over `PRODUCERS` producers are read one by one.
 """
 
 from __future__ import annotations

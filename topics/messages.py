@@ -288,7 +288,7 @@ def sorted_rows(values: MessageArray) -> MessageArray:
 
 
 def first_of_equal_rows(ordered: MessageArray) -> NDArray[np.intp]:
-    """Return the position of the first of each run of equal rows in sorted rows."""
+    """Return the start of each run of equal rows among sorted rows."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     return np.flatnonzero(first)

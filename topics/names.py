@@ -1,4 +1,4 @@
-"""Names and settings of the topics of a job.
+"""Names and settings of a job's topics.
 
 A setting that a delivery guarantee depends on is explicit even if it is Kafka's default: a cluster
 can have other defaults. Every topic uses LogAppendTime: the broker determines when a record was
@@ -31,7 +31,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Role(StrEnum):
-    """Purpose of a topic of a job; the last part of its name."""
+    """Purpose of a job's topic; the last part of the topic's name."""
 
     REPORTS = "reports"
     REPORTS_2 = "reports-2"
@@ -68,8 +68,8 @@ SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 """Maximum length of a job name: Kafka allows 249 characters in a topic name."""
 
-# No '.': in Kafka's metrics, 'a.b' and 'a_b' are the same topic. As the only '.' of a topic name
-# precedes its role, and no role has a '_', different topics remain different.
+# No '.': in Kafka's metrics, 'a.b' and 'a_b' are the same topic. Because the only '.' in a topic
+# name precedes its role, and no role has a '_', different topics remain different.
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
 # Kafka deletes whole segments, but never the active one. Expired records leave the brokers' disks
@@ -137,7 +137,7 @@ def job_topics(
         replication: Number of copies of every partition; None uses the cluster's default.
         retention_ms: Retention of `reports` and `shuffled`, which bounds the longest outage; -1 is
             unlimited. It also applies to dead letters, which contain users' reports.
-        learns: True if the job has a topic of models.
+        learns: True if the job has a topic for models.
         hops: Topics between chained shufflers.
         further_reports: Topics of parallel shufflers after the first.
         shared: True if two aggregators each sum one share.

@@ -126,7 +126,7 @@ class Drain:
 
     An operator writes one for every partition. A window that started below `end` closes, with the
     included producers, as soon as all records below `end` have been read. So do the windows of all
-    earlier epochs, because its estimate requires them. Of several drains, the highest `end` counts.
+    earlier epochs, which the estimate requires. Among several drains, the highest `end` counts.
 
     Attributes:
         partition: Partition of the reports.

@@ -28,7 +28,7 @@ class Redriven:
     Attributes:
         partition: Partition in which the records were rejected.
         offsets: Offsets of the rejected records, at most `OFFSETS_MAX`.
-        role: Role of the topic; written only if it is not that of the first parallel shuffler.
+        role: Role of the topic; omitted if it is that of the first parallel shuffler.
 
     >>> marker = Redriven(bytes(16), 3, (7, 11))
     >>> Redriven.from_bytes(marker.to_bytes()) == marker

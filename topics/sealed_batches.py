@@ -74,7 +74,7 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
     """Decrypt a batch.
 
     Raises:
-        CodecError: If decryption fails, or the batch is of another job, deployment or epoch.
+        CodecError: If decryption fails, or the batch is for another job, deployment or epoch.
     """
     content = unseal(sealed.ciphertext, private_key, context)
     if content is None:

@@ -35,7 +35,7 @@ class Lock:
 
 
 def key_id(public_key: bytes) -> bytes:
-    """Return the first 8 bytes of the SHA-256 of a public key, which identify it in records."""
+    """Return the first 8 bytes of a public key's SHA-256, which identify it in records."""
     return hashlib.sha256(public_key).digest()[:KEY_ID_BYTES]
 
 

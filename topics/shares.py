@@ -1,8 +1,8 @@
 """Tables of counts in two shares, each of which alone is pseudorandom.
 
-A producer's table of an epoch (counts of all messages modulo 2^32) is cut into chunks. For each
-chunk party 0 receives a fresh random seed. Party 1 receives the chunk minus the seed's expansion
-by AES-256 in counter mode. For any table, the seed is uniform and the other share is pseudorandom:
+A producer's table for an epoch (counts of all messages modulo 2^32) is cut into chunks. For each
+chunk party 0 receives a fresh random seed. Party 1 receives the chunk minus the seed's expansion by
+AES-256 in counter mode. For any table, the seed is uniform and the other share is pseudorandom:
 without the seed, it cannot be distinguished from uniform numbers if AES-256 is a pseudorandom
 function. Shares of many tables sum, modulo 2^32, to shares of the tables' sum. (This is additive
 secret sharing over the integers modulo 2^32, with one share compressed to a seed.)
@@ -133,7 +133,7 @@ def share_table(
 
 
 def ciphertexts_of(rows: MessageArray, party: int) -> list[bytes]:
-    """Return the ciphertexts in rows for a party, 0 or 1."""
+    """Return the ciphertexts for a party, 0 or 1, from all rows."""
     part = slice(0, _FIRST_CIPHERTEXT) if party == 0 else slice(_FIRST_CIPHERTEXT, None)
     return [row.tobytes()[part] for row in rows]
 

@@ -1,10 +1,10 @@
 """Short manifests: differences from an earlier manifest, for many producers.
 
-The number of devices of a producer seldom changes. A manifest of version 3 therefore contains the
+A producer's number of devices seldom changes. A manifest of version 3 therefore contains the
 included producers (`dpstream.topics.memberships`), and the population changes since a base
 manifest. The base is a whole manifest, of version 1, identified by its offset in the log. After the
 membership comes one pair of numbers for each included producer whose population changed. The first
-number counts the included producers between this one and that of the previous pair. The second
+number counts the included producers between this one and the one in the previous pair. The second
 encodes the difference n: 2n, or -2n - 1 for n below 0.
 
 A reader of the log stores the last `BASES` whole manifests of its deployment. So whether a manifest
@@ -45,7 +45,7 @@ SHARE = 32
 
 
 class ManifestReader:
-    """Read the manifests of a deployment in the order of its log, and encode the next one.
+    """Read a deployment's manifests in the order of their log, and encode the next one.
 
     Args:
         bases: Number of whole manifests whose populations are stored; 0 if no manifest is short.

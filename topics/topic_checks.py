@@ -80,7 +80,7 @@ def wrong_clock(configs: Mapping[str, str]) -> str | None:
 
 
 def clock_problem(job: str, topics: Sequence[str]) -> str:
-    """Return a sentence about topics of a job that use their writers' clocks."""
+    """Return a sentence about a job's topics that use their writers' clocks."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
         f"{'uses' if len(topics) == 1 else 'use'} the clocks of the clients ({TIMESTAMP_TYPE} "

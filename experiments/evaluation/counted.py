@@ -40,7 +40,7 @@ class CountedEpoch:
         counts: Estimated counts; None for a suppressed window.
         ground_truth: True number of users per item, int64, shape (items,); or the true value of
             another estimated quantity, float64.
-        messages: Number of messages of all users, dummies included; 0 if not counted.
+        messages: Number of messages from all users, dummies included; 0 if not counted.
     """
 
     counts: CountedWindow | None
@@ -94,7 +94,7 @@ def _report_unnamed(
     driver: MemoryDriver,
     generators: Callable[[str, int], np.random.Generator],
 ) -> None:
-    """Report the only epoch from as many producers as necessary, one after another."""
+    """Report the single epoch from as many producers as necessary, one after another."""
     (values,) = log.values_by_epoch()
     # All producers register before any stage reads.
     parts = np.array_split(values, producers_needed(job, len(values)))

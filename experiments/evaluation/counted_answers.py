@@ -71,11 +71,11 @@ def ask(
     top_items: int | None = None,
     curator: Mapping[str, float] | None = None,
 ) -> Mapping[str, Answered]:
-    """Return the answers of an epoch by kind of query; empty if its window was suppressed.
+    """Return an epoch's answers by kind of query; empty if its window was suppressed.
 
     `planned` is the RMSE that `plan` predicts for a single item. If the maximum number of users
     with an item is known (`top_items`), there are more kinds of answers: estimates of all items,
-    clipped to the possible range, and for comparison zeros and true counts plus Gaussian noise.
+    clipped to the possible range, and, for comparison, zeros and true counts plus Gaussian noise.
     `curator` contains the standard deviations of this noise by the name of the answer.
     """
     if epoch.counts is None:

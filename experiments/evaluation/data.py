@@ -30,7 +30,7 @@ class ChangeLogFile:
     """A change log, an item log or an image (PGM) in a file, plain or packed.
 
     Attributes:
-        top_items: Public maximum number of users with an item at an epoch, or None.
+        top_items: Publicly known maximum number of users per item and epoch, or None.
         input_format: Format of the rows.
     """
 

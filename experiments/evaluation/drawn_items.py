@@ -25,7 +25,7 @@ _AT_ONCE: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class DrawnItems(ABC):
-    """Items of a single epoch, drawn from `seed` and the seed of the `trial`."""
+    """Items for a single epoch, drawn from `seed` and the seed of the `trial`."""
 
     kind: ClassVar[str]
 
@@ -37,7 +37,7 @@ class DrawnItems(ABC):
         return replace(self, trial=seed)
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """Raise `InputError` unless values of the job are items or sets that can be drawn."""
+        """Raise `InputError` unless the job's values are items or sets that can be drawn."""
         domain = job.domain
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
@@ -78,7 +78,7 @@ class DrawnItems(ABC):
         return 2
 
     def ground_truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
-        """Return the estimated sums per item, shape (items,), or None for the user counts."""
+        """Return the true sums per item, shape (items,), or None if user counts are estimated."""
         return None
 
     def drawn_variance(self, job: DeployedJob) -> float:
@@ -86,7 +86,7 @@ class DrawnItems(ABC):
         return 0.0
 
     def _drawn(self, size: int, slots: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Yield user and item indices, numbered from 0, of one block of users at a time."""
+        """Yield user and item indices, numbered from 0, for one block of users at a time."""
         rows = max(1, _AT_ONCE // size)
         rng = self._generator()
         for start in range(0, self.users, rows):
@@ -196,7 +196,7 @@ class SelectionSets(DrawnItems):
     kind: ClassVar[str] = "selection"
 
     def top_items(self, job: DeployedJob) -> int:
-        """Return the index (from 0) of all users' item; other items have under 90 % of users."""
+        """Return the index (from 0) of the item all users have; under 90 % have any other."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:

@@ -165,7 +165,7 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
 
 
 def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
-    """Yield problems with reference numbers: unknown estimates, or a wrong number of them."""
+    """Yield problems with references: unknown estimates, or too few or too many numbers."""
     known = (*ANSWERED, *COLUMNS)
     for name, estimates in grid.references.items():
         for estimate, numbers in estimates.items():

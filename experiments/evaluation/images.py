@@ -1,4 +1,4 @@
-"""Images as histograms: the value of a pixel is the number of users with its location."""
+"""Images as histograms: a pixel's value is the number of users at its location."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def pixels(contents: bytes) -> NDArray[np.uint8]:
 def image_log(contents: bytes, domain: ValueDomain, name: str) -> ItemLog:
     """Return the users of one epoch, sorted by the location of their pixel.
 
-    The domain has sets of points of a plane, ``row;column``. Raises `InputError` if the image is
-    invalid or has pixels outside the domain. `name` is the file name shown in messages.
+    The domain's values are sets of points in a plane, ``row;column``. Raises `InputError` if the
+    image is invalid or has pixels outside the domain. `name` is the file name shown in messages.
     """
     try:
         image = pixels(contents)

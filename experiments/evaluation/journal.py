@@ -17,7 +17,7 @@ from experiments.evaluation.trial import Trial
 
 
 class Journal:
-    """The journal at a path, created if missing. Only one process at a time must open it."""
+    """The journal at a path, created if missing. At most one process may have it open."""
 
     def __init__(self, path: Path) -> None:
         self._finished: dict[str, Trial] = {}

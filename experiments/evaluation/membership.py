@@ -20,7 +20,7 @@ class Membership:
 
     Attributes:
         advantage: Maximum over all thresholds of TPR - FPR: the fraction of members classified as
-            members, minus that of non-members.
+            members, minus the fraction of non-members so classified.
         uncertainty: Value that the advantage exceeds by chance in one of twenty runs if members and
             non-members are indistinguishable (Kolmogorov-Smirnov).
     """

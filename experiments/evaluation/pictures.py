@@ -2,7 +2,7 @@
 
 * Items: bars of the largest items, and a scatter plot of all items.
 * Numbers: their distribution, with quantiles and errors.
-* Points of a plane: a map.
+* Points in a plane: a map.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _step(grid: tuple[int, ...]) -> int:
 
 
 def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Array:
-    """Sum estimates over squares to users per pixel, at least 0; incomplete squares are dropped."""
+    """Return users per pixel, at least 0: sums over squares; incomplete squares are dropped."""
     step = _step(grid)
     rows, columns = (size // step for size in grid)
     cells = users.astype(np.float64).reshape(grid)[: rows * step, : columns * step]

@@ -75,7 +75,7 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
 class Line:
     """One kind of estimate of one case, over all seeds.
 
-    Other fields are means over the trials of the fields of `Trial` and `Accuracy`.
+    Other fields average those of `Trial` and `Accuracy` over the trials.
 
     Attributes:
         estimate: Name of the estimate's column.
@@ -85,7 +85,7 @@ class Line:
         mean_rmse: Mean of the RMSEs of single trials, in users. It is lower than `rmse`; the
             difference grows with the correlation of errors within a trial.
         predicted_rmse: RMSE predicted before the trials.
-        max_error: Largest error of all trials.
+        max_error: Largest error in any trial.
         selected: Fraction of trials that identified the most frequent item, or None.
         predicted_selected: Expected value of `selected`.
         through_topics: True if reports passed through codec and stages; False if there were too

@@ -62,7 +62,7 @@ class Synthetic(Section):
 
 
 class Zipf(Section):
-    """Users with items of the job's domain, drawn by Zipf's law for every seed."""
+    """Users with items from the job's domain, drawn by Zipf's law for every seed."""
 
     users: Grid[Users] = Field(
         description="an integer from 1 to 100000000, or a list of such integers"
@@ -83,7 +83,7 @@ class Zipf(Section):
 
 
 class Selection(Section):
-    """Users who all have one item of the job's domain; half of them have each other item."""
+    """Users who all have one item from the job's domain; half of them have each other item."""
 
     users: Grid[Users] = Field(
         description="an integer from 1 to 100000000, or a list of such integers"

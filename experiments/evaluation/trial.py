@@ -62,9 +62,9 @@ class Trial:
         epsilon_stream: Exact loss for a user's whole stream; None if the guarantee covers only
             single values.
         delta: Delta for the whole stream.
-        accuracies: Accuracy by name of the column or query; empty without published estimates.
+        accuracies: Accuracy by the name of the column or query; empty without published estimates.
         messages: Mean number of messages per user and epoch, with dummies; None if not counted.
-        selected: For `SelectionSets`, True if the item of all users has the largest estimate.
+        selected: For `SelectionSets`, True if the item of every user has the largest estimate.
     """
 
     users: int
@@ -89,7 +89,7 @@ class Trial:
 def case_key(case: Case) -> str:
     """Return a digest of everything that a result depends on, except the seed and the software.
 
-    It includes the constants, so a recalibrated mechanism is tried again.
+    The digest includes the mechanism's constants, so a recalibrated mechanism is tried again.
     """
     job = case.job
     meaning = {

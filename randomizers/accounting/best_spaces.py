@@ -1,6 +1,6 @@
 """Choose the projective space from which the messages of a mechanism come.
 
-In a large space with q - 1 = e^epsilon, the variance of a rare item is that of the best local
+In a large space with q - 1 = e^epsilon, the variance for a rare item is that of the best local
 protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
 best prime costs at most 3 %, but the number of points, (q^t - 1) / (q - 1), must exceed the number
 of items. Candidates are all primes and numbers of coordinates whose variance, computed in integers,
@@ -42,7 +42,7 @@ def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointS
 
 
 def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
-    """Return the exact variance per user of the count of an item that no user has.
+    """Return the exact variance per user for the count of an item that no user has.
 
     Let a be the probability of a message in the set of the user's item, and b that of a message in
     another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - c points outside the

@@ -1,4 +1,4 @@
-"""Noise of counts in which a user sends one message in every epoch in which its value is 1.
+"""Noise for counts where a user sends one message at every epoch at which its value is 1.
 
 There is one cell per epoch. Neighbors can differ in a user's whole stream: by one message in each
 of up to d cells. In the worst case, one neighbor's stream has no messages and the other's has one

@@ -41,7 +41,7 @@ class ItemReports:
     """Noise parameters of item streams: `last_epoch` T and `boost` r.
 
     Attributes:
-        max_changes: k, the number of boosted changes of a user, including its first item.
+        max_changes: k, the number of boosted changes per user, including its first item.
         overlap: q, the maximum fraction of an item's possible messages that another item shares;
             0 with a boost.
         levels: Number of messages that replace each message, in separate cells.
@@ -128,7 +128,7 @@ def noise_for_items(
 
 
 def epsilon_for_items(held: float, left: float | None, delta: float, reports: ItemReports) -> float:
-    """Return the least epsilon of a whole stream, rounded up; infinite if delta is too small.
+    """Return the least epsilon for a whole stream, rounded up; infinite if delta is too small.
 
     `held` and `left` are the mean numbers of dummies for a current and for a previous item. `left`
     is None without a boost.

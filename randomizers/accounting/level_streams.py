@@ -69,7 +69,7 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
 
 
 def epsilon_for_levels(mean: float, delta: float, last_epoch: int, levels: int) -> float:
-    """Return the least known epsilon of a whole stream; infinite if delta is too small.
+    """Return the least known epsilon for a whole stream; infinite if delta is too small.
 
     >>> round(epsilon_for_levels(4570, 1e-6, last_epoch=64, levels=2), 3)
     1.0

@@ -102,7 +102,7 @@ class _MeanVariance:
         return self.at(found.x)[2]
 
     def best(self, nearly: NDArray[np.float64], drawn: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the best probabilities, where the gradient is 0; levels without `drawn` get 0."""
+        """Return the best probabilities, where the gradient is 0; levels not `drawn` get 0."""
         free = np.flatnonzero(drawn)[:-1]
         logits = np.full(len(drawn), -np.inf)
         logits[drawn] = np.log(nearly[drawn] / nearly[-1])

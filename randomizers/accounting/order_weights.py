@@ -28,7 +28,7 @@ _SMOOTHED_EPOCHS = 256
 
 
 def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> tuple[int, ...]:
-    """Return integer weights of the orders that minimize the product of two mean variances.
+    """Return integer order weights that minimize the product of two mean variances.
 
     One is the mean variance of immediate estimates over all epochs, the other that of smoothed
     estimates. `sign_variances` are 1 / c_gap^2 for every order from 0 on. Intervals longer than

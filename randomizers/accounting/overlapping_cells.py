@@ -146,7 +146,7 @@ def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistrib
 
 
 def _shared(overlap: float, items: int, epochs: int) -> float:
-    """Return beta, the mean number of other sets that also contain a message of a set."""
+    """Return beta, the mean number of other sets that also contain one set's message."""
     for name, number in (("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} is {number!r}; expected a positive integer")

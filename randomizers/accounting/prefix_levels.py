@@ -74,7 +74,7 @@ class Skew:
         return cls(weights / float(weights @ many), many)
 
     def above(self, share: Array) -> Array:
-        """Return, for each given share, the number of items with more than that; same shape."""
+        """Return, for each given share, the number of items with a larger one; same shape."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 

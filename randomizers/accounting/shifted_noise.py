@@ -32,7 +32,7 @@ GRID_FINENESS = 0.025
 
 @dataclass(frozen=True, slots=True)
 class ShiftedCells:
-    """Cells with the same noise and shift in which two neighbors differ.
+    """Cells in which two neighbors differ, all with the same noise and shift.
 
     `shift` is the second neighbor's number of messages in a cell minus the first neighbor's.
     """

@@ -1,4 +1,4 @@
-"""Noise of the cells of a shuffled frequency oracle.
+"""Noise for the cells of a shuffled frequency oracle.
 
 A user has up to k items. For every item, the user sends one message in each of tau rows, and each
 message raises a cell. Two neighbors differ in all items of one user. So for each row and item, one
@@ -72,7 +72,7 @@ def binomial_for_rows(
 ) -> BinomialNoise:
     """Return the least binomial noise: each contributor adds at most one dummy to each cell.
 
-    `contributors` is the minimum number; other arguments are as for `row_shifts`. Raises
+    `contributors` is the smallest allowed number; other arguments are as for `row_shifts`. Raises
     `ValueError` if even dummies with probability 1/2, which have the most variance, do not suffice.
 
     >>> noise = binomial_for_rows(1.0, 1e-6, contributors=1000, rows=5)
@@ -169,8 +169,8 @@ def poisson_for_code(
 ) -> PoissonNoise:
     """Return the least (epsilon, delta)-private Poisson noise for one epoch of a cell code.
 
-    `messages` is the maximum number of cells of an item. Of these, `shared` are common to all
-    items: a user with any item raises each of them once. A user has at most `items` (k) items. Over
+    `messages` is the maximum number of cells per item. Of these, `shared` are common to all items:
+    a user with any item raises each of them once. A user has at most `items` (k) items. Over
     several epochs, users can replace items in some and remove them in others; `row_shifts` with all
     messages as rows bounds that loss.
 

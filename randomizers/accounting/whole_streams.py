@@ -61,8 +61,8 @@ class Charged:
 
     Attributes:
         throughout: Number of users known to have been present at all epochs.
-        epsilon: Epsilon of these users after shuffling, with `delta`; at most the local loss.
-        others: Epsilon of all other users: the local loss, with delta 0.
+        epsilon: Epsilon for these users after shuffling, with `delta`; at most the local loss.
+        others: Epsilon for all other users: the local loss, with delta 0.
     """
 
     throughout: int

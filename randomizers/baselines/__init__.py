@@ -54,7 +54,7 @@ class EpochResponses(Devices[LawT]):
 
     @abstractmethod
     def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
-        """Return the answers of these devices before randomization, 0 or 1."""
+        """Return these devices' answers before randomization, 0 or 1."""
 
     def due(self, epoch: int) -> NDArray[np.intp]:
         return np.arange(self.population)
@@ -95,7 +95,7 @@ class IndependentResponseParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream; each change takes an equal share.
-        max_changes: Number of changes of a user's value that are tracked.
+        max_changes: Number of changes in a user's value that are tracked.
         estimator: "prefix", as in the paper, or "tree"; see `future_rand`.
     """
 
@@ -204,7 +204,7 @@ class MemoizedResponseLaw(Constants):
     Attributes:
         epsilon: Loss claimed for a value that never changes.
         permanent: Distribution of one sign, the response to a value; spends at most epsilon.
-        instantaneous: Distribution of one sign, the report of a permanent response.
+        instantaneous: Distribution of one sign, the report on a permanent response.
     """
 
     last_epoch: int

@@ -23,7 +23,7 @@ class CellCode(typing.Protocol):
 
     @property
     def messages(self) -> int:
-        """Maximum number of cells of an item."""
+        """Maximum number of cells per item."""
 
     @property
     def shared(self) -> int:

@@ -63,7 +63,7 @@ class PrefixCells:
     [[0, 33], [3, 49], [-1, -1]]
 
     Attributes:
-        levels: Levels of increasing prefix lengths; the last prefixes are whole items.
+        levels: Levels by increasing prefix length; the last prefixes are whole items.
         seed: Public text from which hashes are derived.
     """
 

@@ -37,8 +37,8 @@ app's `Limit`:
   enrolls by an envelope without messages. At every epoch it sends an envelope of the same size,
   with messages only where it is asked. No report is sent before an enrollment is acknowledged; in
   each horizon, it enrolls again. An epoch at which it joins too late to answer is not made up for.
-* A value of an ended epoch: it is reported as of its epoch, never of another, as long as reports of
-  that epoch are accepted. Later it is lost; nothing is drawn.
+* A value for an ended epoch: it is reported for its own epoch, never for another, as long as
+  reports for that epoch are accepted. Later it is lost; nothing is drawn.
 * Job drained: reports are rejected for a while. Waiting ones are sent later, or dropped if late.
 * Job replaced (410): waiting reports are dropped. `Device.join` requests the new statement: a new
   join and a new charge. The device never rejoins a deployment that it has left.
@@ -47,8 +47,8 @@ app's `Limit`:
   if it differs from the joined statement of the same deployment, is older, or is about another job
   or population. A false time gains nothing: each horizon or epoch drawn has its own charge,
   whatever the server claimed before. After a time in the future, the device is absent until then.
-  If it answers 410 for a running deployment, the waiting reports are lost and the device continues
-  where it was. A 202 for a discarded report only leaves that report uncounted.
+  If the server answers 410 for a running deployment, the waiting reports are lost and the device
+  continues where it was. A 202 for a discarded report only leaves that report uncounted.
 * User's account deleted: `Device.leave` deletes state, id and reports, and keeps the spent amounts.
   The device never joins this deployment again.
 * Budget changed: the operator signs a new statement with another last epoch. A later revision is

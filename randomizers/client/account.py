@@ -126,7 +126,7 @@ class Account:
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
     def newest(self, job: str) -> int:
-        """Return the time of deployment of a job's newest joined deployment, or 0 if none."""
+        """Return the deployment time of a job's newest joined deployment, or 0 without one."""
         return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
 
     def opened(self, statement: Statement, limit: Limit) -> Account:
@@ -168,7 +168,7 @@ class Account:
         """Return the account with a charge for one draw of a horizon or epoch.
 
         The deployment must have an entry. The last drawn horizon of a "stream" is already paid for;
-        for it, the account itself is returned.
+        for that one, the account is returned unchanged.
 
         Raises:
             LimitError: If the charge would exceed the limit.

@@ -47,7 +47,7 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
-        drawn: False if the report of this or a later epoch was drawn before; that value counts.
+        drawn: False if a report for this or a later epoch was drawn before; that value counts.
         sending: Progress of sending this and earlier reports.
     """
 
@@ -184,10 +184,10 @@ class Device:
         return checked
 
     def report(self, value: Value, *, ago: int = 0) -> Report:
-        """Report the value of an epoch: randomize once, store, and send if possible.
+        """Report the value for an epoch: randomize once, store, and send if possible.
 
         A value that is known only at the end of its epoch, such as whether something happened in a
-        week, is reported afterwards, with `ago` 1. Of several epochs, report the earliest first.
+        week, is reported afterwards, with `ago` 1. Report the earliest epoch first.
 
         Args:
             value: True or False, a label, a number, or a collection; see `DeviceValues.number`.
@@ -199,7 +199,7 @@ class Device:
             ValueRejectedError: If the job does not have this value.
             NotJoinedError: If the device has not joined the running deployment.
             ClosedError: If the job has not started or has ended, the device joined after the epoch,
-                or reports of the epoch are no longer accepted.
+                or reports for the epoch are no longer accepted.
             LimitError: If the charge would exceed the limit; nothing is sent.
         """
         if type(ago) is not int or ago < 0:

@@ -36,7 +36,7 @@ class Waiting:
 
     @property
     def enrolls(self) -> bool:
-        """True if it enrolls the device, and is no report."""
+        """True if this is an enrollment instead of a report."""
         return not decode_body(self.body).has_report[0]
 
 

@@ -41,7 +41,7 @@ class Statement:
         revision: Revision of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
         recurring: True if each horizon is followed by another.
-        answers: Number of epochs of a horizon at which a device answers; None: at all of them.
+        answers: Number of epochs in a horizon at which a device answers; None if at all of them.
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: Cost of one charge in units of 10^-9 and 10^-18, rounded up.
         unit: "stream" (charged once per horizon) or "epoch" (charged at every reported epoch).
@@ -96,7 +96,7 @@ class Statement:
         return json.dumps(bodies[0], sort_keys=True) == json.dumps(bodies[1], sort_keys=True)
 
     def charge_index(self, epoch: int) -> int:
-        """Return the horizon or epoch that is charged for a report of an epoch."""
+        """Return the horizon or epoch that is charged for an epoch's report."""
         return self.clock.horizon(epoch) if self.unit == "stream" else epoch
 
 

@@ -263,7 +263,7 @@ def drawn(
     read: ReadBytes,
     seal: Seal | None,
 ) -> Document:
-    """Draw, charge and queue the report of an epoch; without effect if it was already drawn.
+    """Draw, charge and queue the report for an epoch; without effect if it was already drawn.
 
     Charge and draw are in one document, so neither is ever stored without the other.
 
@@ -312,8 +312,8 @@ def _enrolled(
 ) -> Document:
     """Draw the state of an epoch's horizon, and queue an enrollment as of that epoch.
 
-    Until an enrollment of the horizon is acknowledged, each report follows its own: an enrollment
-    has no messages, so repeating it reveals nothing.
+    Until an enrollment of the horizon is acknowledged, each report follows an enrollment of its
+    own: enrollments have no messages, so repeating one reveals nothing.
     """
     member = present_member(document, job)
     clock = member.statement.clock

@@ -65,8 +65,8 @@ class DeviceValues:
 
         Absence is visible, so it must not depend on the value. A number outside the range counts as
         the nearest number inside. NaN counts as no number, or as the lowest if a number is
-        required. Of a set with too many items, the first ones in the job's order count. Duplicates
-        count once.
+        required. From a set with too many items, the first ones in the job's order count.
+        Duplicates count once.
 
         Args:
             value: True or False; a label; a measured number; a number of the domain in jobs over

@@ -74,14 +74,14 @@ class CountMinParameters:
     """Parameters of count_min; planning chooses those that are None.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's items of one epoch.
-        items: k, the maximum number of items of a user at an epoch.
+        epsilon, delta: Privacy loss for a user's items at one epoch.
+        items: k, the maximum number of items per user and epoch.
         rows: Number of rows, tau.
         buckets: Number of buckets per row, s.
         estimator: Estimator of single items; None selects, for each epoch, the two-sided estimator
             that is predicted to be best.
         dummies: Party that adds noise, and its distribution.
-        messages_per_user: Maximum average number of messages of a user in an epoch.
+        messages_per_user: Maximum average number of messages per user and epoch.
     """
 
     epsilon: float
@@ -118,9 +118,9 @@ class CountMinLaw(Constants):
     """All constants of a count_min job.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's items of one epoch.
+        epsilon, delta: Privacy loss for a user's items at one epoch.
         stream_epsilon: Loss of all epochs of a horizon together, with the same delta.
-        items: k, the maximum number of items of a user.
+        items: k, the maximum number of items per user.
         noise: Distribution of the dummies in each cell.
     """
 

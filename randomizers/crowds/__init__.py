@@ -131,7 +131,7 @@ class CrowdsLaw:
 
     @property
     def items(self) -> int:
-        """Number of possible values of a user: in each crowd, no item or one of the items."""
+        """Number of possible values for a user: in each crowd, no item or one of the items."""
         return self.crowds * (self.contents.items + 1)
 
     @property

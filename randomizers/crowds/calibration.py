@@ -24,8 +24,7 @@ _DECAY_BITS = 64
 def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
     """Calibrate the deletion; the shift is at least (2 / epsilon) ln(2 epochs / delta).
 
-    The loss of all crowd sizes at one epoch is at most epsilon; delta is that of all epochs
-    together.
+    The loss of all crowd sizes at one epoch is at most epsilon; delta covers all epochs together.
 
     Raises `ValueError` if epsilon or delta is out of range, or too small for a table of the noise.
 
@@ -83,7 +82,7 @@ def law_of_lost(decay: Fraction, shift: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def delta_of_counts(decay: Fraction, shift: int) -> Fraction:
-    """Return the exact delta of all crowd counts of an epoch, for a loss of 2 ln(1 / decay).
+    """Return the exact delta of an epoch's crowd counts, for a loss of 2 ln(1 / decay).
 
     The result is the delta of a crowd that loses a user plus the delta of a crowd that gains a user
     (basic composition of independent draws). Each delta is a sum over all counts: of the positive

@@ -2,7 +2,7 @@
 
 A user's set of at most k items, from a domain of d items, is encoded as d bits. Each bit is
 reversed with a small probability. Each bit that is then 1 is sent as one message: the number of its
-cell. After the shuffle, only the number of messages of each cell is visible.
+cell. After the shuffle, only the number of messages for each cell is visible.
 
 With several reports, each bit is first reversed once, with the backstop's probability. For each
 report, it is then reversed again, with a larger probability. The message also contains the number
@@ -10,9 +10,9 @@ of its report. A party that sees t of a device's reports together learns at most
 `FragmentsLaw.exposure`, and never more than the backstop allows.
 
 This bound is for one epoch. With a permanent backstop, a device reverses the same bits at every
-epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports of all epochs about an
-unchanged value then never learns more than the backstop allows. A value that changes is hidden only
-by the reversals of each report, as with memoized responses, which correspond to a single bit.
+epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports from all epochs about
+an unchanged value then never learns more than the backstop allows. A value that changes is hidden
+only by the reversals of each report, as with memoized responses, which correspond to a single bit.
 Unlike protocols that hide users among dummies, fragments also protect a user without any trusted
 party, but with a larger epsilon: a shuffler that keeps the messages of each device together sees
 randomized response.
@@ -68,10 +68,10 @@ class FragmentsParameters:
     """Parameters of fragments.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's set of one epoch, after shuffling.
+        epsilon, delta: Privacy loss for a user's set at one epoch, after shuffling.
         domain: Domain of at most 2^20 items.
-        items: k, the maximum number of items of a user at an epoch.
-        reports: tau, the number of reports of each bit.
+        items: k, the maximum number of items per user and epoch.
+        reports: tau, the number of reports per bit.
         calibration: Choice of probabilities; "published" is for single items and removal.
         permanent: True if a device's backstop reverses the same bits at all epochs.
     """
@@ -129,8 +129,8 @@ class FragmentsLaw(Constants):
 
     Attributes:
         items: d, the size of the domain.
-        slots: k, the maximum number of items of a user.
-        reports: tau, the number of reports of each bit.
+        slots: k, the maximum number of items per user.
+        reports: tau, the number of reports per bit.
         minimum: Minimum number of contributors among whom messages are hidden.
         odds: Weights of keeping and of reversing a bit, drawn independently for every report.
         backstop: The same weights for the bits that reports are made from. None for a single
@@ -202,7 +202,7 @@ class FragmentsLaw(Constants):
         return differing_bits(self.items, self.slots, self.neighbors)
 
     def exposure(self, reports: int) -> float:
-        """Return the loss of one bit to a party that sees t (`reports`) reports of a device.
+        """Return the loss of one bit to a party that sees t (`reports`) reports from a device.
 
         Let b be the loss of the backstop and f that of a report. The result is
         ln((e^(b + t f) + 1) / (e^b + e^(t f))), rounded up. This is the loss of t identical bits,
@@ -224,7 +224,7 @@ class FragmentsLaw(Constants):
         )
 
     def exposure_to_instance(self, seen: int, instances: int) -> float:
-        """Return the loss of one bit to one of K parallel shufflers that sees t set reports.
+        """Return the loss of one bit to one of K parallel shufflers that sees it set in t reports.
 
         Each message goes to a random shuffler. Of the tau reports of a bit, the shuffler sees t in
         which the bit is set. It cannot tell whether the others were not set or went elsewhere. The
@@ -240,7 +240,7 @@ class FragmentsLaw(Constants):
 
     @property
     def local_epsilon(self) -> float:
-        """Loss of an epoch against a shuffler that keeps a device's messages together, rounded up.
+        """Loss for an epoch against a shuffler that keeps a device's messages together, rounded up.
 
         Other epochs may have revealed the answers of a permanent backstop. A difference at one
         epoch is then hidden only by that epoch's reports.
@@ -251,7 +251,7 @@ class FragmentsLaw(Constants):
 
     @property
     def unchanged_epsilon(self) -> float:
-        """Loss like `local_epsilon`, for all epochs of a set that never changes.
+        """Loss like `local_epsilon`, over all epochs, for a set that never changes.
 
         Longer horizons lose more, but never `limit_epsilon`.
         """
@@ -265,7 +265,7 @@ class FragmentsLaw(Constants):
 
     @property
     def changing_epsilon(self) -> float:
-        """Loss like `local_epsilon`, for all epochs of any stream, with a permanent backstop."""
+        """Loss like `local_epsilon`, over all epochs of any stream, with a permanent backstop."""
         assert self.backstop is not None
         reports = self.reports * self.last_epoch
         return stream_loss(self.backstop, self.odds, reports, self.differing_bits)
@@ -296,12 +296,12 @@ class FragmentsLaw(Constants):
 
     @property
     def messages_per_user(self) -> float:
-        """Average number of messages per epoch of a user with the maximum number of items."""
+        """Average number of messages per epoch for a user with the maximum number of items."""
         held, other = map(float, self.message_probabilities)
         return self.reports * (self.slots * held + (self.items - self.slots) * other)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the message capacity of an epoch, whatever the values of contributors.
+        """Return an epoch's message capacity, whatever the contributors' values.
 
         By the Chernoff bound, the probability of exceeding it is at most
         `dpstream.randomizers.dummies.REDRAW_PROBABILITY`. Let M(s) be the exponential moment of a
@@ -406,7 +406,7 @@ class Fragments(Devices[FragmentsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Return the messages of all present devices, of the mechanism's dtype.
+        """Return the messages of all present devices, in the mechanism's dtype.
 
         Whatever the values, they are returned as counts if more messages are expected than distinct
         ones exist; otherwise they have shape (messages, 1), sorted.
@@ -439,8 +439,8 @@ class Fragments(Devices[FragmentsLaw]):
         """Draw the count of each distinct message, shape (words,), within the capacity.
 
         Permanent answers are not redrawn: averaged over keys, they do not make exceeding the
-        capacity more likely. `bits` is the number of ones in each cell, of `users` bits, shape
-        (items,). `backstop` reverses the bits first; None if they already are, or need not be.
+        capacity more likely. `bits` is the number of ones in each cell, out of `users` bits, shape
+        (items,). `backstop` reverses the bits first; None if that is done or unnecessary.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

@@ -126,7 +126,7 @@ def published_epsilon(mean: float, delta: float, contributors: int) -> float:
 
 
 def published_loss(epsilon: float, delta: float, contributors: int) -> float:
-    """Return the loss of a bit for which `published_epsilon` is epsilon, within its range.
+    """Return a bit's loss for which `published_epsilon` is epsilon, within the valid range.
 
     >>> round(published_loss(1.0, 5e-8, 1_914_589), 3)
     8.547

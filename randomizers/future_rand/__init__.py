@@ -42,7 +42,7 @@ class FutureRandParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of changes of a user's value that are tracked.
+        max_changes: Number of changes in a user's value that are tracked.
         calibration: "optimal", the most accurate mechanism for this epsilon; or "published", the
             mechanism of the paper, which spends a fifth to a half of epsilon.
         estimator: "tree", which combines all available intervals; or "prefix", the estimator of the
@@ -107,7 +107,7 @@ class FutureRand(Devices[FutureRandLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, from the weights of the mechanism.
+        """The guarantee for a user's whole stream, from the weights of the mechanism.
 
         The probability of an output is the mass of the sign vectors that start with the signs seen,
         times one half for each fair coin. If j signs are seen, that mass is between 2^(k-j) times

@@ -44,17 +44,17 @@ class HadamardParameters:
     """Parameters of counts by Hadamard tuples.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's set of one epoch.
+        epsilon, delta: Privacy loss for a user's set at one epoch.
         domain: Domain of at most 2^20 items.
-        items: k, the maximum number of items of a user at an epoch.
-        rows: tau, the number of columns of a message; None for the most accurate number within
+        items: k, the maximum number of items per user and epoch.
+        rows: tau, the number of columns per message; None for the most accurate number within
             `messages_per_user`, at most log2 of the minimum number of contributors, as in the
             paper.
         calibration: "exact"; or "published", the much larger blanket of Count-Min with one row,
             since the rho of Lemma 4.4 is unavailable.
         dummies: Number of blanket tuples per contributor: "poisson", a Poisson number; or
             "bernoulli", a fixed integer, as in the paper.
-        messages_per_user: Maximum average number of messages of a user in an epoch.
+        messages_per_user: Maximum average number of messages per user and epoch.
     """
 
     epsilon: float
@@ -91,8 +91,8 @@ class HadamardLaw(Constants):
     """All constants of a hadamard job.
 
     Attributes:
-        slots: k, the maximum number of items of a user.
-        rows: tau, the number of columns of a message.
+        slots: k, the maximum number of items per user.
+        rows: tau, the number of columns per message.
         minimum: Minimum number of contributors, for which the blanket is calibrated.
         blanket: Mean number of blanket tuples per contributor.
         dummies: Distribution of the number of blanket tuples; "bernoulli" is a fixed number.

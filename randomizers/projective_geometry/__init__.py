@@ -53,9 +53,9 @@ class ProjectiveGeometryParameters:
     """Parameters of projective geometry.
 
     Attributes:
-        epsilon: Privacy loss of a user's set of one epoch, against all parties.
+        epsilon: Privacy loss for a user's set at one epoch, against all parties.
         domain: At most 2^20 listed items, or any number of integers or strings.
-        items: k, the maximum number of items of a user at an epoch.
+        items: k, the maximum number of items per user and epoch.
         delta: Delta of the additional guarantee, which trusts the shuffler to shuffle. The
             guarantee of the reports themselves has delta 0.
     """
@@ -79,7 +79,7 @@ class ProjectiveGeometryLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        slots: k, the maximum number of items of a user at an epoch.
+        slots: k, the maximum number of items per user and epoch.
         order, coordinates: q and t, the numbers of field elements and of a point's coordinates.
         minimum: Minimum number of contributors among whom a message is hidden.
         odds: Weights of each point in the item's set and of each point outside.
@@ -235,7 +235,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message of each present device: unsigned, shape (devices present, 1)."""
+        """Return one message from each present device: unsigned, shape (devices present, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         sets = set_rows(epoch, values, present, self.population, law.slots, law.items)

@@ -1,10 +1,10 @@
 """Sampled response: a device answers at few epochs of a horizon, with all of its epsilon.
 
-On enrollment, a device draws a *phase*, which is public, and r secret flips by one joint mechanism.
-It answers at r epochs, spread evenly over the horizon from its phase on. Each answer is a uniform
+On enrollment, a device draws a public *phase*, and r secret flips from one joint mechanism. It
+answers at r epochs, spread evenly over the horizon from its phase on. Each answer is a uniform
 point inside the set of the device's value at that epoch (`dpstream.randomizers.set_systems`), or
-outside it, as the flip decides. For yes or no, an answer is the value or its opposite. How often
-values change does not matter: every epoch is estimated from a random sample of r / T of the users.
+outside it, as the flip decides. For yes or no, an answer is the value or its opposite. It does not
+matter how often values change: every epoch is estimated from a random sample of r / T of the users.
 
 The first users who enroll, all at once, are dealt phases: in a uniformly random assignment, the
 numbers of users per phase differ by at most one. Later users, and devices on their own, draw their
@@ -15,7 +15,7 @@ In a recurring job a device keeps its phase forever. It draws its flip again for
 answers once per horizon. Any T consecutive epochs then contain one answer. Two streams that differ
 only within these epochs are as similar as two streams of one horizon, however many horizons are
 published. If phases were drawn again, two answers could follow each other, at twice the epsilon.
-Several answers of a horizon share one distribution of flips, so parts of two horizons would cost
+Several answers in a horizon share one distribution of flips, so parts of two horizons would cost
 more than epsilon.
 
 References: population division, Ren et al., *LDP-IDS*, 2022. The joint mechanism of r answers is
@@ -48,7 +48,7 @@ from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_EPOCHS = 1 << 20
 MAX_REPORTS = 8
-"""Maximum number of answers of a device in a horizon."""
+"""Maximum number of answers per device and horizon."""
 
 
 SHARE = 0.1
@@ -63,11 +63,11 @@ class SampledResponseParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's stream in a horizon.
-        reports: Number of answers of a device in a horizon; None selects the number with the
-            smallest error. With more than `MOST_VALUES` values, a device answers once.
+        reports: Number of answers per device and horizon; None selects the number with the smallest
+            error. With more than `MOST_VALUES` values, a device answers once.
         share: For yes or no, the share of users with value 1 for which `reports` is chosen.
         domain: At most 2^20 listed items, of which a user has one at a time; None for yes or no.
-        items: Maximum number of items of a user. More than one: a set of items, new at every epoch.
+        items: Maximum number of items per user. More than one: a set of items, new at every epoch.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
     """
@@ -123,10 +123,10 @@ class SampledResponseLaw(Constants):
         last_epoch: T, the number of epochs of a horizon.
         epsilon: Requested epsilon, at least the loss of the answers.
         flips: Weight of every sequence of r answers, by the number of answers outside their sets.
-        sets: Set of points of each value.
+        sets: Set of points for each value.
         items: Number of items; 1 for yes or no.
         complete: True if every user has an item, so that value 0 has no set.
-        slots: Maximum number of items of a user; an answer is about one of these slots.
+        slots: Maximum number of items per user; an answer is about one of these slots.
     """
 
     last_epoch: int
@@ -165,7 +165,7 @@ class SampledResponseLaw(Constants):
 
     @property
     def reports(self) -> int:
-        """r, the number of answers of a device in a horizon."""
+        """r, the number of answers per device and horizon."""
         return self.flips.k
 
     @property
@@ -179,7 +179,7 @@ class SampledResponseLaw(Constants):
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities of an answer in the set of the user's item (a), and of another one (b)."""
+        """Probabilities that an answer is in the set of its user's item (a), or of another (b)."""
         masses = self.masses
         inside = sum((self.reports - flips) * mass for flips, mass in enumerate(masses))
         own = Fraction(inside, self.reports * sum(masses))
@@ -229,7 +229,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's stream in a horizon, from the weights of the mechanism.
+        """The guarantee for a user's stream in a horizon, from the weights of the mechanism.
 
         Phases are drawn before any value is read. The probability of the answers depends on the
         number of flips alone, even if values are chosen in view of earlier answers: all values have

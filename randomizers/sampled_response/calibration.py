@@ -2,8 +2,8 @@
 
 For up to `MOST_VALUES` values, points are subsets. Their size and the number of answers are those
 with the smallest variance for an item that an average share of users has. For more values, points
-are those of a projective space, with one answer: more pay off only for few items and much epsilon.
-Answers about sets of items are single, too.
+are those of a projective space, with one answer: more help only for few items and large epsilons.
+A device also gives only one answer about sets of items.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[Sa
 
 
 def unit_variance(law: SampledResponseLaw, share: float, users: int | None = None) -> float:
-    """Return the variance of an estimate per enrolled user, of whom `share` have the value.
+    """Return an estimate's variance per enrolled user, if `share` of them have the value.
 
     The first part is due to flips, the second to sampling. If `users` is None, there are many.
     """
@@ -90,7 +90,7 @@ def flip_variance(law: SampledResponseLaw, share: float) -> float:
 
 
 def epsilon_if_shuffled(law: SampledResponseLaw, contributors: int, delta: float) -> float:
-    """Return the epsilon of a horizon against an observer of shuffled answers only, rounded up.
+    """Return epsilon for a horizon against an observer of shuffled answers only, rounded up.
 
     A user has one message, in a window with at least `contributors` honest users who answer, the
     user included. Phases are public and independent of values, and windows have no users in common:

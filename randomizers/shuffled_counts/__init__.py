@@ -60,12 +60,12 @@ class ShuffledCountsParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes: Number of boosted changes of a user's value; None for no boost.
+        max_changes: Number of boosted changes in a user's value; None for no boost.
         boost: r, the additional messages for a change; None for the best boost within
             `messages_per_user`.
         calibration: Basis of the guarantee; None for "rigorous" with a boost, else "exact".
         dummies: Distribution of dummies, and the party that adds them.
-        messages_per_user: Maximum number of messages of a user over the whole horizon.
+        messages_per_user: Maximum number of messages per user over the whole horizon.
         domain: None for values 0 and 1. Labels of items, of which a user has at most one at a time
             (`shuffled_item_counts`). Or numbers or bits, in a tree for ranges and quantiles
             (`shuffled_level_counts`).
@@ -172,7 +172,7 @@ class ShuffledCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Expected number of messages, over a horizon, of a user who always has value 1."""
+        """Expected number of messages per horizon from a user who always has value 1."""
         real = self.last_epoch * (self.boost + 1) + self.boost
         return real + self.last_epoch * self.noise.per_contributor(1)
 
@@ -268,7 +268,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Return the number of boosted changes to 1 minus that to 0; update the state."""
+        """Return how many more boosted changes are to 1 than to 0; update the state."""
         if epoch > self.epoch + 1:
             self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0

@@ -53,9 +53,9 @@ class SingleMessageParameters:
     """Parameters of counts from one message per user.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's set of one epoch after shuffling.
+        epsilon, delta: Privacy loss for a user's set at one epoch, after shuffling.
         domain: At most 2^20 items, or at most `MAX_BITS` for RAPPOR.
-        items: k, the maximum number of items of a user at an epoch; 1 for randomized response.
+        items: k, the maximum number of items per user and epoch; 1 for randomized response.
         response: Randomizer; None for the more accurate one.
     """
 
@@ -104,7 +104,7 @@ class SingleMessageLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        slots: k, the maximum number of items of a user.
+        slots: k, the maximum number of items per user.
         minimum: Minimum number of contributors among whom a message is hidden.
         odds: Weights of the true symbol and of each other symbol, or of a true and a flipped bit.
         epsilon: Epsilon of one epoch after shuffling, with `delta`.
@@ -221,7 +221,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message of each present device.
+        """Return one message from each present device.
 
         Randomized response: unsigned, shape (devices present, 1), an item or 0 for none. RAPPOR:
         uint8, shape (devices present, bytes), where bit i of byte j is about item 8 j + i + 1.

@@ -46,7 +46,7 @@ LOSS_OF_AN_EPOCH = 3e-10
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamParameters:
-    """Parameters of value_stream: epsilon of a whole stream and the number of boosted changes."""
+    """Parameters of value_stream: epsilon for a whole stream, and the number of boosted changes."""
 
     epsilon: float
     max_changes: int
@@ -73,7 +73,7 @@ class ValueStreamLaw(Constants):
     Attributes:
         last_epoch: T, the number of epochs.
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: k, the number of boosted changes of a device.
+        max_changes: k, the number of boosted changes per device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, the amount that a change adds to u.
         decay: b, the fraction of the boost that remains one epoch later.
@@ -309,5 +309,5 @@ class ValueStream(SymbolDevices[ValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Return one symbol of each present device: uint8, shape (devices, 1), from 8 to 152."""
+        """Return one symbol from each present device: uint8, shape (devices, 1), from 8 to 152."""
         return self.follow(epoch, values, present, rng)[:, None]

@@ -38,7 +38,7 @@ def test_lower_bound_on_changes_never_exceeds_the_true_number(
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_changes_increase_mean_squared_symbols_as_predicted(change: float) -> None:
+def test_changes_raise_the_mean_square_of_symbols_as_predicted(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
     symbols = (words - ZERO) * STEP
     base = np.exp(-np.square(symbols) / 2)

@@ -54,7 +54,7 @@ def test_bias_at_single_epochs_follows_the_hypergeometric_distribution(
 
 @every_case
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_bias_at_longer_intervals_matches_simulated_exhaustion(
+def test_bias_over_longer_intervals_matches_simulations_of_exhausted_devices(
     epochs: int, signs: int, changes: int, order: int
 ) -> None:
     users = 50_000

@@ -53,7 +53,7 @@ class TestEstimate:
             variance = (1 if received < 30 else 1 - gap**2) / divisor
             assert estimate.standard_error == pytest.approx(10 / gap * math.sqrt(variance))
 
-    def test_reports_of_newcomers_are_scaled_separately(self) -> None:
+    def test_reports_from_newcomers_are_scaled_separately(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)

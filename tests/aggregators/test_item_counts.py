@@ -106,7 +106,7 @@ def test_counts_from_single_reports_have_the_stated_standard_errors(
     assert estimates.reports == USERS
 
 
-def test_estimates_of_contributors_without_messages_are_negative() -> None:
+def test_estimates_for_contributors_without_messages_are_negative() -> None:
     """Contributors without items might send nothing: estimates are then rightly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0

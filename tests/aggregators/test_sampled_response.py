@@ -194,7 +194,7 @@ def test_shrunk_estimates_follow_the_random_walk_with_pooled_noise() -> None:
     assert looked_back < filtered < 0.6 * unbiased
 
 
-def test_nothing_is_smoothed_without_reports() -> None:
+def test_no_estimate_is_smoothed_without_reports() -> None:
     smoothed = SampledResponseAggregator(law_of(1.0, 1, 4)).smoothed(
         3, Participation.constant(4, 100)
     )

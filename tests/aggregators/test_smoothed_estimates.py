@@ -22,7 +22,7 @@ LAW = calibrate(FutureRandParameters(2.0, 2), 16)
 
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
-def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
+def test_smoothing_is_weighted_least_squares_over_all_reports(last_epoch: int) -> None:
     for seed in range(5):
         aggregator, participation = run_with_newcomers(seed)
         found = aggregator.smoothed(last_epoch, participation)

@@ -36,7 +36,9 @@ def test_smoothing_is_weighted_least_squares(epochs: int, missing: float) -> Non
 
 
 @pytest.mark.parametrize("epochs", EPOCHS)
-def test_online_prefix_sums_are_least_squares_of_complete_intervals(epochs: int) -> None:
+def test_online_prefix_sums_are_least_squares_estimates_from_complete_intervals(
+    epochs: int,
+) -> None:
     tree = random_tree(3, epochs, 0.0)
     combiner = PrefixCombiner(COUNTS)
     for epoch in range(1, epochs + 1):

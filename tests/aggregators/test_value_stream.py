@@ -182,7 +182,7 @@ def test_variances_after_a_gap_match_simulated_noise(law: ValueStreamLaw) -> Non
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_intervals_cover_changes_of_absent_devices_from_the_first_epoch(same: bool) -> None:
+def test_intervals_cover_changes_by_absent_devices_from_the_first_epoch(same: bool) -> None:
     law = law_with(Kernel(1.0, 0.25), ValueStreamParameters(10.0, 2), 4)
     runs, devices = 400, 200
     values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))

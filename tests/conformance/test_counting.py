@@ -104,7 +104,7 @@ def test_damaged_states_and_states_of_other_mechanisms_are_rejected(case: Case) 
 
 
 @every_case
-def test_messages_of_wrong_epoch_or_shape_are_rejected_without_effect(case: Case) -> None:
+def test_messages_with_a_wrong_epoch_or_shape_are_rejected_without_effect(case: Case) -> None:
     aggregator, form = case.aggregator(), case.message_format
     one = next(words[:1] for words in sent(case) if len(words))
     wrong: list[tuple[int, NDArray[Any]]] = [

@@ -38,12 +38,12 @@ def test_import_does_not_load_numpy_scipy_or_dp_accounting() -> None:
 
 
 @pytest.mark.parametrize("block", thinned(list(PAGE.blocks)), ids=["numbers", "events"])
-def test_examples_of_the_accounting_page_run(block: Block) -> None:
+def test_examples_on_the_accounting_page_run(block: Block) -> None:
     assert block.language == "python"
     subprocess.run([sys.executable, "-c", block.text], check=True)
 
 
-def test_table_of_the_accounting_page_matches_computed_losses() -> None:
+def test_table_on_the_accounting_page_matches_computed_losses() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.text.splitlines() if line.startswith("| 1")]
     assert len(rows) == 3
     for users, *figures in rows:

@@ -99,7 +99,7 @@ def correct(stream: Stream, epsilon: float, reports: int) -> Views:
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("reports", [1, 2, 3])
 @pytest.mark.parametrize("last_epoch", [3, 4])
-def test_correct_law_loses_epsilon_and_is_the_mechanism_s(
+def test_correct_law_loses_epsilon_and_matches_the_mechanism(
     epsilon: float, last_epoch: int, reports: int
 ) -> None:
     found = loss(lambda stream: correct(stream, epsilon, reports), last_epoch)
@@ -273,7 +273,7 @@ def value_of(aggregator: SampledResponseAggregator, epoch: int, population: int)
     return estimate.value
 
 
-def test_absence_biases_estimates_scaled_by_the_share_asked() -> None:
+def test_absence_biases_estimates_scaled_by_the_fraction_asked() -> None:
     """With 30 % absent: N / n_e scales to all; T / r, or N of those present, to 70 % of them."""
     law, rng, users = law_of(4.0, 10, 1), seeded_generator(32), 5_000
     values = (np.arange(users) % 5 == 0).astype(np.int8)
@@ -302,7 +302,7 @@ class Unshuffled(SampledResponse):
 
 
 @pytest.mark.parametrize("devices_of", [SampledResponse, Unshuffled])
-def test_phases_are_independent_of_the_roster(devices_of: type[SampledResponse]) -> None:
+def test_phases_are_independent_of_the_user_list(devices_of: type[SampledResponse]) -> None:
     """A roster sorted by value: phases in its order ask only ones at some epochs."""
     law, rng, users = law_of(4.0, 10, 1), seeded_generator(33), 4_000
     values = (np.arange(users) < 2_000).astype(np.int8)

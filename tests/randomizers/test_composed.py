@@ -85,7 +85,7 @@ def test_every_sampled_sign_has_the_same_advantage(law: ComposedLaw) -> None:
     assert min(each) > FALSE_ALARM / law.k
 
 
-def test_tiny_probabilities_can_be_sampled() -> None:
+def test_outcomes_with_tiny_probabilities_can_be_sampled() -> None:
     law = optimal(1024, 1.0)
     assert law.probability(0) < Fraction(1, 2**1000)
     assert law.sample(3, seeded_generator(3)).shape == (3, 1024)

@@ -43,7 +43,7 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
     return replace(law, bits=replace(law.bits, odds=optimal(1, loss)))
 
 
-def test_errors_for_the_horse_image_of_the_paper_match_the_formula() -> None:
+def test_errors_for_the_horse_image_in_the_paper_match_the_formula() -> None:
     """The error is 2.85 without noise; bits with a loss of 7.12 contribute 19.3."""
     requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
     law = with_loss(calibrate(requested, 1, HORSE), 7.120)

@@ -41,7 +41,7 @@ def fit(observed: np.ndarray, expected: np.ndarray) -> float:
     return float(stats.chisquare(*counted, sum_check=False).pvalue)
 
 
-def test_number_of_reversed_bits_depends_on_the_bits_of_each_cell() -> None:
+def test_number_of_reversed_bits_depends_on_the_bits_in_each_cell() -> None:
     bits = np.array([0, 1, 6, 1 << 20, (1 << 20) + 1])
     drawn = np.stack(
         [

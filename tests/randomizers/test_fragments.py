@@ -171,7 +171,7 @@ def test_exposure_grows_with_the_number_of_reports_up_to_the_backstop() -> None:
     ("backstop", "reports", "first"),
     [(8.547, 4, 6.94), (8.547, 16, 5.71), (8.547, 256, 3.00), (2.94, 256, 0.03), (7.28, 16, 4.45)],
 )
-def test_exposure_of_a_report_matches_the_tables_of_the_paper(
+def test_exposure_of_a_report_matches_the_tables_in_the_paper(
     backstop: float, reports: int, first: float
 ) -> None:
     assert law_of(backstop, reports).exposure(1) == pytest.approx(first, abs=0.02)

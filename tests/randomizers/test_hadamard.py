@@ -61,7 +61,7 @@ def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
 
 
 @pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
-def test_matrix_has_extra_rows_for_no_item(items: int, columns: int, dtype: str) -> None:
+def test_matrix_has_extra_rows_that_encode_no_item(items: int, columns: int, dtype: str) -> None:
     law = law_of(items, slots=min(items, 2))
     assert law.columns == columns >= items + law.slots + 1
     assert law.message_format.dtype == np.dtype(dtype)

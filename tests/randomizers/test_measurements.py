@@ -88,7 +88,7 @@ def test_masses_are_those_of_shifted_and_clamped_noise() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement"])
-def test_jl_hh_noise_is_one_or_two_times_the_noise_of_the_paper(calibration: Calibration) -> None:
+def test_jl_hh_noise_is_one_or_two_times_the_noise_in_the_paper(calibration: Calibration) -> None:
     """The scale is sqrt(8 ln(1/delta)) / epsilon for entries 1/sqrt(m): 14,868 for 10^6 users."""
     law = calibrate(JlHhParameters(1.0, THOUSAND, 1e-6, 256, calibration), 1)
     times = 1 if calibration == "published" else 2
@@ -282,7 +282,7 @@ def test_plan_marks_comparison_protocols_and_states_the_bound() -> None:
     assert "hadamard_values" in said
 
 
-def test_matrix_column_of_no_item_is_zero() -> None:
+def test_matrix_column_for_no_item_is_zero() -> None:
     assert not ParityRows(np.array([0, 3])).entries(np.zeros(1, np.int64)).any()
 
 

@@ -298,7 +298,7 @@ def test_worst_delta_depends_on_the_values_of_other_users() -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_epsilon_of_fewer_users_holds_for_all_values_of_other_users(name: str) -> None:
+def test_epsilon_for_fewer_users_holds_for_all_values_of_other_users(name: str) -> None:
     protocol, law, users = law_of(name)
     fewer = max(2, users // 2)
     epsilon = protocol.epsilon_with(law, fewer)
@@ -307,7 +307,7 @@ def test_epsilon_of_fewer_users_holds_for_all_values_of_other_users(name: str) -
 
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
-def test_delta_of_two_epochs_holds_for_all_values_of_other_users(name: str) -> None:
+def test_delta_for_two_epochs_holds_for_all_values_of_other_users(name: str) -> None:
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     requested = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)

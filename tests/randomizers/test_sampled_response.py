@@ -311,7 +311,7 @@ def test_planned_errors_of_items_match_reference(
 @pytest.mark.parametrize(
     ("items", "epsilon", "reports", "gain"), [(3, 4, 2, 0.78), (4, 4, 2, 0.85), (6, 4, 1, 1)]
 )
-def test_few_items_and_much_epsilon_have_two_answers(
+def test_few_items_and_a_large_epsilon_allow_two_answers(
     items: int, epsilon: float, reports: int, gain: float
 ) -> None:
     best, single = (
@@ -339,7 +339,7 @@ def set_law(sets: AnswerSets, epsilon: float, last_epoch: int, reports: int) -> 
         (Subsets(3, 1), 3, 3, 3),
     ],
 )
-def test_loss_of_items_over_all_pairs_of_streams_is_epsilon(
+def test_loss_over_all_pairs_of_item_streams_is_epsilon(
     epsilon: float, sets: AnswerSets, last_epoch: int, reports: int, values: int
 ) -> None:
     law = set_law(sets, epsilon, last_epoch, reports)
@@ -447,7 +447,7 @@ def test_local_epsilon_of_the_reference_gives_its_shuffled_epsilon(
         assert found == pytest.approx(shuffled, rel=2e-3)
 
 
-def test_nothing_is_claimed_of_shuffling_several_answers() -> None:
+def test_nothing_is_claimed_about_shuffling_several_answers() -> None:
     with pytest.raises(ValueError, match="the mechanism has 2 answers; expected 1"):
         epsilon_if_shuffled(law_of(2.0, 12, 2), 500, 1e-6)
 

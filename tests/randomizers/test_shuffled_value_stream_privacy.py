@@ -155,7 +155,7 @@ def test_delta_at_the_largest_distance_is_at_most_the_stated_delta(
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_no_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
+def test_no_streams_over_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
     assert len(lost) == 4
@@ -164,7 +164,7 @@ def test_no_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: 
 
 
 @pytest.mark.verify
-def test_no_streams_of_three_epochs_exceed_the_stated_loss() -> None:
+def test_no_streams_over_three_epochs_exceed_the_stated_loss() -> None:
     law = law_of(3, 8.0, 1e-2)
     lost = [delta_of(law.noise, shifts, 8.0) for shifts in differences(law, 3)]
     assert len(lost) > 12

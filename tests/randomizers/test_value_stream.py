@@ -178,7 +178,7 @@ def test_weight_of_a_symbol_is_the_number_of_integers_that_select_it() -> None:
     assert first == 1 << 62
 
 
-def test_weight_of_a_tail_symbol_is_the_number_of_integers_selecting_it() -> None:
+def test_weight_of_a_tail_symbol_is_the_number_of_integers_that_select_it() -> None:
     first, shift = 0, 65 - tail_box().bit_length()
     for symbol, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
         ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)

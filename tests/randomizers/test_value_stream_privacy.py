@@ -103,7 +103,7 @@ def largest_loss(law: ValueStreamLaw) -> float:
 @pytest.mark.parametrize(
     ("changes", "epsilon", "golden"), [(2, 1.0, 0.99999914), (2, 4.0, 3.9999705), (1, 1.0, None)]
 )
-def test_no_output_of_two_epochs_exceeds_epsilon(
+def test_no_output_over_two_epochs_loses_more_than_epsilon(
     changes: int, epsilon: float, golden: float | None
 ) -> None:
     loss = largest_loss(law_at_epsilon_itself(2, changes, epsilon))
@@ -116,7 +116,7 @@ def test_no_output_of_two_epochs_exceeds_epsilon(
 @pytest.mark.verify
 @pytest.mark.parametrize("changes", [1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_no_output_of_three_epochs_exceeds_epsilon(changes: int, epsilon: float) -> None:
+def test_no_output_over_three_epochs_loses_more_than_epsilon(changes: int, epsilon: float) -> None:
     assert epsilon - 1e-4 < largest_loss(law_at_epsilon_itself(3, changes, epsilon)) <= epsilon
 
 

@@ -51,10 +51,10 @@ class CountMeanSketchParameters:
     """Parameters of the count-mean sketch.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's item of one epoch, after shuffling.
+        epsilon, delta: Privacy loss for a user's item at one epoch, after shuffling.
         domain: Items, at most 2^20.
         rows: k, the number of rows.
-        buckets: m, the number of buckets of a row.
+        buckets: m, the number of buckets per row.
     """
 
     epsilon: float
@@ -90,7 +90,7 @@ class CountMeanSketchLaw(Constants):
 
     Attributes:
         items, rows: d, the size of the domain, and k, the number of rows.
-        delta: Delta of an epoch, and of all epochs together.
+        delta: Delta for an epoch, and for all epochs together.
         bits: Mechanism of the m bits of a row. Its minimum is a lower bound on the contributors of
             the row, which fails with a probability that delta includes.
     """

@@ -63,7 +63,7 @@ export class Device {
     this.loss = perStream(Infinity, 1);
     /** Number of contributors to a window that the loss assumes; 0 if it assumes none. */
     this.assumedContributors = 0;
-    /** @type {number | null} number of epochs of a horizon at which the device answers; null: at all */
+    /** @type {number | null} number of epochs in a horizon at which the device answers; null: at all */
     this.answers = null;
     /** @type {{ epochs: number, epsilon: number } | null} loss of any few consecutive epochs of a recurring job */
     this.rolling = null;

@@ -173,7 +173,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages, over a horizon, of a user who always has an item."""
+        """Maximum expected number of messages per horizon from a user who always has an item."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
@@ -335,7 +335,7 @@ def draw_dummies(
     contributors: int,
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
-    """Draw the dummies of `contributors` contributors, uniform over the messages of each kind."""
+    """Draw the dummies from `contributors` contributors, uniform over the messages of each kind."""
     dtype = law.message_format.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):

@@ -3,7 +3,7 @@
 A device reports its value on every level of a tree (`dpstream.randomizers.cell_codes.levels`): it
 sends one message to the cell of each node that contains the value. Values follow the rules for
 items: values that users left have separate cells, and a boosted change is boosted on every level.
-So levels can be combined, and ranges and quantiles of every epoch follow from few cells.
+So levels can be combined, and ranges and quantiles at every epoch follow from few cells.
 
 Devices send messages about the root only if there is no boost. The root then costs almost no
 privacy, since replacing one value with another does not change it. With a boost it would reveal in
@@ -122,7 +122,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages, over a horizon, of a user who always has a value."""
+        """Maximum expected number of messages per horizon from a user who always has a value."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user

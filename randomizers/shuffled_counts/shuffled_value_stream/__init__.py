@@ -52,7 +52,7 @@ class ShuffledValueStreamLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes: k, the number of boosted changes of a device.
+        max_changes: k, the number of boosted changes per device.
         calibration: Distinguishes these constants from those of other shuffled counts.
         squared_norm_budget: R, the maximum sum of a device's squared messages, in units of 1/65536.
         deviation: sigma, the standard deviation of a window's noise, in steps of 1/256.
@@ -212,7 +212,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """Return one message of each present device, 256 u + 2^15: uint16, shape (devices, 1).
+        """Return one message from each present device, 256 u + 2^15: uint16, shape (devices, 1).
 
         Each message uses one random 64-bit integer.
         """

@@ -41,7 +41,7 @@ class HadamardValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of item changes of a user after its first item.
+        max_changes: Number of item changes per user after the first item.
         domain: Labels of the items, at most 4,096.
         boosted: Number of boosted flips of the tracked Boolean; None for the number with the least
             error (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
@@ -78,7 +78,7 @@ class HadamardValuesLaw(Constants):
 
     Attributes:
         items: Size of the domain.
-        max_changes: Requested number of item changes after the first item, capped by the epochs.
+        max_changes: Requested item changes after the first item, at most the number of epochs.
         unboosted_share: Fraction of users with more flips than are boosted, if every user changes
             `max_changes` times, each time to a random other item.
         booleans: Constants for the tracked Booleans.

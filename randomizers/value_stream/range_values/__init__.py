@@ -42,7 +42,7 @@ class RangeValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of bucket changes of a user's value after its first bucket.
+        max_changes: Number of bucket changes per user after the first bucket.
         low, high: Range of values; `high` is exclusive.
         buckets: Number of buckets of equal width from `low` to `high`, a power of two.
         initial: Value of a user before its first row and after it has left; None for `low`.

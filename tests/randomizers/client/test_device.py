@@ -197,7 +197,7 @@ def test_late_joiner_draws_among_all_epochs_and_answers_only_at_its_own(
     assert answered == {0: [], 1: [], 2: [3], 3: [4]}
 
 
-def test_value_of_an_ended_epoch_is_reported_as_of_that_epoch_or_lost(
+def test_value_for_an_ended_epoch_is_reported_for_that_epoch_or_lost(
     make_phone: MakePhone,
 ) -> None:
     phone = make_phone({"values": ASKED})
@@ -227,7 +227,9 @@ def test_value_of_an_ended_epoch_is_reported_as_of_that_epoch_or_lost(
             device.report(True, ago=wrong)  # type: ignore[arg-type]
 
 
-def test_terms_say_when_a_device_is_asked_and_what_any_epochs_cost(make_phone: MakePhone) -> None:
+def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
+    make_phone: MakePhone,
+) -> None:
     terms = make_phone({"values": ASKED}).start().terms()
     assert terms.answers == 1
     assert terms.description.startswith(

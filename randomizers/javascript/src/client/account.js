@@ -64,7 +64,7 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
-/** Return the time of deployment of a job's newest joined deployment, or 0 if none. @param {Entry[]} account @param {string} job */
+/** Return the deployment time of a job's newest joined deployment, or 0 without one. @param {Entry[]} account @param {string} job */
 export const newest = (account, job) =>
   Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
 
@@ -109,8 +109,9 @@ export function checkRoom(account, statement, limit) {
 
 /**
  * Return the account with a charge for one draw of a horizon or epoch. The last drawn horizon of a
- * "stream" is already paid for; for it, the account itself is returned. Throw `ClientError` if the
- * charge would exceed the limit, or if this epoch or a later horizon or epoch was already drawn.
+ * "stream" is already paid for; for that one, the account is returned unchanged. Throw
+ * `ClientError` if the charge would exceed the limit, or if this epoch or a later horizon or epoch
+ * was already drawn.
  *
  * @param {Entry[]} account
  * @param {Statement} statement - statement of a deployment that has an entry

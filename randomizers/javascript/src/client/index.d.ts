@@ -141,7 +141,7 @@ export interface Terms {
   /** Values of the job; an app can check that it has such values. */
   values: Values;
   epochs: Epochs;
-  /** Number of answers in a horizon; null: at all of its epochs. */
+  /** Number of answers in a horizon; null if at all of its epochs. */
   answers: number | null;
   /** True if another horizon follows and is charged. */
   recurring: boolean;
@@ -230,7 +230,7 @@ export class Device {
   /**
    * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
    * network. A value that is known only at the end of its epoch, such as whether something happened in
-   * a week, is reported afterwards, with `ago` 1. Of several epochs, report the earliest first.
+   * a week, is reported afterwards, with `ago` 1. Report the earliest epoch first.
    *
    * @param options.ago number of epochs before the current one
    */

@@ -111,7 +111,7 @@ function read(text, body) {
     width: sizes[1],
     wordBytes: sizes[2],
     epochs: readEpochs(body.epochs),
-    /** Number of epochs of a horizon at which a device answers; null: at all of them. */
+    /** Number of epochs in a horizon at which a device answers; null if at all of them. */
     answers: answersOf(body.epochs),
     recurring: Boolean(body.epochs.renew),
     /** Seconds after the end of an epoch during which its reports are accepted. */
@@ -173,6 +173,6 @@ export function differInLastEpochAlone(one, other) {
 export const keyAt = ({ seal }, epoch) =>
   seal.find((/** @type {any} */ { first, last }) => first <= epoch && (last === null || epoch <= last))?.key;
 
-/** Return the horizon or epoch that is charged for a report of an epoch. @param {Statement} statement @param {number} epoch */
+/** Return the horizon or epoch that is charged for an epoch's report. @param {Statement} statement @param {number} epoch */
 export const chargeIndex = ({ guarantee, epochs }, epoch) =>
   guarantee.unit === 'stream' ? horizonOf(epochs, epoch) : epoch;

@@ -230,7 +230,7 @@ export function reportedEpoch({ job, epochs, late }, now, ago) {
 }
 
 /**
- * Draw, charge and queue the report of an epoch; without effect if it was already drawn. Charge and
+ * Draw, charge and queue the report for an epoch; without effect if it was already drawn. Charge and
  * draw are in one document, so neither is ever stored without the other.
  *
  * @param {Document} document
