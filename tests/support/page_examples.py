@@ -59,7 +59,8 @@ EXAMPLES = {
 def write_files(folder: Path) -> None:
     files = {
         "job.yaml": _JOB,
-        "other.yaml": _JOB.replace("max_changes: 4", "max_changes: 4, estimator: prefix"),
+        "other.yaml": "name: shop\n"
+        + EXAMPLES["shop"].text.replace("items: 8", "items: 8, estimator: {underestimated: 0.001}"),
         "changes.csv": EXAMPLES["logins"].rows(),
         "users.txt": "".join(f"user{user}\n" for user in range(USERS)),
         "histogram.csv": "changes,share\n1,0.5\n2,0.4\n6,0.1\n",
@@ -71,6 +72,8 @@ def write_files(folder: Path) -> None:
         for block in page.blocks:
             if is_experiment(block):
                 files["experiment.yaml"] = block.text
+            elif block.language == "yaml" and block.text.startswith("name: first-report\n"):
+                files["first-report.yaml"] = block.text
     for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "pipeline").symlink_to(ROOT / "pipeline")
