@@ -95,7 +95,7 @@ def dpstream(
     return Commands(capsys)
 
 
-def test_producer_commands_are_rejected_for_jobs_of_devices(dpstream: Commands) -> None:
+def test_producer_commands_are_rejected_for_device_jobs(dpstream: Commands) -> None:
     assert dpstream("deploy", "phones.yaml").code == 0
     for command in (
         ("producers", "phones"),

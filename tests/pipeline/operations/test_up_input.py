@@ -54,7 +54,7 @@ def test_producer_gets_the_user_list_and_last_epoch_of_the_run(
     assert options.get("--to-epoch") == ("5" if chosen else None)
 
 
-def test_adapted_input_section_is_used_to_read_rows_and_deployed(
+def test_adapted_input_section_is_deployed_and_used_to_read_rows(
     files: tuple[Path, Path, Path],
 ) -> None:
     job, rows, _ = files

@@ -147,7 +147,7 @@ def test_learning_job_has_no_ground_truth(tmp_path: Path) -> None:
     assert "ground_truth" not in line_of(rows[1], job)
 
 
-def test_prediction_is_for_the_share_that_was_estimated(tmp_path: Path) -> None:
+def test_prediction_uses_the_estimated_share(tmp_path: Path) -> None:
     requested = "protocol: sampled_response\nparameters: {epsilon: 4, reports: 1}"
     run = run_small_job(tmp_path, requested=f"{requested}\nshuffle: {{minimum: 5}}")
     ground_truths = CountedGroundTruths(run.ground_truth)

@@ -248,7 +248,7 @@ def test_additional_row_is_listed_only_if_shuffling_reduces_the_loss() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
-def test_attack_success_rate_is_that_of_the_best_attack(epsilon: float, delta: float) -> None:
+def test_attack_success_rate_matches_the_best_attack(epsilon: float, delta: float) -> None:
     """The worst pair reveals its input with probability delta, else by randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     found = attack_success_rate(epsilon, delta)

@@ -78,7 +78,7 @@ def test_predicted_error_equals_the_reference(
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
 
 
-def test_planned_guarantee_equals_that_of_the_mechanism() -> None:
+def test_planned_guarantee_matches_the_mechanism() -> None:
     assert plan(job(64, 4, epsilon=4)).guarantee.epsilon == pytest.approx(4)
     published = plan(job(64, 4, "published")).guarantee
     assert published.epsilon == pytest.approx(0.252435, abs=1e-6)

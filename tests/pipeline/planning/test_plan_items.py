@@ -32,7 +32,7 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
     )
 
 
-def test_error_of_items_without_users_is_the_noise_error(tmp_path: Path) -> None:
+def test_error_for_items_without_users_is_the_noise_error(tmp_path: Path) -> None:
     job = job_of("count_min", rows=3, buckets=64, estimator="median")
     path = tmp_path / "empty.csv"
     path.write_text(
@@ -107,7 +107,7 @@ class TestCommand:
     ("sealed", "parties"),
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
-def test_noise_of_each_later_party_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
+def test_noise_from_later_parties_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
     """Each adds the noise of a window with the minimum contributor count; variances are summed."""
     values = {
         "name": "sealed",

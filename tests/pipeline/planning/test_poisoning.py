@@ -19,7 +19,7 @@ from tests.support.device_world import DeviceWorld, Sent, device_job
 from tests.support.new_jobs import new_job
 
 
-def test_poisoning_of_a_count_is_bounded_by_the_slots_of_a_report() -> None:
+def test_poisoning_of_a_count_is_bounded_by_the_slots_in_a_report() -> None:
     job = device_job(
         "count_min",
         {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]},

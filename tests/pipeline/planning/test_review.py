@@ -75,7 +75,7 @@ def test_plan_warns_of_an_unsuitable_window_minimum(users: int, minimum: int, wo
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
-def test_plan_warns_of_few_answers_where_devices_draw_when_they_answer() -> None:
+def test_plan_warns_of_few_answers_if_devices_draw_when_to_answer() -> None:
     """Of 10,000 devices, 1,250 answer at an epoch on average, and 1,108 four deviations below."""
 
     def said(minimum: int, length: str = "7d", **more: Any) -> str:

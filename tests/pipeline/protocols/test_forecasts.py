@@ -57,7 +57,7 @@ NONE = CellNoiseLaw("shuffle", 1e-9, 1)
         ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 0, 0, "exact", NONE),
     ],
 )
-def test_bias_of_exhausted_devices_matches_the_forecast(law: ShuffledCountsLaw) -> None:
+def test_bias_from_exhausted_devices_matches_the_forecast(law: ShuffledCountsLaw) -> None:
     rng = np.random.default_rng(5)
     changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
     flips = np.zeros((USERS, EPOCHS), np.int8)

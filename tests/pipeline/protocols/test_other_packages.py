@@ -119,7 +119,7 @@ def test_broken_protocol_is_reported_with_the_job_file_line(
     )
 
 
-def test_job_of_an_external_protocol_round_trips(
+def test_job_with_an_external_protocol_round_trips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"fresh_response": [ENTRY]})

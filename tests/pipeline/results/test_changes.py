@@ -58,7 +58,7 @@ def estimated_changes(lag: int, records: list[EstimateRecord]) -> dict[int, Esti
     return by_epoch
 
 
-def test_change_has_the_confidence_interval_of_the_protocol() -> None:
+def test_change_has_the_confidence_interval_from_the_protocol() -> None:
     records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
     by_epoch = estimated_changes(2, records)
     assert list(by_epoch) == list(range(3, 2 * EPOCHS + 1))

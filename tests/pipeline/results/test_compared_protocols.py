@@ -120,7 +120,7 @@ def test_one_change_is_not_offered_for_a_value_that_starts_and_stops(protocol: s
     assert one_change_warning(job_of(protocol, count=1, parameters=changes)) is None
 
 
-def test_deployment_names_a_more_accurate_protocol_of_the_same_trust(
+def test_deployment_names_a_more_accurate_protocol_with_the_same_trust(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.yaml"

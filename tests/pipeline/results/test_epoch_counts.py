@@ -110,7 +110,7 @@ def test_loss_of_a_sum_over_several_horizons_is_composed(start: Start) -> None:
     assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
 
 
-def test_loss_of_a_sum_is_that_of_the_horizon_if_mechanisms_differ() -> None:
+def test_loss_of_a_sum_equals_the_horizon_loss_if_mechanisms_differ() -> None:
     job = deployed("domain: [walk, bus, car]")
     body = {**job.constants, "delta": job.constants["delta"] / 2}
     other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})
@@ -151,7 +151,7 @@ def count(value: float, *flags: str) -> Estimate:
     return Estimate.around(value, 10.0, 19.6, 70, 100, flags)
 
 
-def test_estimates_of_another_domain_are_ignored() -> None:
+def test_estimates_from_another_domain_are_ignored() -> None:
     watched = WatchedEstimates(items_job(3))
     watched.next(record(1, ItemEstimates(np.zeros(5), 5.0, 9.8, 70, 100)))
     watched.next(record(2, count(50.0)))

@@ -93,7 +93,7 @@ def test_removal_guarantee_also_states_the_loss_between_two_item_sets() -> None:
     )
 
 
-def test_sentence_on_shuffled_streams_states_which_users_are_covered() -> None:
+def test_sentence_about_shuffled_streams_states_which_users_are_covered() -> None:
     local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
     words = guarantee_description(local)[-1]
     assert words.startswith(
@@ -156,7 +156,7 @@ def test_filtered_epsilon_is_omitted_if_charges_exceed_half_of_delta() -> None:
     assert unproven["filtered"] is None
 
 
-def test_page_states_the_budget_of_a_period() -> None:
+def test_page_states_the_budget_for_a_period() -> None:
     epochs = {"count": 52, "renew": True, "start": "2024-01-01", "length": "P1W"}
     budget = {"epsilon": 5, "per": "P1Y"}
     job = deploy_job(

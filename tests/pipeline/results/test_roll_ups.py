@@ -99,7 +99,7 @@ def test_mean_omits_epochs_without_an_estimate_and_is_flagged() -> None:
     assert (late.first_epoch, late.averaged, late.flags) == (5, 3, (INCOMPLETE,))
 
 
-def test_mean_of_items_is_that_of_each_item() -> None:
+def test_mean_of_items_is_computed_per_item() -> None:
     job = deployed("projective_geometry", domain=["a", "b"])
 
     def items(epoch: int, deviation: float, *values: float) -> EstimateRecord:
@@ -181,7 +181,7 @@ def test_mean_of_any_window_is_queried_by_its_epochs() -> None:
         ([5], "answers twice"),
     ],
 )
-def test_invalid_roll_ups_of_a_job_file_are_rejected(roll_up: list[int], message: str) -> None:
+def test_invalid_roll_ups_in_a_job_file_are_rejected(roll_up: list[int], message: str) -> None:
     with pytest.raises(JobError, match=message):
         new_job(
             "weeks", "sampled_response", {"epsilon": 4, "reports": 3}, count=12, roll_up=roll_up

@@ -183,7 +183,7 @@ def _clinic(labels: tuple[str, ...]) -> DeployedJob:
     return _CLINICS[labels]
 
 
-def test_every_flag_of_an_estimate_is_explained() -> None:
+def test_every_flag_on_an_estimate_is_explained() -> None:
     job = deploy_job(parse_job(FOLLOWED + "epochs: {count: 64}\n"), deployed_at=0)
     assert (
         "the true number may be outside its 95 % interval: users' values have changed at least"

@@ -57,7 +57,7 @@ def test_admission_rejects_messages_beyond_the_domain(
 
 
 @pytest.mark.parametrize("values", [np.zeros((1, 1), "<u4"), np.zeros((1, 2), "<u2")])
-def test_admission_rejects_messages_of_another_format(
+def test_admission_rejects_messages_in_another_format(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
     rejection = admitted(job, Messages(values))

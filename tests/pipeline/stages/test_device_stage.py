@@ -185,7 +185,7 @@ def test_only_the_first_report_with_a_tag_counts() -> None:
 
 @pytest.mark.parametrize("answers", [1, 2])
 @pytest.mark.parametrize("private_keys", [(), PRIVATE_KEYS[:1]], ids=["open", "sealed"])
-def test_minimum_counts_answers_where_few_devices_are_asked(
+def test_minimum_counts_answers_if_few_devices_are_asked(
     answers: int, private_keys: Sequence[X25519PrivateKey]
 ) -> None:
     parameters = {"epsilon": 2, "reports": 1}

@@ -230,7 +230,7 @@ def test_copied_producers_contribute_one_draw(tmp_path: Path) -> None:
         world.shut()
 
 
-def test_record_arriving_too_late_at_one_shuffler_is_never_added(
+def test_record_that_reaches_one_shuffler_too_late_is_never_added(
     folder: Path,
 ) -> None:
     """One shuffler receives the last record too late: no window waits for it."""

@@ -386,7 +386,7 @@ def test_invalid_key_lists_are_rejected(sealed: dict[str, Any], message: str) ->
         deployed(sealed=sealed)
 
 
-def test_settings_by_which_reports_could_be_told_apart_are_rejected() -> None:
+def test_settings_that_make_reports_distinguishable_are_rejected() -> None:
     with pytest.raises(JobError, match=r"shuffle\.order is random"):
         deployed(shuffle={"minimum": 10, "order": "random"})
     noisy: dict[str, Any] = {

@@ -354,7 +354,7 @@ def test_jobs_whose_sums_might_wrap_around_are_rejected() -> None:
         too_large.share_format(law)
 
 
-def test_heartbeat_of_a_shuffler_of_shares_counts_devices(folder: Path) -> None:
+def test_share_shuffler_heartbeat_counts_devices(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
     world = new_world(job, folder)

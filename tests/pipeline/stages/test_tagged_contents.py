@@ -219,7 +219,7 @@ def test_tags_of_a_device_differ_across_horizons() -> None:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_rows_that_contradict_the_first_row_of_their_tag_are_counted(spilled: bool) -> None:
+def test_rows_that_contradict_the_first_row_with_their_tag_are_counted(spilled: bool) -> None:
     contents = TaggedContents(content_bytes=1)
     tags = np.array([7, 9, 7, 7, 1 << 63], np.uint64)
     for values in ([1, 2, 1, 3, 4], [1, 2, 1, 1, 5]):

@@ -78,7 +78,7 @@ def test_items_do_not_depend_on_the_order_of_conditions() -> None:
     assert first.numbers_of(["young", "adult"]) == (5, 1)
 
 
-def test_row_of_a_file_yields_an_item_for_each_condition_met(tmp_path: Path) -> None:
+def test_file_row_yields_an_item_for_each_condition_met(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
     log = load_value_log(path, domain=job().domain, last_epoch=2)
@@ -91,7 +91,7 @@ def test_row_of_a_file_yields_an_item_for_each_condition_met(tmp_path: Path) -> 
     assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
-def test_items_beyond_the_limit_of_a_user_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_items_beyond_the_limit_per_user_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
