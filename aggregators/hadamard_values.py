@@ -82,7 +82,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         self._add(epoch, sums)
 
     def sums(self, epoch: int) -> NDArray[np.int64]:
-        """Return the number of reports of an epoch, then the sums of symbols by row."""
+        """Return the number of reports for an epoch, then the sums of symbols by row."""
         return self._sums.get(epoch, np.zeros(1 + self.law.rows, np.int64))
 
     def _merge(self, other: Self) -> None:

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowEstimates(Counts):
-    """Estimates of all items of a window, computed on demand.
+    """Estimates of all items in a window, computed on demand.
 
     Attributes:
         cells: float64, shape (rows, buckets): counts minus the mean of the noise.
@@ -71,7 +71,7 @@ class RowEstimates(Counts):
         reports: int | None = None,
         allowance: float = 0.0,
     ) -> Self:
-        """Estimate the items of a window.
+        """Estimate the items in a window.
 
         Args:
             code: Encoding of items as cells.

@@ -41,7 +41,7 @@ MOST_SMOOTHED: Final = 32
 
 
 class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
-    """Count the answers of each epoch: by item for subsets, by point for hyperplanes.
+    """Count the answers at each epoch: by item for subsets, by point for hyperplanes.
 
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = SampledResponseLaw(1, 3.0, ComposedLaw((2, 1)), Subsets(2, 1), 2, True, 1)

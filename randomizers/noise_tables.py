@@ -96,7 +96,7 @@ class NoiseTable:
 
 
 def poisson_table(mean: float) -> NoiseTable:
-    """Return the table of Poisson(mean): the dummies of a contributor, over all cells.
+    """Return the table of Poisson(mean): one contributor's dummies, over all cells.
 
     Raises `ValueError` if the mean is not positive, or so large that the table is too long. For
     such a mean, sum several independent draws: the sum is Poisson too.

@@ -1,4 +1,4 @@
-"""Chunks: the shuffler's output, with the reports of a window and no other information."""
+"""Chunks: the shuffler's output, with the reports in a window and no other information."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Counts = NDArray[np.uint32]
 SEED_BYTES: Final = 32
 """Bytes of an AES-256 key, which is used for one chunk only."""
 MOST_ALIKE: Final = U4_MAX
-"""Maximum number of equal reports of a window: sums are modulo `MOST_ALIKE` + 1."""
+"""Maximum number of equal reports in a window: sums are modulo `MOST_ALIKE` + 1."""
 MOST_SHARED: Final = 1 << 22
 """Maximum number of cells of a shared table: 16 MiB per producer and epoch."""
 

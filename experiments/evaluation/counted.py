@@ -83,7 +83,7 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
 
 
 def added_up_at_once(job: DeployedJob, users: int) -> bool:
-    """Return whether the reports of an epoch exceed the limit for topics."""
+    """Return whether an epoch's reports exceed the limit for topics."""
     needed = topic_bytes(job, users)
     return needed is not None and needed > MOST_TOPIC_BYTES
 

@@ -35,7 +35,7 @@ from experiments.evaluation.experiment import Case
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Errors (in users) of one kind of estimate or answer, over all epochs and items of a trial.
+    """Errors (in users) of one kind of estimate or answer, over all epochs and items in a trial.
 
     Attributes:
         predicted_rmse: RMSE predicted before the trial, or None.

@@ -27,7 +27,7 @@ from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
 
 MOST_WAITING: Final = 32
-"""Maximum number of waiting reports of a device; a new report replaces the oldest."""
+"""Maximum number of waiting reports per device; a new report replaces the oldest."""
 CLOCK_TOLERANCE: Final = 60_000
 """Maximum difference from the server's clock at which the device uses its own, in milliseconds."""
 MOST_AHEAD: Final = 86_400_000

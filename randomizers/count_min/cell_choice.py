@@ -22,7 +22,7 @@ from dpstream.randomizers.item_domains import Bits, Numbers, Points, Strings, do
 from dpstream.randomizers.row_errors import error_samples, zipf_counts
 
 MESSAGES_PER_USER: Final = 100.0
-"""Default maximum number of messages of a user per epoch."""
+"""Default maximum number of messages per user and epoch."""
 
 MOST_LISTED: Final = 1 << 22
 """Size of the largest domain whose items are estimated one by one."""

@@ -24,7 +24,7 @@ from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 MESSAGES_PER_EPOCH = 10.0
-"""Default maximum number of messages of a user per epoch when choosing the number of buckets."""
+"""Default maximum number of messages per user and epoch when choosing the number of buckets."""
 
 
 def calibrate(
