@@ -115,8 +115,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
     if signer_of(key) != before.signer:
         raise WrongKeyError(
             f"devices of job {job.name} trust the signing key {before.signer.hex()}; got "
-            f"{signer_of(key).hex()}. Deploy with the signing key that the job was first deployed "
-            "with"
+            f"{signer_of(key).hex()}. Deploy with the job's original signing key"
         )
     statement = json.loads(before.statement)
     statement["epochs"]["last"] = job.last_epoch

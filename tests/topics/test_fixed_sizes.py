@@ -139,6 +139,6 @@ def test_each_fixed_size_record_has_a_single_encoding(forge: Any) -> None:
     with pytest.raises(CodecError, match=r"expected a multiple of .* for 6 rows"):
         decode_batch(forge(slots, (rows_field, (6).to_bytes(4, "little"))))
     with pytest.raises(
-        CodecError, match=("bytes for 0 cells of width 1; expected 1, 2 or 4 bytes per cell")
+        CodecError, match=("bytes for 0 cells and messages of width 1; expected 1, 2")
     ):
         decode_batch(forge(table, (rows_field, bytes(4))))

@@ -72,8 +72,6 @@ def test_deploy_with_another_signing_key_changes_nothing(cluster: Cluster) -> No
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())
-    with pytest.raises(
-        WrongKeyError, match=("Deploy with the signing key that the job was first deployed with")
-    ):
+    with pytest.raises(WrongKeyError, match=("Deploy with the job's original signing key")):
         deployed(cluster, job_with(3))
     assert read_jobs(cluster).jobs["logins"] == first

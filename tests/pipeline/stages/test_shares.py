@@ -574,7 +574,7 @@ def test_shared_tables_above_the_maximum_size_are_rejected(monkeypatch: pytest.M
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_format.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
-    with pytest.raises(JobError, match="possible reports, expected at most 4,194,304"):
+    with pytest.raises(JobError, match="possible reports; expected at most 4,194,304"):
         deployed()
 
 
