@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import Guarantee
 def candidate_pairs(
     job: DeployedJob, guarantee: Guarantee, epochs: int
 ) -> list[tuple[Stream, Stream]]:
-    """Return neighbors of a guarantee, in both orders, to search for the worst pair."""
+    """Return neighbors under a guarantee, in both orders, to search for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     return [
         (one, other)

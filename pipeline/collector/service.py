@@ -42,7 +42,7 @@ _NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 @dataclass(eq=False)
 class Served:
-    """A job whose reports the collector accepts; without `tokens`, from anyone."""
+    """A job whose reports the collector accepts, from anyone if there are no `tokens`."""
 
     job: DeployedJob
     batch_writer: BatchWriter

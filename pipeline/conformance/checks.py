@@ -151,7 +151,7 @@ def exact_guarantees_are_attained(case: Case) -> None:
 
 
 def devices_draw_by_the_exact_law(case: Case) -> None:
-    """Check that devices send exactly the reports of the exact law, at its frequencies."""
+    """Check that devices send exactly the reports that the exact law allows, at its frequencies."""
     if case.protocol.stage_sum(case.law) is not None:
         return  # The view is the shuffler's sum, not what devices send.
     for number, stream in enumerate(spread(case.streams)):

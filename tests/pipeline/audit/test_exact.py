@@ -206,7 +206,7 @@ def test_sampling_detects_1_3_times_the_claimed_loss(name: str, epochs: int) -> 
 
 
 def test_audit_detects_reports_attributed_to_other_devices() -> None:
-    """Devices of one report only at some epochs, and reports of the other are correlated."""
+    """The first protocol reports only at some epochs; the second one's reports are correlated."""
 
     class Mistaken(FutureRand):
         def due(self, epoch: int) -> NDArray[np.intp]:

@@ -136,7 +136,7 @@ def test_discard_clears_the_warning_until_new_dead_letters(
 def test_discard_resumes_deletion_after_an_interruption(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    """Including dead letters discarded by an earlier version that left them in place."""
+    """This includes dead letters that an earlier version discarded but left in place."""
     deployed = dpstream("deploy", job_file, "--json").json
     reject(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
     discard = Discard(bytes.fromhex(deployed["deployment"]), 2)

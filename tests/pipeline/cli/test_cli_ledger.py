@@ -399,7 +399,7 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
 def test_budget_for_a_year_admits_a_recurring_job_forever(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
-    """A year overlaps two horizons of 52 weeks; a second job would exceed the budget in it."""
+    """A year overlaps two horizons of 52 weeks; a second job would exceed the year's budget."""
     for name, epsilon in (("weekly", 2), ("another", 1)):
         (tmp_path / f"{name}.yaml").write_text(
             f"name: {name}\nprotocol: sampled_response\nparameters: {{epsilon: {epsilon}}}\n"

@@ -1,4 +1,4 @@
-"""Test ``dpstream simulate`` of jobs that count items epoch by epoch."""
+"""Test ``dpstream simulate`` with jobs that count items epoch by epoch."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ async def test_closed_epoch_accepts_no_reports(job: DeployedJob) -> None:
 async def test_report_appended_after_the_settling_time_is_late(
     job: DeployedJob, says: bool
 ) -> None:
-    """Based on the append time, or on the clock if the topic has no append times."""
+    """Lateness depends on the append time, or on the clock if the topic has no append times."""
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
     for appended, status in ((settles - 1, 202), (settles, 409), (settles + DAY, 409)):

@@ -45,7 +45,7 @@ def first_of_contradicting(rows: list[Row]) -> list[Row]:
 
 
 def slow_values(rows: list[Row], calendar: EpochCalendar) -> dict[str, list[int]]:
-    """Return the value of every user at the end of every epoch, scanning all rows for each."""
+    """Return every user's value at the end of every epoch, scanning all rows for each value."""
     in_time = [row for row in rows if place(row.when, calendar) <= LAST_EPOCH]
     values = {}
     for user in {row.user for row in rows}:

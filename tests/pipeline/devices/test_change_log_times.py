@@ -1,4 +1,4 @@
-"""Test times of a change log: read to the microsecond, and assigned to the exact epoch."""
+"""Test times in a change log: read to the microsecond, and assigned to the exact epoch."""
 
 from __future__ import annotations
 

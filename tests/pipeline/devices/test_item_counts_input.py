@@ -1,4 +1,4 @@
-"""Test files of item counts, from which `plan` predicts errors."""
+"""Test files with item counts, from which `plan` predicts errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Test that reports and dummy messages are drawn once, even if the producer fails while sending.
 
-Two draws of the dummy messages of one window could be averaged, and would hide only half as much.
+Two draws of a window's dummy messages could be averaged, and would hide only half as much.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_nothing_but_answers_depends_on_values_and_flips(
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
-    """Opposite values and flips have the same answers: all records and logs are equal, then."""
+    """Opposite values and flips yield the same answers, so all records and logs are equal."""
     caplog.set_level(logging.DEBUG)
     job, values = sampled(reports), np.random.default_rng(4).integers(0, 2, (6, 60))
     seen = []

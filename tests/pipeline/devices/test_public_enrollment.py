@@ -415,7 +415,7 @@ def test_rows_of_unknown_users_are_ignored_and_counted_by_user(tmp_path: Path) -
 
 @every_job
 def test_user_added_to_the_input_file_later_is_unknown(kind: str, tmp_path: Path) -> None:
-    """A daily growing file would publish the number of first rows of every day."""
+    """A file that grows daily would publish each day's number of first rows."""
     job, value = job_of(kind), values_of(kind)[1]
     seen = []
     for more in ("", f"zed,2,{value}\n", f"zed,1,{value}\nyan,2,{value}\n"):

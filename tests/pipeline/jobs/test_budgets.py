@@ -219,7 +219,7 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
 
 
 def test_privacy_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
-    """A hundred charges of 1/4 and one of 1 add up to 26, by the filter to less than 17."""
+    """A hundred charges of 1/4 and one of 1 sum to 26, but to less than 17 by the filter."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
         check_budget(job(), small(140), [COMPOSED])
@@ -232,7 +232,7 @@ def test_privacy_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> N
 
 
 def test_privacy_filter_counts_a_charge_once_per_horizon() -> None:
-    """Many horizons of one deployment cost as much as that many deployments of one horizon."""
+    """Many horizons in one deployment cost as much as that many deployments with one horizon."""
     one = small(1)[0]
     for horizons in (1, 7, 100):
         renewed = [replace(one, horizons=horizons)]

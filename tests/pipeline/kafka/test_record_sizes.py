@@ -104,7 +104,7 @@ def test_size_bound_for_estimate_records_covers_the_longest_numbers() -> None:
 def test_oversized_records_are_rejected_before_charging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Protocols of other packages might have larger domains, simulated here by more digits."""
+    """Protocols from other packages might have larger domains, simulated here by more digits."""
     monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_USERS", 10**260)
     job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
