@@ -145,7 +145,9 @@ def test_budget_of_a_running_job_can_be_raised(
     larger = job_file(tmp_path, "first", 8)
     said = dpstream("deploy", larger)
     assert said.code == 0
-    assert "still limited to 4 for population students, as job first declared it" in said.errors
+    assert (
+        "still limited to 4 for population students, because job first declared it" in said.errors
+    )
     assert dpstream("deploy", job_file(tmp_path, "second")).code == 1
     said = dpstream("deploy", larger, "--set-budget", "students=8", "--yes")
     assert said.code == 0, said.errors
