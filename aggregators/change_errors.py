@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Published
+from dpstream.aggregators.estimate import GAP, INCOMPLETE, Published
 from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
@@ -155,7 +155,7 @@ class SampledChanges:
 
     def __init__(self, lag: int, window: int = 1) -> None:
         # Standard errors of recent epochs, and standard deviations of a value between users.
-        self._before: deque[tuple[float, float] | None] = deque(maxlen=lag + 1)
+        self._before: deque[tuple[float, float, int] | None] = deque(maxlen=lag + 1)
         self._window = window
 
     def next(self, published: Published | None, population: int) -> float | None:
@@ -163,7 +163,9 @@ class SampledChanges:
         now = None
         if estimate and estimate.value is not None and estimate.standard_error is not None:
             share = min(max(estimate.value / max(1, population), 0.0), 1.0)
-            now = estimate.standard_error, math.sqrt(share * (1 - share))
+            # An incomplete mean may be of a single epoch.
+            epochs = 1 if published is None or INCOMPLETE in published.flags else self._window
+            now = estimate.standard_error, math.sqrt(share * (1 - share)), epochs
         self._before.append(now)
         before = self._before[0]
         if len(self._before) < (self._before.maxlen or 0) or before is None or now is None:
@@ -171,7 +173,7 @@ class SampledChanges:
         both = 2 * before[1] * now[1]
         if self._window > 1:
             # The sum over epochs of s(1 - s) is at most that at the mean share.
-            both = (before[1] ** 2 + now[1] ** 2) / self._window
+            both = (before[1] ** 2 + now[1] ** 2) / min(before[2], now[2])
         common = population**2 / max(1, population - 1) * both
         return math.sqrt(before[0] ** 2 + now[0] ** 2 + common)
 

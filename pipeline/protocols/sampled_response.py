@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,11 @@ _calibrate = late("sampled_response", "calibrate")
 _epsilon_if_shuffled = late("sampled_response", "epsilon_if_shuffled")
 _expected_share = late("sampled_response", "expected_share")
 
+_COMPLETE: Final = (
+    "every user is assumed to have an item; one without counts as 1/{0} of a user for each of the "
+    "{0} items"
+)
+
 
 class SampledResponseForecast:
     """Forecast if all enrolled devices answer at their epochs: all epochs are equally accurate."""
@@ -55,7 +60,11 @@ class SampledResponseForecast:
                 "epsilon": law.flips.loss,
             },
         )
-        self.notes = (self._by_share(requested), *self._limited_by_recurrence(requested))
+        self.notes = (
+            self._by_share(requested),
+            *self._limited_by_recurrence(requested),
+            *((_COMPLETE.format(law.items),) if law.complete else ()),
+        )
 
     def _by_share(self, requested: SampledResponseParameters) -> str:
         if requested.domain is None:
@@ -66,8 +75,8 @@ class SampledResponseForecast:
         if requested.items > 1:
             return (
                 f"errors are predicted for an item that one in {self._law.items:,} users has; an "
-                f"answer is about one of {requested.items:,} slots, which makes errors "
-                f"{requested.items:,} times as large as for one item"
+                f"answer is about one of {requested.items:,} slots, which makes errors up "
+                f"to {requested.items:,} times as large as for one item"
             )
         return (
             f"errors are predicted for an item that one in {self._law.items:,} users has; for an "
@@ -120,7 +129,8 @@ def _recurring(requested: SampledResponseParameters) -> SampledResponseParameter
 
 def _changes(law: SampledResponseLaw, requested: object, lag: int) -> ChangeErrors | None:
     if law.reports == 1 and lag % law.last_epoch == 0:
-        # The same devices answer, with independent flips: too wide where their values persist.
+        # The same devices answer, with independent flips: too wide where their values persist,
+        # and at most sqrt(2) times too narrow if they all change.
         return RetainedErrors(lag, kept=0.0)
     # None if some devices answer at both epochs: their flips are correlated.
     twice = {(later - each) % law.last_epoch for later in law.offsets for each in law.offsets}

@@ -120,10 +120,11 @@ class Duration:
 
         >>> year = parse_duration("P1Y")
         >>> [parse_duration(length).most_in(year) for length in ("P7D", "P1M", "P1Y", "P1D")]
-        [54, 13, 2, 368]
+        [54, 14, 3, 368]
         """
         if self.months and span.months and not self.exact and not span.exact:
-            return -(-span.months // self.months) + 1
+            # Months that start on the 31st start earlier where a month is shorter.
+            return -(-span.months // self.months) + 2
         longest = timedelta(days=span.months // 12 * 366 + span.months % 12 * 31, hours=3)
         shortest = timedelta(days=self.months // 12 * 365 + self.months % 12 * 28)
         return -(-(longest + span.exact) // (shortest + self.exact)) + 1

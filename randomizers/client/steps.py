@@ -114,7 +114,8 @@ def _rolls(statement: Statement, rolling: RollingGuarantee | None) -> bool:
     epochs, epsilon = statement.rolling
     return (
         rolling is not None
-        and epochs <= rolling.epochs
+        # The device answers again after each horizon of the statement.
+        and epochs <= min(rolling.epochs, statement.clock.count)
         and rolling.epsilon <= epsilon / 10**EPSILON_DIGITS * _OFF
     )
 

@@ -161,9 +161,9 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
 def _of_rolling(epochs: int, epsilon: int) -> str:
     once, twice = losses(epsilon, 0), losses(2 * epsilon, 0)
     return (
-        f"Whatever the user does within any {epochs} times in a row costs {once} in total, "
-        "forever, even if everything that this device ever sends is seen. A longer time costs "
-        f"more: {epochs + 1} to {2 * epochs} times in a row cost {twice}."
+        f"The user's values at any {epochs} times in a row cost {once} in total, forever, even if "
+        f"everything that this device ever sends is seen. Values at {epochs + 1} to {2 * epochs} "
+        f"times in a row, such as one value that stays, cost {twice}."
     )
 
 

@@ -279,3 +279,21 @@ def test_leap_year_can_overlap_54_weeks() -> None:
     monday = datetime(2023, 12, 25, tzinfo=UTC)
     begin = datetime(2023, 12, 31, 23, tzinfo=UTC)
     assert week.epoch_of(monday, year.epoch_start(begin, 2)) == week.most_in(year) == 54
+
+
+@pytest.mark.parametrize(
+    ("span", "begin", "count"),
+    [
+        ("P1Y", datetime(2028, 2, 28, 23, 59, 59), 14),
+        ("P6M", datetime(2031, 3, 30, 23, 59, 59), 8),
+        ("P1M", datetime(2031, 3, 30, 23, 59, 59), 3),
+    ],
+)
+def test_months_from_the_31st_can_overlap_one_more_period(
+    span: str, begin: datetime, count: int
+) -> None:
+    month, begins = parse_duration("P1M"), begin.replace(tzinfo=UTC)
+    first = datetime(2023, 1, 31, tzinfo=UTC)
+    end = parse_duration(span).epoch_start(begins, 2) - timedelta(microseconds=1)
+    overlapped = month.epoch_of(first, end) - month.epoch_of(first, begins) + 1
+    assert overlapped == month.most_in(parse_duration(span)) == count

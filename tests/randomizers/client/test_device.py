@@ -240,9 +240,9 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
         "and again every 4 times, counts the user as a participant. "
     )
     assert (
-        " Whatever the user does within any 4 times in a row costs epsilon 1 in total, forever, "
-        "even if everything that this device ever sends is seen. A longer time costs more: 5 to 8 "
-        "times in a row cost epsilon 2. "
+        " The user's values at any 4 times in a row cost epsilon 1 in total, forever, even if "
+        "everything that this device ever sends is seen. Values at 5 to 8 times in a row, such as "
+        "one value that stays, cost epsilon 2. "
     ) in terms.description
     ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
     described = make_phone({"values": ending}).start().terms().description
@@ -254,6 +254,7 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
     ("section", "change", "why"),
     [
         ("epochs", {"answers": 2}, "disagree on how often a device answers"),
+        ("epochs", {"count": 2}, "any few consecutive epochs"),
         ("epochs", {"answers": None}, "disagree on how often a device answers"),
         ("epochs", {"answers": 5}, "expected a number of epochs within a horizon"),
         ("guarantee", {"rolling": {"epochs": 5, "epsilon": 1}}, "any few consecutive epochs"),

@@ -83,7 +83,7 @@ export async function checkRandomizer(statement) {
     );
   }
   const own = device.rolling;
-  if (rolling && !(own && rolling.epochs <= own.epochs && own.epsilon <= (Number(rolling.epsilon) / 1e9) * OFF)) {
+  if (rolling && !(own && rolling.epochs <= Math.min(own.epochs, epochs.count) && own.epsilon <= (Number(rolling.epsilon) / 1e9) * OFF)) {
     throw new ClientError(
       'statement',
       `the statement of job ${job} states epsilon for any few consecutive epochs, which its mechanism does not ` +

@@ -58,9 +58,9 @@ function inSentences(told, spent, limit, charges) {
     if (told.rolling) {
       const { epochs: row, epsilon } = told.rolling;
       sentences.push(
-        `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, forever, ` +
-          'even if everything that this device ever sends is seen. A longer time costs more: ' +
-          `${row + 1} to ${2 * row} times in a row cost ${inWords({ epsilon: 2n * epsilon, delta: 0n })}.`,
+        `The user's values at any ${row} times in a row cost ${inWords({ epsilon, delta: 0n })} in total, forever, even if ` +
+          `everything that this device ever sends is seen. Values at ${row + 1} to ${2 * row} times in a row, such as one ` +
+          `value that stays, cost ${inWords({ epsilon: 2n * epsilon, delta: 0n })}.`,
       );
     }
   } else {
