@@ -135,6 +135,11 @@ def load_change_log(
     table, warnings = read.table, list(read.warnings)
     if before := int(np.count_nonzero(table.epochs < 1)):
         warnings.append(f"{counted(before)} before epoch 1: used as initial values")
+        if before == len(table.epochs) and read.placing == "time":
+            warnings.append(
+                "no row is within an epoch: if the column of times has epoch numbers, use "
+                "--column epoch=NAME instead"
+            )
     bad_rows = read.bad_rows
     if input_format.duplicates in (None, "reject"):
         table = table.where(np.lexsort((table.positions, table.users)))

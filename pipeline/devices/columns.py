@@ -161,7 +161,10 @@ def no_such_columns(
             f"'{other[0]}'" if other[0] != "\t" else "tab"
         )
     there = ", ".join(map(shown, header[:_NAMES_SHOWN]))
-    flags = " ".join(f"--column {column}={guess}" for column, guess in _guesses(header, missing))
+    guesses = _guesses(header, missing)
+    flags = " ".join(f"--column {column}={guess}" for column, guess in guesses)
+    if ("time", "NAME") in guesses:
+        flags += " (or --column epoch=NAME for epoch numbers)"
     return (
         f"{text}. Columns found: {there}. To map them, use {flags}, or set input: "
         f"{{columns: {{...}}}} in the job file"

@@ -440,7 +440,7 @@ def endless_warning(job: Job) -> str | None:
     return (
         f"job {job.name} is a recurring job without a budget, so population {job.population} is "
         "charged without limit: afterwards, no budget for this population can be enforced. Add a "
-        "budget so that the job ends"
+        "budget, after which the job ends, or in sampled_response a budget per period"
     )
 
 

@@ -127,7 +127,8 @@ def _of_budgets(job: Job) -> Iterator[str]:
     elif job.epochs.renew and job.budget is None:
         yield (
             f"job {job.name} is a recurring job without a budget: every horizon charges its users "
-            "again, without limit. Add a budget so that the job ends"
+            "again, without limit. Add a budget: the job then ends when it is spent, unless the "
+            "budget is for a period (per) and the job keeps it forever, as sampled_response can"
         )
 
 

@@ -50,6 +50,7 @@ class Reader:
 
     folder: Path
     deployed: set[str] = field(default_factory=set)
+    run_by_page_or_up: set[str] = field(default_factory=set)
     running: list[Running] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,12 +89,14 @@ class Reader:
             self.forget("logins")
             if "--dry-run" not in words:
                 self.deployed.add("logins")
+                self.run_by_page_or_up.add("logins")
             return
-        for name in EXAMPLES.keys() & set(words) - self.deployed:
+        for name in EXAMPLES.keys() & set(words):
             job, rows = f"{name}.yaml", f"{name}.csv"
-            if words[0] in NEEDS_RESULTS:
+            if words[0] in NEEDS_RESULTS and name not in self.run_by_page_or_up:
                 self.run("dpstream", "up", job, "--input", rows, "--no-browser", "--yes")
-            else:
+                self.run_by_page_or_up.add(name)
+            elif name not in self.deployed:
                 self.run("dpstream", "deploy", job, "--yes")
             self.deployed.add(name)
 
@@ -101,6 +104,7 @@ class Reader:
         if name in self.deployed:
             self.run("dpstream", "undeploy", name, "--delete-topics", "--yes")
             self.deployed.remove(name)
+            self.run_by_page_or_up.discard(name)
 
     def run(self, *command: str, again: bool = False) -> None:
         """Run a command to completion; with `again`, repeat it until it succeeds."""

@@ -182,6 +182,12 @@ def test_rows_before_epoch_1_set_the_initial_value(
     )
 
 
+def test_epoch_numbers_read_as_times_are_pointed_out(tmp_path: Path) -> None:
+    for second, pointed_out in (("2", True), (START.isoformat(), False)):
+        log = load(tmp_path, f"user,time,value\nann,1,1\nbob,{second},1\n")
+        assert pointed_out == ("use --column epoch=NAME instead" in " ".join(log.warnings))
+
+
 def test_rows_after_the_last_epoch_enroll_their_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")

@@ -138,6 +138,7 @@ def test_column_separator_can_be_set(tmp_path: Path, separator: str) -> None:
             r"--column value=state --column time=enrolled_at, or set input: "
             r"\{columns:",
         ),
+        ("user,week,value", {}, "--column time=NAME \\(or --column epoch=NAME for epoch numbers"),
         ("user;epoch;value", {}, "Is ';' the separator\\? Use --separator ';'"),
         (
             "user,epoch,value",
