@@ -64,7 +64,7 @@ def test_old_copy_of_device_state_is_rejected(
             cluster.delete_below(topic, cluster.end_offsets(topic)[partition], partition)
     before = {place: len(records) for place, records in cluster.records.items()}
     with (
-        pytest.raises(ProducerError, match="old copy: it ends with epoch 1, but epoch 2 was sent"),
+        pytest.raises(ProducerError, match="old copy: its last epoch is 1, but epoch 2 was sent"),
         open_producer(whole, job, copy, name="north"),
     ):
         pass
