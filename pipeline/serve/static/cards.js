@@ -3,7 +3,7 @@
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
 import { exposureOf } from "./exposure.js";
-import { capital, chance, count, left, loss, said, tied, valueOf } from "./format.js";
+import { capital, chance, count, inPeriod, left, loss, said, tied, valueOf } from "./format.js";
 import { trustPicture } from "./trust.js";
 
 const TOP = 14;
@@ -144,7 +144,7 @@ function charged({ budget, loss: { each }, guarantee: { unit }, period }) {
     ...(budget.filtered === null ? [] : [["With advanced composition (privacy filter)", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
-    h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit is set")))),
+    h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : spent || !budget.periods.length ? "no limit is set" : inPeriod(budget.periods[0]))))),
     ...budget.description.map((each) => h("p", { class: "note" }, tied(each))),
   ];
 }

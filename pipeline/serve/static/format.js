@@ -135,3 +135,8 @@ export function progress({ last_epoch: last, epochs, counted_from: first }) {
 
 // Phase of a job that is not running: the one set by operators, or "ended".
 export const phaseOf = ({ phase, ended }) => (phase !== "running" ? phase : ended ? "ended" : "");
+
+/** What remains of a budget for a period, such as "5 remaining; epsilon 8 in any year". */
+export function inPeriod([limit, counted]) {
+  return `${counted.split("; ")[1] ?? counted} of ${limit}`;
+}

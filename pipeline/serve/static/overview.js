@@ -1,7 +1,7 @@
 // Summary of a job: a sentence and a few tiles.
 
 import { h, setText } from "./dom.js";
-import { capital, count, left, loss, lossOf, moment, phaseOf, progress, tied, time } from "./format.js";
+import { capital, count, inPeriod, left, loss, lossOf, moment, phaseOf, progress, tied, time } from "./format.js";
 
 // Names of the tiles that all given jobs have.
 export function tilesOf(models) {
@@ -83,8 +83,12 @@ export class Overview {
 
   // Privacy loss of this job, and below it, of all jobs over its population.
   #budget(detail) {
-    const { charged, filtered, allowed, remaining } = detail.budget;
+    const { charged, filtered, allowed, remaining, periods } = detail.budget;
     const all = `all jobs with these ${detail.people} combined`;
+    if (!allowed && periods.length) {
+      this.#say("privacy", lossOf(detail), `${all}: ${inPeriod(periods[0])}`);
+      return;
+    }
     if (!allowed || charged.epsilon === null) {
       const endless = allowed ? "one recurs indefinitely, so any budget will run out" : "one recurs indefinitely; no limit is set";
       this.#say("privacy", lossOf(detail), `${all}: ${charged.epsilon === null ? endless : `ε ${loss(charged.epsilon)}; no limit is set`}`);
