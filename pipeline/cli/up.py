@@ -368,7 +368,9 @@ def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None
 
     # Not wrapped at the edge of the terminal: commands are for copying.
     unfolded = Console(highlight=False, soft_wrap=True)
-    steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
+    steps = next_steps(
+        job_file, _program(), example=example, recurring=job.epochs.renew, stages=stages_of(job)
+    )
     for purpose, commands in steps:
         print_text()
         print_text(f"Next steps: {purpose}", "bold")

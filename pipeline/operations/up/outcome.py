@@ -216,6 +216,8 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
 
     guarantee = str(outcome.job.guarantee).partition(";")[0]
+    if (rolling := outcome.job.guarantee.rolling) is not None:
+        guarantee += f"; {rolling}"
     guarantee += f"; trusted party: {trusted_party(outcome.job.guarantee.trust)}"
     if outcome.rows:
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
@@ -245,11 +247,12 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def next_steps(
-    job_file: Path, program: str, *, example: bool, stages: Iterable[str]
+    job_file: Path, program: str, *, example: bool, recurring: bool, stages: Iterable[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    If the job is only an `example`, the steps start from a copy of its file.
+    If the job is only an `example`, the steps start from a copy of its file. If it is `recurring`,
+    its input must say where it ends.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
@@ -267,7 +270,7 @@ def next_steps(
             "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
             f"{program} deploy {own}",
             *(f"{program} run {stage} {own}" for stage in stages),
-            f"{program} produce {own} --input FILE",
+            f"{program} produce {own} --input FILE{' --to-epoch EPOCH' * recurring}",
             f"{program} estimates {own} --follow",
         ],
     )

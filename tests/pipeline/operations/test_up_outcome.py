@@ -19,6 +19,7 @@ from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.results.expected_errors import predicted_rmse
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.guarantee import RollingGuarantee
 from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
@@ -162,3 +163,7 @@ def test_prediction_uses_the_estimated_share(tmp_path: Path) -> None:
     assert (found.predicted_rmse or 0.0) > 1.2 * (predicted_rmse(run.job, USERS) or 0.0)
     assert f"for the estimated share of {found.share:.0%}" in dict(summary(found))["predicted RMSE"]
     assert found.to_json()["predicted_share"] == found.share
+    rolling = replace(found.job.guarantee, rolling=RollingGuarantee(6, 4.0))
+    recurring = replace(found, job=found.job.model_copy(update={"guarantee": rolling}))
+    stated = dict(summary(recurring))["guarantee"]
+    assert "epsilon 4 for any 6 consecutive epochs, forever; trusted party: none" in stated
