@@ -73,7 +73,13 @@ _KINDS: Final = (
     ),
 )
 
-_ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDomain | None)
+_ALLOWED: Final = (
+    tuple[str, ...],
+    tuple[str, ...] | None,
+    ItemDomain,
+    ItemDomain | None,
+    StreamDomain | None,
+)
 """Types of the parameter ``domain`` that a job file writes as labels or as one of `_KINDS`."""
 
 

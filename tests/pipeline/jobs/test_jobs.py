@@ -391,3 +391,13 @@ def test_route_is_recomputed_for_a_copy_with_other_settings() -> None:
         "aggregate": Role.SHUFFLED,
         "publish": Role.PARTIALS,
     }
+
+
+@pytest.mark.parametrize("protocol", ["hadamard_values", "projective_geometry", "sampled_response"])
+def test_labels_in_numbers_are_read_as_text(protocol: str) -> None:
+    changes = ", max_changes: 2" * (protocol == "hadamard_values")
+    job = parse_job(
+        f"name: plans\nprotocol: {protocol}\nepochs: {{count: 4}}\n"
+        f"parameters: {{epsilon: 1, domain: [1, 2]{changes}}}\n"
+    )
+    assert job.parameters.domain == ("1", "2")
