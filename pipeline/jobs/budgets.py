@@ -402,10 +402,10 @@ def total_of(
     """
     total = Fraction()
     for charge in charges:
-        horizons = charge.horizons_in(period)
-        if horizons is None:
+        horizons, each = charge.horizons_in(period), _decimal(getattr(charge, quantity))
+        if horizons is None and each:
             return None
-        total += _decimal(getattr(charge, quantity)) * horizons
+        total += each * (horizons or 0)
     return total
 
 

@@ -57,6 +57,8 @@ def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
         )
     charged = " and ".join(_charged_again(plan.accounts))
     if charged:
+        # Where all charges together have no limit, those in a period may have one.
+        charged += "".join(f"; {limit}: {counted}" for limit, counted in plan.periods)
         parts.append(
             f"population {plan.deployed.population_name} would be charged again: {charged}"
         )

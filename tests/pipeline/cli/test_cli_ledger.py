@@ -426,3 +426,10 @@ def test_budget_for_a_year_admits_a_recurring_job_forever(
     assert (body["budget"], body["charged"]["epsilon"]) == (None, None)
     (period,) = body["periods"]
     assert period[0] == "epsilon 4 in any year"
+    raised = ("--epsilon", "9", "--per", "P1Y", "--reason", "they were asked", "--yes")
+    assert dpstream("budget", "students", *raised).code == 0
+    third = tmp_path / "third.yaml"
+    third.write_text((tmp_path / "another.yaml").read_text().replace("another", "third"))
+    third.write_text(third.read_text().replace("budget: {epsilon: 4", "budget: {epsilon: 9"))
+    asked = dpstream("deploy", str(third)).errors
+    assert "charged again: epsilon without limit in total; epsilon 9 in any year: charges" in asked
