@@ -166,7 +166,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "root mean squared error", f"{_share(plan.rmse, plan.users)}{of}"
     if plan.half_rmse is not None:
         yield "  if half of them have it", _share(plan.half_rmse, plan.users)
-    yield from relative_error_lines(plan.rmse, plan.users)
+    yield from relative_error_lines(plan.share_rmses or plan.rmse, plan.users)
     yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
     if plan.assumption is not None:
         yield "  change limit", plan.assumption

@@ -59,6 +59,7 @@ from dpstream.pipeline.results.expected_errors import (
     rmse_of,
     root_mean_square,
 )
+from dpstream.pipeline.values.numeric_values import SHARES
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.search import least_integer
@@ -147,6 +148,7 @@ class Plan:
         share: Share of users with the counted value for which errors are predicted; None if errors
             do not depend on this share.
         half_rmse: Expected RMSE for a value that half of the users have; None like `share`.
+        share_rmses: Expected RMSE for values that each of `SHARES` of the users have; else empty.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
         largest_error: Bound, in users, that the errors at all epochs keep in 19 of 20 runs.
         published_bound: The same bound from the theorem in the protocol's paper; None without one.
@@ -190,6 +192,7 @@ class Plan:
     rmse: float
     share: float | None
     half_rmse: float | None
+    share_rmses: tuple[float, ...]
     smoothed_rmse: float | None
     largest_error: float
     published_bound: float | None
@@ -299,6 +302,9 @@ def plan(
         rmse=rmse_of(forecast, senders),
         share=None if of_share is None else of_share.share,
         half_rmse=None if of_share is None else rmse_of(of_share.at_share(0.5), senders),
+        share_rmses=()
+        if of_share is None
+        else tuple(rmse_of(of_share.at_share(each), senders) for each in SHARES),
         smoothed_rmse=None if smoothed is None else root_mean_square(smoothed),
         largest_error=largest_error(deviations),
         published_bound=None if bounded is None else bounded.published_bound(users, EXCEEDED),

@@ -25,9 +25,11 @@ SHARES: Final = (0.01, 0.05, 0.2)
 
 
 def relative_error_lines(
-    error: float, users: int, people: str = "users"
+    error: float | Sequence[float], users: int, people: str = "users"
 ) -> Iterator[tuple[str, str]]:
     """Yield counts of plausible sizes and the RMSE `error` relative to each, as labels and texts.
+
+    A sequence has the RMSE of each of the `SHARES`.
 
     >>> for label, text in relative_error_lines(290.0, 50_000):
     ...     print(label, text)
@@ -35,8 +37,10 @@ def relative_error_lines(
       a count of 2,500 (5% of all users) error 12%
       a count of 10,000 (20% of all users) error 2.9%
     """
-    for count in sorted({max(1, round(share * users)) for share in SHARES}):
-        relative = error / count
+    errors = error if isinstance(error, Sequence) else [error] * len(SHARES)
+    counts = (max(1, round(share * users)) for share in SHARES)
+    for count, each in sorted(dict(zip(counts, errors, strict=True)).items()):
+        relative = each / count
         digits = 0 if relative >= 0.1 else 1 if relative >= 0.01 else 2
         off = f"error {relative:,.{digits}%}"
         yield f"  a count of {count:,} ({count / users:.0%} of all {people})", off

@@ -22,6 +22,7 @@ from dpstream.pipeline.results.compared_protocols import (
     one_change_warning,
 )
 from dpstream.pipeline.results.expected_errors import forecast_of, predicted_rmse
+from dpstream.pipeline.values.numeric_values import SHARES
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.new_jobs import new_job
@@ -92,6 +93,9 @@ def test_plan_states_the_share_for_which_errors_are_predicted() -> None:
     assert made.half_rmse > 1.05 * made.rmse
     assert made.windows[0].rmse == own.windows[0]
     assert predicted_rmse(job, USERS, 0.5) == made.half_rmse
+    assert made.share_rmses == tuple(predicted_rmse(job, USERS, each) for each in SHARES)
+    # A value that few have is estimated better than one that many have.
+    assert made.share_rmses[0] < made.share_rmses[1] < made.rmse < made.share_rmses[2]
     forecast = forecast_of(job, job.calibrate())
     assert isinstance(forecast, ShareForecast)
     assert forecast.at_share(0.5).share == 0.5
