@@ -99,5 +99,5 @@ def test_non_prime_bucket_count_is_rejected(buckets: int, digits: int) -> None:
 
 @pytest.mark.parametrize(("buckets", "digits"), [(3, 0), (3, 40), (2, 62)])
 def test_too_many_digits_are_rejected(buckets: int, digits: int) -> None:
-    with pytest.raises(ValueError, match="expected at least 1, and at most"):
+    with pytest.raises(ValueError, match="expected at least 1, with at most"):
         AffineHashes(buckets, digits)

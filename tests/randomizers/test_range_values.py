@@ -37,7 +37,7 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
         ({"low": True}, "'low' is True; expected a number"),
         ({"high": 0}, "'high' is 0; expected a number above 'low', 0"),
         ({"low": -1e308, "high": 1e308}, "'high' is 1e"),
-        ({"buckets": 1}, "'buckets' is 1; expected an integer, 2 to 4,096"),
+        ({"buckets": 1}, "'buckets' is 1; expected an integer from 2 to 4,096"),
         ({"buckets": 4097}, "'buckets' is 4097"),
         ({"buckets": 16.0}, "'buckets' is 16.0"),
         ({"initial": 80}, "'initial' is 80; expected at least 0 and below 80"),

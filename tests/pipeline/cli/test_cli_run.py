@@ -29,7 +29,7 @@ def dpstream(
     [
         (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys require run STAGE"),
         (("shuffle", "--noise-key", "key"), "--noise-key is for one job"),
-        (("publish", "students", "--noise-key", "key"), "run publish adds no noise"),
+        (("publish", "students", "--noise-key", "key"), "'run publish' adds no noise"),
         (("shuffle", "--name", "../w1"), "--name: got '../w1'"),
     ],
 )

@@ -329,7 +329,7 @@ async def test_records_skipped_by_faust_end_the_worker() -> None:
     await world.execution.record(0, 2, b"")
     [error] = world.failures
     assert isinstance(error, WorkerError)
-    assert "expected offset 0, got 2, although no record is lost" in str(error)
+    assert "expected offset 0, got 2. No record is lost" in str(error)
 
 
 async def test_deletions_by_a_successor_are_not_an_error() -> None:
