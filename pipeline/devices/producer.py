@@ -206,7 +206,8 @@ class Producer:
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
             return
-        count, generator = len(self._positions), self._generators("enroll", len(self._positions))
+        count = len(self._positions)
+        generator = self._generators("enroll", count)
         lasting = {name: self._store.departed(name, new) for name in self._randomizer.lasting}
         if returning := next(iter(lasting.values()), {}):
             new = [*returning, *(user for user in new if user not in returning)]

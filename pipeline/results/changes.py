@@ -108,8 +108,10 @@ class Changes:
         return replace(record, estimate=now.change_from(before, deviation))
 
     def _independent(self, earlier: int, later: int) -> bool:
-        if self._lasting or self._job.protocol_entry.per_epoch:
-            return not self._lasting
+        if self._lasting:
+            return False
+        if self._job.protocol_entry.per_epoch:
+            return True
         # A later window can start in the horizon of the earlier one.
         horizons = self._job.epochs
         return self._window == 1 and horizons.horizon_of(earlier) != horizons.horizon_of(later)

@@ -188,7 +188,11 @@ def best_lines(
         error = best.rmse if place < 0 else best.windows[place]
         assert error is not None
         job = "this job, " if best.planned else ""
-        yield label, f"{job}{best.title}: RMSE {error:,.0f} users"
+        at_half = least_error([replace(each, rmse=each.half or each.rmse) for each in found])
+        other = ""
+        if place < 0 and at_half is not None and at_half.title != best.title:
+            other = f"; if half of the users have the value, {at_half.title}: {at_half.rmse:,.0f}"
+        yield label, f"{job}{best.title}: RMSE {error:,.0f} users{other}"
 
 
 def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:

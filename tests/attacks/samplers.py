@@ -160,7 +160,7 @@ def _answers(randomness: Coins) -> tuple[Drawn, Shares]:
 
 
 def _phases(randomness: Coins) -> tuple[Drawn, Shares]:
-    """Deal three phases to four users: two users share one of them, whoever they are."""
+    """Deal three phases to four users; every pair is equally likely to share one."""
     law = calibrate_responses(SampledResponseParameters(1.0), 3)
 
     def drawn() -> Iterator[Hashable]:

@@ -76,7 +76,7 @@ def test_plan_warns_of_an_unsuitable_window_minimum(users: int, minimum: int, wo
 
 
 def test_plan_warns_of_few_answers_if_devices_draw_when_to_answer() -> None:
-    """Of 10,000 devices, 1,250 answer at an epoch on average, and 1,108 four deviations below."""
+    """On average 1,250 of 10,000 devices answer at an epoch; minus four deviations, 1,108."""
 
     def said(minimum: int, length: str = "7d", **more: Any) -> str:
         epochs = {"start": "2026-01-01", "length": length}

@@ -79,6 +79,10 @@ def test_best_protocol_is_named_for_single_epochs_and_for_each_window() -> None:
         "best for means over 13 epochs",
         f"sampled_response: RMSE {sampled.windows[1]:,.0f} users",
     )
+    few = job_of("sampled_response", 12, parameters={"epsilon": 4})
+    (single,) = best_lines(alternatives(few, few.calibrate(), 10_000), None)
+    assert single[1].startswith("this job, sampled_response: RMSE 77 users; if half of the users")
+    assert ", value_stream with max_changes 2: 98" in single[1]
     (line,) = (line for label, line in best_lines(found[1:2], (4,)) if "means" in label)
     assert line.startswith("unknown")
 
