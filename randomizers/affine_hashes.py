@@ -12,8 +12,8 @@ the directions orthogonal to their difference: a fraction q = (s^(m-1) - 1) / (s
 directions. All pairs of items on one line share such directions, so their collisions coincide. With
 fewer items on a line, their errors are closer to independent.
 
-Each message draws a new direction: a stored direction would link a device's epochs. Dummies are
-Poisson: clusters of equal dummies would reveal which directions belong to dummies.
+A new direction is drawn for each message: a stored direction would link a device's epochs. Dummies
+are Poisson: clusters of equal dummies would reveal which directions belong to dummies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All affine hashes of items of m `digits`, the lowest below `width`, to s `buckets`.
+    """All affine hashes from items with m `digits`, the lowest below `width`, to s `buckets`.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap

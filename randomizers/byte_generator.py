@@ -1,10 +1,11 @@
-"""Random integers for a single device, drawn from bytes in the same way in every language.
+"""Random integers for a device, drawn from bytes in the same way in every programming language.
 
 A browser device and a Python device must draw the same messages from the same bytes. numpy's
 generators do not define how many bytes a draw consumes. These rules do:
 
 * An integer from a range of n values consumes no bytes if n is 1. Otherwise it consumes k bytes,
-  where k is the least of 1, 2, 4 and 8 with n <= 2^8k. They form a little-endian integer v >= 0.
+  where k is the least of 1, 2, 4 and 8 with n <= 2^8k. These bytes form a little-endian integer v
+  >= 0.
 * If v is below the largest multiple of n that is at most 2^8k, the integer is the range's minimum
   plus v mod n. Otherwise v is discarded, and another k bytes are read. So all n values are exactly
   equally likely.
@@ -95,8 +96,9 @@ class ByteGenerator:
 
 
 def byte_randomness(read: ReadBytes) -> np.random.Generator:
-    """Return a `ByteGenerator` typed as the numpy generator that devices declare.
+    """Return a `ByteGenerator` that is typed as a numpy generator.
 
-    Devices declare numpy's generator, which populations use, but call only its `integers`.
+    The methods of devices accept numpy's generator, which simulates whole populations, but a single
+    device calls only its `integers`.
     """
     return cast(np.random.Generator, ByteGenerator(read))

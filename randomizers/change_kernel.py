@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: it adds `boost` a to a mean u, times `decay` b at every later epoch."""
+    """Emphasis of a change: adds `boost` a to a mean u, times `decay` b in every later epoch."""
 
     boost: float
     decay: float
@@ -25,9 +25,9 @@ class Kernel:
     ) -> float:
         """Return the maximum sum of (|u| + rounding)^2 over epochs, with `max_changes` boosts.
 
-        Changes that alternate in sign attain it. The boost of each decays, so l epochs after the
-        last change |u| is at most 1/2 + a b^l. The sum over a segment between two changes is
-        concave in the segment's length, so segments of equal length maximize the total.
+        Changes that alternate in sign attain the maximum. The boost of each decays, so l epochs
+        after the last change |u| is at most 1/2 + a b^l. The sum over a segment between two changes
+        is concave in the segment's length, so segments of equal length maximize the total.
         """
         segments, least = min(max_changes, last_epoch), 0.5 + rounding
         short, longer = divmod(last_epoch, segments)
@@ -52,7 +52,7 @@ class Kernel:
         """Return the variances of sums of `window` consecutive estimates; see `variances`.
 
         The windows end with the epochs from `window` to `last_epoch`. An input that lies l epochs
-        before the last one has the weight h_l + ... + h_(l-window+1) in the sum.
+        before a window's last epoch has the weight h_l + ... + h_(l-window+1) in the sum.
         """
         own, left = 1 / (1 + self.boost), self.left
         later = own * (left - self.decay) * left ** np.arange(last_epoch - 1)

@@ -35,8 +35,8 @@ class Devices(ABC, Generic[LawT]):
 
     A subclass declares each stored array in its constructor with `_declare`; without arrays only
     the number of devices is stored. `law` holds the constants of the job, and `epoch` is the last
-    reported epoch, 0 if none. `lasting` names the arrays of one number per device that a device
-    keeps for all horizons of a recurring job; everything else is drawn again for each horizon.
+    reported epoch, 0 if none. `lasting` names the arrays, of one number per device, that remain for
+    all horizons of a recurring job; everything else is drawn again for each horizon.
     """
 
     lasting: ClassVar[tuple[str, ...]] = ()
@@ -54,7 +54,7 @@ class Devices(ABC, Generic[LawT]):
 
     @property
     def rolling(self) -> RollingGuarantee | None:
-        """Recurring job's guarantee for any run of a few epochs; None if none is stated."""
+        """A recurring job's guarantee for any few consecutive epochs; None if none is stated."""
         return None
 
     @property
@@ -64,7 +64,7 @@ class Devices(ABC, Generic[LawT]):
 
     @property
     def answers(self) -> int | None:
-        """Number of epochs in a horizon at which a device answers; None if at every epoch."""
+        """Number of epochs in a horizon in which a device answers; None if it answers in all."""
         return None
 
     def least_delta(self) -> float:
@@ -91,7 +91,7 @@ class Devices(ABC, Generic[LawT]):
 
         Args:
             epoch: Epoch to report, later than the last reported one and within the horizon. All
-                devices are absent at skipped epochs.
+                devices are absent in skipped epochs.
             values: Values in enrollment order; those of absent devices are ignored. Integers or
                 bool, shape (population,): 0 or 1; or items numbered from 1, with 0 for no item. For
                 sets of items, integers of shape (population, slots): items in any order, and 0 in
@@ -109,7 +109,7 @@ class Devices(ABC, Generic[LawT]):
         """
 
     def due(self, epoch: int) -> NDArray[np.intp] | None:
-        """Return the device of each report of an epoch, if all devices are always present.
+        """Return the device that sends each report in an epoch, if all devices are always present.
 
         No earlier epoch may have been skipped. The result has shape (reports,), in the order of the
         reports: device numbers in enrollment order, from 0. It is None unless each device sends at

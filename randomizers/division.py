@@ -6,8 +6,8 @@ post-processing, so the guarantee of the union holds. An observer of only one of
 each message of a device with probability 1/K.
 
 If the number of messages is secret, each shuffler has a capacity that depends only on the maximum
-number of messages. If, rarely, a shuffler's messages exceed its capacity, all labels are redrawn
-(`REDRAW_PROBABILITY`).
+number of messages. In the rare case that a shuffler's messages exceed its capacity, all labels are
+redrawn (`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _BLOCK = 1 << 20
 def room_of_part(most: int, instances: int) -> int:
     """Return the message capacity of a shuffler, for at most `most` messages in total.
 
-    The probability that any shuffler's messages exceed it is at most `REDRAW_PROBABILITY`, by
-    Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
+    The probability that any shuffler's messages exceed this capacity is at most
+    `REDRAW_PROBABILITY`, by Bernstein's inequality:
+    P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
     (100, 508393, 257293)

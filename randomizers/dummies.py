@@ -6,8 +6,8 @@ together. So the dummies of a population are drawn together, exactly; a single d
 population of one.
 
 The size of a transmission must not reveal the number of dummies. So a population has a capacity
-that depends only on the number of contributors. If, rarely, a draw exceeds it, all dummies are
-redrawn (`REDRAW_PROBABILITY`).
+that depends only on the number of contributors. In the rare case that a draw exceeds it, all
+dummies are redrawn (`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Dummies(ABC):
     def most(self, contributors: int) -> int:
         """Return the dummy capacity for all contributors together, independent of their draws.
 
-        By `rarity`, it is exceeded with probability at most `REDRAW_PROBABILITY`.
+        By `rarity`, a draw exceeds it with probability at most `REDRAW_PROBABILITY`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)
@@ -86,7 +86,8 @@ class PoissonDummies(Dummies):
     """A Poisson number of dummies per contributor, each in a random cell.
 
     The counts of the cells are independent Poisson numbers. The total for n contributors is Poisson
-    with mean n times `rate`. The binary digits of n select the tables from which it is drawn.
+    with mean n times `rate`. The binary digits of n select the tables from which the total is
+    drawn.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
@@ -103,7 +104,7 @@ class PoissonDummies(Dummies):
         return rng.integers(0, cells, self.total(contributors, rng), dtype=np.uint32)
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw cell by cell if that takes fewer draws; the distribution is the same."""
+        """Draw cell by cell if that takes fewer draws; the distribution is the same either way."""
         of_cell = PoissonDummies(math.nextafter(self.rate / cells, math.inf))
         tables = of_cell.tables(contributors)
         if sum(times for _, times in tables) * cells > self.rate * contributors:
@@ -193,7 +194,7 @@ class ClusteredDummies(Dummies):
 
 @dataclass(frozen=True, eq=False)
 class BernoulliDummies(Dummies):
-    """At most one dummy per contributor and cell, with `probability` gamma, as in the paper."""
+    """At most one dummy per contributor and cell, with `probability` gamma (Ghazi et al. 2019)."""
 
     cells: int
     probability: float

@@ -1,7 +1,7 @@
 """Buckets of equal width over a range of numbers, with exact edges.
 
-A float means the shortest decimal that converts to it, in every client language. So 37.5 is always
-in the bucket that starts at 37.5.
+In every client language, a float stands for the shortest decimal that converts to it. So 37.5 is
+always in the bucket that starts at 37.5.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class EqualBuckets:
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the index of the edge that a number denotes, as rounded in labels, or None."""
+        """Return the index of the edge that a number equals except for label rounding, or None."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None

@@ -42,7 +42,7 @@ def check_items(
     population: int,
     items: int,
 ) -> None:
-    """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
+    """Raise `ValueError` unless present devices have an item from 1 to `items`, or 0 for none."""
     if values.shape != (population,):
         raise ValueError(
             f"'values' has shape {values.shape}; expected ({population},), one value per device"

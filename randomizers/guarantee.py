@@ -31,7 +31,7 @@ def rounded_up(number: float, digits: int = 6, rounding: str = ROUND_CEILING) ->
 
 
 rounded_down = partial(rounded_up, rounding=ROUND_FLOOR)
-"""Format the rest of a budget, rounded down; see `rounded_up`."""
+"""Format the remainder of a budget, rounded down; see `rounded_up`."""
 
 
 def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
@@ -249,8 +249,8 @@ def held_or_nothing(items: int) -> str:
 def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Guarantee:
     """Return the guarantee against an adversary that links each device's messages.
 
-    It has no trusted party. `epsilon` is the loss of a device's messages at one epoch; the device
-    sends messages at `messages` epochs of a horizon.
+    It assumes no trusted party. `epsilon` is the loss of a device's messages at one epoch; the
+    device sends messages at `messages` epochs of a horizon.
     """
     pure = replace(shuffled, epsilon=epsilon, delta=0.0, trust="none", basis="bound")
     return replace(pure, stream_epsilon=_times(messages, epsilon))
@@ -278,7 +278,7 @@ def shuffle_to_mix(minimum: int) -> str:
 
 
 def shuffle_and_others(minimum: int, apart: str) -> str:
-    """Return `shuffle_to_mix`, and the epsilon that remains without it, as text.
+    """Return `shuffle_to_mix` and the epsilon that remains without that trust, as text.
 
     `apart` is epsilon against a shuffler that links each device's messages.
     """

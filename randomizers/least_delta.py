@@ -51,7 +51,7 @@ def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> flo
 def of_coins(
     coins: int, probability: float, shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return the delta of a user among `coins` other users' coins, each 1 with `probability`.
+    """Return the delta for a user among `coins` other users' coins, each 1 with `probability`.
 
     The user adds `shift` with probability `own`; under the neighboring input, with `other`.
     """
@@ -60,7 +60,7 @@ def of_coins(
 
 
 def of_normal(distance: float, deviation: float, epsilon: float) -> float:
-    """Return the delta of sums with Gaussian noise that differ by a total Euclidean distance."""
+    """Return the delta for sums with Gaussian noise that differ by a Euclidean `distance`."""
     if distance / deviation < _LEAST_DISTANCE:
         return 0.0
     shift = math.ceil(distance / deviation * _POINTS)
@@ -70,7 +70,7 @@ def of_normal(distance: float, deviation: float, epsilon: float) -> float:
 
 
 def _counts(a: float, b: float) -> NDArray[np.float64]:
-    """Return weights of counts k around the mode; each is a + b / k times the previous (Panjer)."""
+    """Return weights of counts k around the mode, each a + b / k times the one before (Panjer)."""
     variance = max(a + b, 0) / (1 - a) ** 2
     if variance > 2 * _MOST:
         return np.ones(1)

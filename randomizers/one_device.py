@@ -136,7 +136,7 @@ class OneDevice:
     def report(
         self, epoch: int, value: int | bool | Sequence[int], read: ReadBytes
     ) -> NDArray[np.unsignedinteger]:
-        """Randomize a value and return the messages due; the device is absent at skipped epochs.
+        """Randomize a value and return the messages due; the device is absent in skipped epochs.
 
         A value is 0 or 1; an item numbered from 1, or 0 for none; or a set of items as a sequence,
         for `count_min` and `single_message`. Messages are unsigned, shape (messages, width), in
@@ -184,7 +184,8 @@ class OneDevice:
     def renewed(
         cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any], read: ReadBytes
     ) -> Self:
-        """Draw the randomness of another horizon, but keep what an earlier `state` keeps forever.
+        """Draw randomness for another horizon, keeping the parts of an earlier `state` that never
+        change.
 
         `read` is as in `enroll`. Raises `ValueError` if `state` is invalid.
         """

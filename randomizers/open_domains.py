@@ -118,7 +118,7 @@ class ShortStrings(OpenDomain):
             return None
 
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """Exclude prefixes with anything but zeros after a zero byte."""
+        """Exclude prefixes in which a nonzero byte follows a zero byte."""
         whole = length // _BYTE
         rest = length - _BYTE * whole
         ended = np.zeros(prefixes.shape, np.bool_)

@@ -1,4 +1,4 @@
-"""Checks of parameters shared by several protocols, and their limits."""
+"""Checks and limits of the parameters that several protocols share."""
 
 from __future__ import annotations
 

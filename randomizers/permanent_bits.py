@@ -66,7 +66,7 @@ class FlippedBits:
         return reversed_
 
     def distance(self, bits: int) -> float:
-        """Return the maximum total variation distance of one draw, for up to `bits` bits."""
+        """Return the maximum total variation distance of a draw for up to `bits` bits."""
         tables = (_table(self.probability, digit) for digit in _digits(bits))
         return sum(table.distance * times for table, times in tables)
 
@@ -89,7 +89,7 @@ KEY_BYTES: Final = 32
 """Bytes of an AES-256 key."""
 
 WORD_BITS: Final = 32
-"""Bits of an AES word, which determines an answer; a block has four, for consecutive cells."""
+"""Bits of an AES word, which determines an answer; a block has four, one for each of four cells."""
 
 _BLOCK_BYTES = 16
 _LANES = 8 * _BLOCK_BYTES // WORD_BITS

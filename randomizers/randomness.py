@@ -22,7 +22,7 @@ CounterType = TypeVar("CounterType", bound=AESCounter)
 
 
 class _OwnOfAProcess(AESCounter):  # type: ignore[misc]
-    """AES-128 in counter mode that can be found again after a fork."""
+    """AES-128 in counter mode, registered so that a forked child can rekey it."""
 
 
 @cache

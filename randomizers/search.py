@@ -1,7 +1,7 @@
 """Find the threshold parameter of a monotone condition.
 
 A calibration defines its loss as a function of one parameter, and searches for the parameter here.
-A result is tested to meet the condition, unless it is an end of the interval that is not tested.
+Every result has been tested to meet the condition, unless it is an untested end of the interval.
 Results err on the safe side: noise and losses are rounded up, and allowances down.
 """
 
@@ -67,7 +67,7 @@ def crossing(excess: Callable[[float], float], low: float, high: float, toleranc
 def raised(
     enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
 ) -> float:
-    """Raise a value until `enough` is true: by the fraction `step`, times `growth` each time."""
+    """Raise a value until it is enough, by the fraction `step`, which then grows by `growth`."""
     while not enough(value):
         value, step = value * (1 + step) or step, step * growth
     return value

@@ -1,8 +1,8 @@
 """Systems of sets of messages, one set for each value, in which all pairs of values are alike.
 
 There are P messages, the *points*. Each value x has a set S_x of s points, its *block*. Any two
-different blocks have c points in common. The point that a device sends is probably in the block of
-its value, so a point counts for every value whose block contains it.
+different blocks have c points in common. A device prefers points in the block of its value, so a
+point counts for every value whose block contains it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Return the probability of a point in S_y, given that of a point in another S_x, `own`."""
+        """Return the probability of a point in another value's block; `own` is that of S_x."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 
@@ -145,7 +145,7 @@ class Subsets(SetSystem):
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """See `SetSystem`: the other values form the subset of that number, without gaps."""
+        """See `SetSystem`: the other values, renumbered without gaps, form a numbered subset."""
         choices = _choices(self.values, self.size)
         number = np.where(inside, among_inside, among_outside)
         others = np.uint8(self.size) - inside

@@ -2,11 +2,12 @@
 
 With some probability, a randomizer with a local loss of epsilon_0 draws a message independently of
 the value. An observer compares two neighboring values of a target user. Suppose that the observer
-sees everything except two kinds of messages. Clones are other users' messages that represent either
-of the two values, with equal probability. The second kind is the target user's message, if it
-distinguishes the two values. Then C ~ Binomial(n - 1, clone) fair coins hide one coin with odds
-e^epsilon_0, and the observer sees the number of heads among the C + 1 coins. This module evaluates
-that distribution exactly instead of using the closed form of the reference.
+sees all messages of the n users except two kinds. The first kind are clones: other users' messages
+that represent either of the two values, with equal probability. The second kind is the target
+user's message, if it distinguishes the two values. A message is a clone with probability `clone`,
+so C ~ Binomial(n - 1, clone) fair coins hide one coin with odds e^epsilon_0. The observer sees the
+number of heads among the C + 1 coins. This module evaluates that distribution exactly instead of
+using the closed form of the reference.
 
 For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have better bounds:
 
@@ -17,17 +18,18 @@ For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have
   Gascon and Nissim, 2019).
 * Randomizers with a set of messages for each value, where a message inside the set has e^epsilon_0
   times the weight of a message outside. A message distinguishes two values only if it is in exactly
-  one of their two sets. The message of any third value is in only the first of them with a
-  probability of at least p, and in only the second with the same probability. So a message is a
-  fair coin with probability 2 p, and the target's message is in only one of the sets with
-  probability (e^epsilon_0 + 1) p. All messages in only one set are equally likely, so a message
-  reveals nothing more than which set that is.
+  one of their two sets. A message about any third value is in only the first set with a probability
+  of at least p, and in only the second set with the same probability. So a message is a fair coin
+  with probability 2 p, and the target's message is in only one of the sets with probability
+  (e^epsilon_0 + 1) p. All messages in only one set are equally likely, so a message reveals only
+  which set it is in.
 * RAPPOR of single items, with each bit flipped with probability f. In the target's message the bits
-  of the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of
-  2 ln((1 - f) / f). In another user's message they differ, like a fair coin, with probability 2 f
-  (1 - f), or at least 2 f^2 if the user has one of the two items. If the user has a third item, the
-  bit of that item is drawn like that of a non-item with probability f / (1 - f). All bits but the
-  two are then distributed identically, so 2 f^2 of the other users' messages are clones.
+  of the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of 2
+  ln((1 - f) / f). In another user's message the two bits differ, with either one equally likely to
+  be set, with probability 2 f (1 - f), or at least 2 f^2 if the user has one of the two items. If
+  the user has a third item, the bit of that item is drawn like that of a non-item with probability
+  f / (1 - f). All other bits are then distributed identically, so 2 f^2 of the other users'
+  messages are clones.
 
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """
@@ -64,7 +66,7 @@ class HiddenCoin:
     """A biased coin among fair ones: heads is likelier in one of two worlds, tails in the other.
 
     Attributes:
-        loss: Natural logarithm of the odds of the coin.
+        loss: Natural logarithm of the biased coin's odds.
         clone: Probability that another user's message is one of the fair coins.
         shown: Probability that the biased coin is thrown at all.
     """
@@ -174,10 +176,10 @@ def most_local_loss(
 ) -> float:
     """Return the largest local loss that shuffling reduces to epsilon.
 
-    The result is at least the loss that needs no shuffling: epsilon divided by the windows.
-    `coins` returns the coins for a local loss; each coin is a valid bound on its own. The user has
-    one message in each of `windows` windows. Each window has at least `contributors` contributors,
-    including the user. `epsilon` and `delta` cover all windows together.
+    The result is at least the loss that needs no shuffling: epsilon divided by the number of
+    windows. `coins` returns the coins for a local loss; each coin is a valid bound on its own. The
+    user has one message in each of `windows` windows. Each window has at least `contributors`
+    contributors, including the user. `epsilon` and `delta` cover all windows together.
 
     >>> loss = most_local_loss(1.0, 1e-6, 100_000, lambda loss: [of_any_randomizer(loss)])
     >>> round(loss, 2)

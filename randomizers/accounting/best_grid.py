@@ -35,8 +35,9 @@ def best_grid(
     """Return the grid whose levels have the least error for random boxes under Poisson noise.
 
     `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
-    the number of those that all items share. `affordable` returns whether a grid is allowed, given
-    the mean noise of its cells. Raises `ValueError` if no grid is, or if an axis has one value.
+    how many of these all items share. `affordable` returns whether a grid is allowed, given the
+    mean noise of its cells. Raises `ValueError` if no grid is allowed, or if an axis has only one
+    value.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)

@@ -1,11 +1,11 @@
 """Choose the projective space from which the messages of a mechanism come.
 
-In a large space with q - 1 = e^epsilon, the variance for a rare item is that of the best local
-protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
-best prime costs at most 3 %, but the number of points, (q^t - 1) / (q - 1), must exceed the number
-of items. Candidates are all primes and numbers of coordinates whose variance, computed in integers,
-is within 3 % of the least. The candidate with the fewest points is chosen: it has the shortest
-messages, the smallest state and the fastest estimates.
+In a large space over a field of order q = e^epsilon + 1, the variance for a rare item is that of
+the best local protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times
+as large. The best prime adds at most 3 %, but the number of points with t coordinates,
+(q^t - 1) / (q - 1), must exceed the number of items. Candidates are all spaces of prime order whose
+variance, computed in integers, is within 3 % of the least. The candidate with the fewest points is
+chosen: it has the shortest messages, the smallest state and the fastest estimates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.point_spaces import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
-"""Maximum ratio to the least variance that is accepted for the sake of fewer points."""
+"""Maximum ratio of a space's variance to the least one; the tolerance allows fewer points."""
 MOST_ORDER: Final = 1 << 9
 """Bound on the order of the field if points have more than two coordinates; the time that estimates
 take is quadratic in the order."""
@@ -28,8 +28,8 @@ take is quadratic in the order."""
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
     """Return the space with the fewest points whose variance is within 3 % of the least.
 
-    The space has more than `items` points. `most`, at least three times `items`, limits the points
-    of spaces with more than two coordinates.
+    The space has more than `items` points. `most`, at least three times `items`, limits the number
+    of points of spaces with more than two coordinates.
 
     >>> from dpstream.randomizers.accounting.calibration import optimal
     >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
@@ -45,8 +45,9 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
     """Return the exact variance per user for the count of an item that no user has.
 
     Let a be the probability of a message in the set of the user's item, and b that of a message in
-    another item's set. The variance is b (1 - b) / (a - b)^2. Each set has s - c points outside the
-    other set, so (a - b) (weight of all points) = (own - other) (s - c).
+    another item's set. The variance is b (1 - b) / (a - b)^2. Points inside the set of the user's
+    item have the weight `own`, all others the weight `other`. Each set has s points and shares c of
+    them with the other set, so (a - b) (total weight) = (own - other) (s - c).
 
     >>> from dpstream.randomizers.accounting.calibration import optimal
     >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
@@ -60,7 +61,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
 
 def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Yield spaces with more points than items: one with two coordinates, and all up to `most`."""
+    """Yield spaces with more points than items: one plane, then higher ones up to `most` points."""
     order = items
     while not is_prime(order):
         order += 1

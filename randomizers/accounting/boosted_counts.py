@@ -1,16 +1,17 @@
-"""Noise of boosted value reports, and the best boost.
+"""Noise for boosted value reports, and the best boost.
 
 Let s_t be a user's value in epoch t. The first k changes x_t = s_t - s_{t-1} are boosted. In epoch
 t a user sends r + y_t messages to that epoch's cell: y_t is s_t + r x_t if a change is boosted, and
-s_t otherwise. Let Y_t be the cell's count minus its constant part. The estimate is then x^_t =
-(r x^_{t-1} + Y_t) / (r + 1). Its variance is lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2.
-With r = 0 there is no boost, as in `continual_counts`.
+s_t otherwise. Let Y_t be the cell's count minus its constant part. The estimate is then
+x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is lambda (1 - q^t) / (2r + 1), where lambda is
+the variance of a cell's noise and q = (r / (r + 1))^2. With r = 0 there is no boost, as in
+`continual_counts`.
 
 In an epoch with b boosted changes (0 to 2, at most one per stream), two streams differ by at most
-1 + b r. Before the first change, which only one stream makes, they do not differ. So the vector of
-shifts is weakly majorized by a vector with two cells shifted by 1 + r, k - 1 cells by 1 + 2r and
-all others by 1. The Rényi divergence of a cell is convex in its shift, so the latter vector has the
-largest sum of divergences.
+1 + b r. The streams agree until a change that only one of them makes. So the vector of shifts is
+weakly majorized by a vector with two cells shifted by 1 + r, k - 1 cells by 1 + 2r and all others
+by 1. The Rényi divergence of a cell is convex in its shift, so the latter vector has the largest
+sum of divergences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calibrate composed randomizers to an epsilon, by the paper's rule or optimally.
+"""Calibrate composed randomizers to an epsilon: optimally, or as in *Randomize the Future*.
 
 Both calibrations yield integer weights. Optimal weights are rounded so that the loss never exceeds
 epsilon. The paper's weights are rounded to about 100 bits, and the loss is computed from them.

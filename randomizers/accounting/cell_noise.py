@@ -3,7 +3,7 @@
 A cell counts messages: real messages, and dummies that hide them. Every contributor adds its own
 dummies, so the noise of a cell is a sum over contributors. If only a fraction of them is present,
 so is only that fraction of the noise. Accounting uses only the ratios of consecutive probabilities:
-they are what an observer can learn from one message more or less.
+they determine what an observer can learn about one additional or missing message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CellNoise(ABC):
 
     @abstractmethod
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return p(z) / p(z - 1) for z from 1 to `largest`, to within a few `rounding.UNIT`."""
+        """Return p(z) / p(z - 1), z from 1 to `largest`, with an error of a few `rounding.UNIT`."""
 
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, with small relative error.

@@ -1,20 +1,21 @@
-"""Total privacy loss of several charges to the same users, each an epsilon and a delta.
+"""Total privacy loss from several charges to the same users, each with an epsilon and a delta.
 
-For any epsilon and delta, one mechanism dominates: with probability delta it reveals the true
-value, and otherwise it is randomized response with epsilon. No (epsilon, delta)-private mechanism
-reveals more (Kairouz, Oh and Viswanath 2015). Totals are computed for dominating mechanisms.
+For any epsilon and delta, one mechanism dominates all others: with probability delta it reveals the
+true value, and otherwise it is randomized response with epsilon. No (epsilon, delta)-private
+mechanism reveals more (Kairouz, Oh and Viswanath 2015). Totals are computed for dominating
+mechanisms.
 
 The operator who deploys a job has seen the estimates of earlier jobs and can choose epsilon
 accordingly. So enforced limits must hold for adaptive choices, too. Two limits do:
 
 * The **sum** of the charges (basic composition).
-* A **filter** (Feldman and Zrnic 2021): whenever a charge is made, its Rényi divergence is added to
-  a sum, at an order fixed in advance. While the sum stays within the budget's capacity, the
-  combined output has at most that divergence, and so an epsilon at a delta (Balle and others 2020,
-  "Hypothesis testing interpretations and Rényi differential privacy"). `Filter` derives order and
-  capacity only from the budget. Half of the budget's delta is for the conversion to epsilon, and
-  half for the charges' own deltas. The filter also holds for concurrent deployments (Haney and
-  others 2023, "Concurrent composition for interactive differential privacy with adaptive
+* A **filter** (Feldman and Zrnic 2021): whenever a charge is made, its Rényi divergence, at an
+  order fixed in advance, is added to a sum. While the sum stays within the budget's capacity, the
+  combined output has at most that divergence, which implies an epsilon for each delta (Balle and
+  others 2020, "Hypothesis testing interpretations and Rényi differential privacy"). `Filter`
+  derives order and capacity only from the budget. Half of the budget's delta is for the conversion
+  to epsilon, and half for the charges' own deltas. The filter also holds for concurrent deployments
+  (Haney and others 2023, "Concurrent composition for interactive differential privacy with adaptive
   privacy-loss parameters").
 
 A charge can be admitted if the sum *or* the filter admits it. Suppose that a budget of epsilon and
@@ -75,7 +76,7 @@ def divergence(epsilon: float, order: float) -> float:
 
 
 def step_to_epsilon(order: float, delta: float) -> float:
-    """Return how much epsilon at a delta exceeds the Rényi divergence of an order, rounded up."""
+    """Return the excess of epsilon at a delta over the Rényi divergence of an order, rounded up."""
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}; expected a number above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)

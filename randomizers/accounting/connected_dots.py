@@ -1,9 +1,9 @@
-"""Privacy losses of continuous outcomes on a grid, from tail probabilities of the loss.
+"""Round privacy losses of continuous outcomes to a grid, from tail probabilities of the loss.
 
 All outcomes with losses between two neighboring grid points are merged. Their probabilities in both
 worlds are split between the two points so that each part has the loss of its point ("Connect the
-Dots", Doroshenko et al. 2022). The exact outcome reveals no more than that. Gaussian noise is a
-special case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
+Dots", Doroshenko et al. 2022). The exact outcome reveals no more than the split one. Gaussian noise
+is a special case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 
 Suppose that several numbers have independent noise N(0, sigma^2) and differ between neighbors by a
 Euclidean distance of D. Their loss is that of one number that differs by D. This also holds if each

@@ -1,9 +1,9 @@
-"""Noise for counts where a user sends one message at every epoch at which its value is 1.
+"""Noise for counts to which a user sends one message in every epoch in which its value is 1.
 
 There is one cell per epoch. Neighbors can differ in a user's whole stream: by one message in each
-of up to d cells. In the worst case, one neighbor's stream has no messages and the other's has one
-in every epoch. For the chosen noise, every pattern of cells shifted in different directions is
-verified to be no worse (`dpstream.randomizers.accounting.directions`).
+of up to `last_epoch` cells. In the worst case, one neighbor's stream has no messages and the
+other's has one in every epoch. For the chosen noise, every pattern of cells shifted in different
+directions is verified to be no worse (`dpstream.randomizers.accounting.directions`).
 
 The number of changes is not limited. The standard deviation of a count is that of the noise, for
 any number of users.

@@ -3,8 +3,8 @@
 In cells where two streams of a user differ, the message is in the first or in the second stream.
 All cells have the same noise, so only the number of cells shifted up matters. Cells in which the
 streams agree can be ignored: they do not depend on the stream and can be simulated, so fewer
-shifted cells are never worse. That leaves the patterns with j cells up and n - j cells down for j
-from 0 to n, which include their mirror images.
+shifted cells are never worse for privacy. That leaves the patterns with j cells up and n - j cells
+down for j from 0 to n, which include their mirror images.
 
 For a single cell, neither direction has the larger delta at every epsilon. So no argument about one
 cell proves that shifting all cells up is the worst case. Instead, all j are checked. Consider the
@@ -129,7 +129,7 @@ def least_mean_either_way(
 
 
 def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:
-    """Return a loss distribution that reveals no less than either of two on the same grid.
+    """Return a distribution that reveals no less than either of two loss distributions on a grid.
 
     The delta of the result is the larger of the two deltas. Its masses are determined by changes in
     the slope of delta. If one distribution has the larger delta at a grid point and at both of its

@@ -2,8 +2,8 @@
 
 `losses_of` reads dp_accounting events, which describe mechanisms. Known losses are exact or rounded
 conservatively; an unknown event is rejected. `to_dp_accounting` returns distributions that
-dp_accounting can compose and report. Numbers with noise differ by 1 between neighbors unless an
-event specifies a sensitivity. For randomized response, any two values are neighbors.
+dp_accounting can compose and report. Numbers to which noise is added differ by 1 between neighbors
+unless an event specifies a sensitivity. For randomized response, any two values are neighbors.
 """
 
 from __future__ import annotations

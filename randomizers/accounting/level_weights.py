@@ -1,7 +1,8 @@
-"""Optimal probabilities with which a device draws the level of a value tree to report on.
+"""Optimal probabilities of the tree levels from which a device draws the one it reports on.
 
-Coarse levels are best for wide ranges, and fine levels for narrow ranges. Least squares combine all
-levels for every range. The probabilities with the least mean variance are found numerically.
+Coarse levels are best for wide ranges, and fine levels for narrow ranges. A least-squares fit
+combines all levels for every range. The probabilities with the least mean variance are found
+numerically.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def mean_range_energies(levels: int) -> NDArray[np.float64]:
 
 
 def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...]:
-    """Return integer weights of levels 1 to L, for the least mean variance over all ranges.
+    """Return integer weights for levels 1 to L that minimize the mean variance over all ranges.
 
     The last level also estimates all other levels, so its weight is the largest. The weight of
     level 1 is usually 0, since the root above it is known. With equal variances, the standard

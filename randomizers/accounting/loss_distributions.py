@@ -6,8 +6,8 @@ so more probability or a larger loss can only increase it.
 
 Rounding to a grid is conservative: the probabilities of an outcome in both worlds are split between
 the two neighboring grid points so that each part has the loss of its point ("Connect the Dots",
-Doroshenko et al. 2022). The outcome itself reveals no more than that. Grids of wide distributions
-are made coarser in the same way.
+Doroshenko et al. 2022). The outcome itself reveals no more than the split one. Grids of wide
+distributions are made coarser in the same way.
 
 Convolutions are direct sums of positive numbers. The error of a fast Fourier transform would grow
 with the largest probability and the number of compositions: for some hundred thousand cells it
@@ -114,7 +114,7 @@ class LossDistribution:
         return both._truncated(truncated)
 
     def coarser(self) -> LossDistribution:
-        """Return the distribution on every second grid point; neighbors share the other masses.
+        """Return the distribution on every second grid point; other points' masses are split.
 
         >>> masses = LossDistribution(0.1, 1, np.array([1.0]), 0.0).coarser().masses
         >>> masses.round(3).tolist()  # about half of the mass at loss 0 and half at loss 0.2
@@ -183,7 +183,7 @@ class Powers:
 
 
 def on_grid(privacy_losses: Losses, width: float) -> LossDistribution:
-    """Return the distribution, on a grid, of losses raised by their floating-point error."""
+    """Return the distribution on a grid, with losses raised by their floating-point error."""
     most = float(np.abs(privacy_losses.losses).max(initial=0.0))
     losses = (
         privacy_losses.losses + privacy_losses.slack + 4 * rounding.FUNCTION * (1 + most + width)

@@ -1,4 +1,4 @@
-"""Optimal probabilities of the orders that devices draw, for the best mean accuracy.
+"""Probabilities of the orders (interval lengths) that devices draw, for the best mean accuracy.
 
 A device reports on intervals of one length only. Short intervals are frequent, and each adds noise
 to the estimates. Long intervals are few and rarely needed. Since the server combines every interval

@@ -1,4 +1,4 @@
-"""Noise of overlapping cells, where a message is a uniform element of its item's set.
+"""Noise for overlapping cells, where a message is drawn uniformly from its item's set.
 
 Every item x has a public set C_x of possible messages; a message about x is drawn uniformly from
 it. All sets have the same size. The overlap q is the maximum fraction of a set that lies in another

@@ -6,10 +6,10 @@ cell with a heavy item by chance. The planner predicts the accuracy of all plans
 limit and chooses the best.
 
 The prediction assumes that items are random numbers and that their counts follow Zipf's law. With
-nearly equal counts the search finds fewer items, and reports that for each window. A plan finds
-items of a given count under three conditions. On each level the count exceeds noise and smaller
-items. True and false candidates together are few enough to be extended. On the last level almost no
-item is confused with another item of nearly the same count.
+nearly equal counts the search finds fewer items, and reports this for each window. A plan finds
+items of a given count under three conditions. On each level the count stands out from the noise and
+from smaller items. True and false candidates together are few enough to be extended. On the last
+level almost no item is confused with another item of nearly the same count.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Skew:
         return cls(weights / float(weights @ many), many)
 
     def above(self, share: Array) -> Array:
-        """Return, for each given share, the number of items with a larger one; same shape."""
+        """Return, for each given share, the number of items with a larger share; same shape."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 

@@ -2,7 +2,8 @@
 
 Rényi divergences of independent cells are additive, even if an adversary chooses each cell's inputs
 after seeing the outputs of earlier cells (Mironov 2017). The proof for boosted reports needs this
-property, and convexity in the shift. Privacy loss distributions are tighter but have neither.
+property, and convexity in the shift. Privacy loss distributions are tighter but have neither
+property.
 
 The divergences exclude counts that are far from the mean or possible under only one of the two
 distributions. Their probability is charged to delta instead.
@@ -43,9 +44,9 @@ def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
 
 
 def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[np.float64]:
-    """Return a convex function of the shift that is not below the divergence.
+    """Return a convex function of the shift that is at least the divergence.
 
-    The function is float64, shape (largest + 1,). Its increment at a shift is the largest increment
+    The result is float64, shape (largest + 1,). Its increment at a shift is the largest increment
     of the divergence up to that shift, so it equals the divergence as long as that is convex. The
     divergence is convex unless the noise is weak and a large shift excludes much probability.
 
@@ -111,7 +112,7 @@ def _convex(privacy_losses: Sequence[Sequence[Losses]], alpha: float) -> NDArray
 
 
 def _divergence(privacy_losses: Losses, alpha: float) -> float:
-    """Return the divergence, rounded up, since the errors of thousands of cells accumulate."""
+    """Return the divergence, rounded up because errors accumulate over thousands of cells."""
     exponents = (alpha - 1) * privacy_losses.losses
     largest = float(exponents.max())
     error = privacy_losses.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION

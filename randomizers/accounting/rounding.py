@@ -18,7 +18,7 @@ FUNCTION: Final = 8 * UNIT
 
 
 def of_sum(terms: int) -> float:
-    """Return the relative error of a sum of positive terms or products, added in any order.
+    """Bound the relative error of a sum of positive terms or products, added in any order.
 
     >>> of_sum(1000) < 1.2e-13
     True

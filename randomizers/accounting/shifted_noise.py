@@ -121,7 +121,7 @@ def least_mean(
 
 
 def check_target(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite and delta is in its range."""
+    """Raise `ValueError` unless epsilon is positive and finite, and delta is in its range."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}; expected a positive finite number")
     if not LEAST_DELTA <= delta < 1:

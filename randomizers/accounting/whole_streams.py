@@ -32,7 +32,7 @@ def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
     """Return the least delta of shuffled streams for an epsilon.
 
     `loss` is the local loss epsilon_0 of a whole stream. `users` is the number of honest users
-    present at all epochs, including the target user.
+    present in all epochs, including the target user.
     """
     return amplified_delta(of_any_randomizer(loss), users, epsilon)
 
@@ -60,7 +60,7 @@ class Charged:
     """Charge for longitudinal streams, made once for all epochs.
 
     Attributes:
-        throughout: Number of users known to have been present at all epochs.
+        throughout: Number of users known to have been present in all epochs.
         epsilon: Epsilon for these users after shuffling, with `delta`; at most the local loss.
         others: Epsilon for all other users: the local loss, with delta 0.
     """
@@ -72,7 +72,7 @@ class Charged:
 
 
 def charged_once(loss: float, throughout: int, delta: float) -> Charged:
-    """Return the charge for streams if `throughout` of their users were present at all epochs.
+    """Return the charge for streams if `throughout` of their users were present in all epochs.
 
     >>> charged = charged_once(1.0, throughout=100_000, delta=1e-6)
     >>> round(charged.epsilon, 5), charged.others

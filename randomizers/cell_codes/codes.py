@@ -13,7 +13,7 @@ from dpstream.randomizers.cell_codes import grid, hashed_rows, kept_nodes, level
 
 
 class CellCode(typing.Protocol):
-    """Mapping of items 1 to `size` to cells; a message is the number of a cell, from 0."""
+    """Mapping from items (1 to `size`) to cells; a message is a cell's number, counted from 0."""
 
     @property
     def size(self) -> int: ...

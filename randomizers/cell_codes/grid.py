@@ -1,4 +1,4 @@
-"""Points of a grid: one cell for every combination of cells of the coordinates.
+"""Points on a grid: one cell for every combination of the coordinates' cells.
 
 A box is a product of ranges, one per axis. If each range is a signed sum of a few cells of its
 axis, the box is a signed sum of all combinations of these cells.

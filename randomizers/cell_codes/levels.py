@@ -38,7 +38,7 @@ class Levels:
     Attributes:
         size: Number of values, D: items 1 to D.
         branching: Number of children of a node, by level from the root down; at least 2 each. Their
-            product is at least D; leaves above D are never raised, but have cells and noise.
+            product is at least D; leaves beyond D are never raised, but have cells and noise.
     """
 
     size: int

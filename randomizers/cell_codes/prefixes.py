@@ -1,4 +1,4 @@
-"""Cells of the prefixes of a number, to find top items in a domain too large to list.
+"""Cells for the prefixes of items, to find the top items in a domain too large to list.
 
 Every level has a prefix length. An item of a domain of size 2^bits raises one cell per level: that
 of its prefix of this length. The last level's prefix is the whole item. A level with a cell for

@@ -8,35 +8,38 @@ States of a device, per job:
 
 * out: the device has not joined, or the user has left (`Device.leave`). It sends nothing.
 * in: the device has an id and a pinned statement, the exact bytes that the operator signed.
-* drawn up to epoch e, which only grows: the device has the state of its randomizer and the reports
-  that are not known to have arrived.
+* drawn up to epoch e, which never decreases: the device has the state of its randomizer and the
+  reports that are not known to have arrived.
 * gone: the server announced another deployment. The device sends nothing until the app joins again.
 
 Events and reactions. No epoch of a deployment is ever drawn twice, and the loss never exceeds the
 app's `Limit`:
 
 * Late: a drawn report is sent unchanged until it is accepted (202) or finally rejected, for example
-  after the epoch closed (409, late). It is then dropped and never redrawn; the device was absent.
+  after the epoch closed (409, late). A rejected report is dropped and never redrawn, and the device
+  counts as absent.
 * Offline: the device draws by its own clock and stores the latest 32 waiting reports.
-* Asleep: the device is absent at epochs for which the app passed no value.
+* Asleep: the device is absent in epochs for which the app passed no value.
 * Wrong clock: the server's time replaces the device's if they differ by more than a minute. Without
   a server the device's clock is used: an early report waits until its epoch starts, and a late one
   is dropped. Epochs up to the last drawn one are not drawn again, so no second value is revealed.
 * Killed at any moment: the device continues from the stored document. A draw and its charge are
   stored together or not at all. A draw that was not stored was never visible to any party, so the
   epoch is charged and drawn again.
-* App updated: the file is read unchanged; a file of a later version is rejected and left unchanged.
-  A new signer applies to later joins. A lower limit keeps spent amounts and blocks further charges.
+* App updated: the stored file remains valid. A file that a later version wrote is rejected and left
+  unchanged. A new signer applies to later joins. A lower limit keeps spent amounts and blocks
+  further charges.
 * Storage cleared or app reinstalled: the account is lost. The device is new, has a new id and is
   charged again. The limit holds per installation and only while the file survives. Store it where
   only the user clears it, and exclude it from backups: an old copy would draw sent epochs again.
 * Two processes or tabs: they are one device. The slower one finds its step undone before any of it
   was sent, and continues from the other one's document.
 * Two values for an epoch: the first counts; nothing of the second is stored.
-* Asked at few epochs (`sampled_response`): on joining, the device draws when it answers, and
-  enrolls by an envelope without messages. At every epoch it sends an envelope of the same size,
-  with messages only where it is asked. No report is sent before an enrollment is acknowledged; in
-  each horizon, it enrolls again. An epoch at which it joins too late to answer is not made up for.
+* Asked at few epochs (`sampled_response`): on joining, the device draws the epochs in which it
+  answers, and enrolls with an envelope without messages. In every epoch it sends an envelope of the
+  same size, with messages only if it answers in that epoch. No report is sent before an enrollment
+  is acknowledged, and the device enrolls again in each horizon. If it joins too late to answer in a
+  drawn epoch, no other epoch replaces that one.
 * A value for an ended epoch: it is reported for its own epoch, never for another, as long as
   reports for that epoch are accepted. Later it is lost; nothing is drawn.
 * Job drained: reports are rejected for a while. Waiting ones are sent later, or dropped if late.
@@ -56,7 +59,7 @@ app's `Limit`:
 * Value out of range: it is clipped, not rejected, since a device's absence is visible.
 
 The app's calls and the statement determine the times, kinds and sizes of a device's requests. The
-value changes the bytes of contents, and nothing else.
+value changes only the bytes of their contents.
 """
 
 from dpstream.randomizers.client.account import AccountEntry, Limit

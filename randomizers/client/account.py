@@ -126,13 +126,13 @@ class Account:
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
     def newest(self, job: str) -> int:
-        """Return the deployment time of a job's newest joined deployment, or 0 without one."""
+        """Return when the job's newest joined deployment was deployed, or 0 if there is none."""
         return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
 
     def opened(self, statement: Statement, limit: Limit) -> Account:
         """Return the account with an entry for a deployment; a "stream" is charged for one horizon.
 
-        This charge pays for the first horizon that is drawn, whichever time a server sends.
+        This charge pays for the first horizon that is drawn, whatever time a server sends.
 
         Raises:
             LimitError: If one charge would exceed the limit.

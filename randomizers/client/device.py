@@ -47,7 +47,8 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
-        drawn: False if a report for this or a later epoch was drawn before; that value counts.
+        drawn: False if a report for this or a later epoch was already drawn; the value is then
+            ignored.
         sending: Progress of sending this and earlier reports.
     """
 
@@ -150,9 +151,9 @@ class Device:
         The cost is charged before this returns: ask the user first. Apps can call it at each start.
 
         Args:
-            terms: Terms that the user agreed to; exactly these are joined. Or a statement from a
-                trusted source, such as the app itself, whose signature is not verified. By default
-                the statement is requested from the server and must be signed.
+            terms: Terms that the user agreed to, which the device joins unchanged; or a statement
+                from a trusted source, such as the app itself, whose signature is not verified. By
+                default the statement is requested from the server and must be signed.
             again: True if a user who left the job wants to join again.
 
         Raises:

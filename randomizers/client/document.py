@@ -48,7 +48,7 @@ class Membership:
         text: The pinned statement, as signed.
         device: Device id, 16 bytes, drawn on joining.
         epoch: Last drawn epoch, or 0. It never decreases.
-        horizon: Horizon of the state; None before the first draw.
+        horizon: Horizon for which the state was drawn; None before the first draw.
         state: State of the randomizer.
         waiting: Reports to send, in the order of epochs.
         gone: True if the server announced another deployment.

@@ -1,4 +1,4 @@
-"""Current epoch by the calendar of a statement, in milliseconds since 1970.
+"""Find the current epoch in a statement's calendar, from milliseconds since 1970.
 
 The arithmetic is that of job files: epoch e starts e - 1 epoch lengths after `start`. In a month
 without the day of `start`, an epoch starts on the last day of the month.

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SealingPeriod:
-    """A public key of the shuffler and its range of epochs; `last` is None if there is no end."""
+    """A shuffler's public key and the epochs it is for; `last` is None if there is no end."""
 
     key: bytes
     first: int
@@ -35,18 +35,18 @@ class Statement:
     """A parsed statement.
 
     Attributes:
-        text: The exact signed bytes; two statements are the same if these are.
+        text: The exact signed bytes; two statements are the same if their bytes are.
         deployment, fingerprint: Id and configuration hash of the deployment, 16 bytes each.
         deployed: Time of deployment, milliseconds since 1970.
         revision: Revision of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
         recurring: True if each horizon is followed by another.
-        answers: Number of epochs in a horizon at which a device answers; None if at all of them.
+        answers: Number of epochs in a horizon in which a device answers; None if it answers in all.
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: Cost of one charge in units of 10^-9 and 10^-18, rounded up.
         unit: "stream" (charged once per horizon) or "epoch" (charged at every reported epoch).
-        rolling: Number of consecutive epochs, and the cost for which the guarantee covers any such
-            epochs, in all horizons together, in units of 10^-9, rounded up; None if none is stated.
+        rolling: Number of consecutive epochs, and the cost that covers any run of this length,
+            across all horizons, in units of 10^-9, rounded up; None if no such guarantee is stated.
         minimum: Minimum number of contributors to a released window.
         seal: Public keys for sealing reports; empty if reports are not sealed.
         tokens: True if collectors require a token.

@@ -37,20 +37,20 @@ LAST_MOMENT: Final = 253_402_300_799_999
 LONGEST_WAIT: Final = 86_400.0
 """Maximum seconds that a server can make a device wait, before jitter."""
 _OFF: Final = 1 + 1e-9
-"""Tolerance factor for the errors of logarithms that clients compute."""
+"""Tolerance factor for errors in the logarithms that clients compute."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 _REJECTIONS: Final = {400, 403, 413, 415}
 _REJECTED_CONFLICTS: Final = {"late", "fingerprint"}
 _PROBLEMS: Final = "/problems/"
-"""Prefix of the problem types of collectors; intermediaries also respond with 400 and 403."""
+"""Prefix of collectors' problem types; a 400 or 403 without it comes from an intermediary."""
 
 Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 """Function that returns ciphertext and key id for a content, a public key and a context."""
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Check that this app has a randomizer for a job whose mechanism can keep the guarantee.
+    """Check that this app has the job's randomizer and that the mechanism can keep its guarantee.
 
     For local protocols, the loss is computed from the weights with which reports are drawn. For
     protocols that trust the shuffler, the loss is the one that the mechanism declares, and a lower
@@ -161,9 +161,9 @@ def joined(
 ) -> Document:
     """Join a deployment; without effect if the device has already joined it.
 
-    In jobs that ask at few epochs, the device enrolls at once. `device` is the new id, 16 random
-    bytes. `now` is in milliseconds since 1970. `again` is True if a user who left the job wants to
-    join again. `read` and `seal` are as in `drawn`.
+    In jobs whose devices answer in few epochs, the device enrolls at once. `device` is the new id,
+    16 random bytes. `now` is in milliseconds since 1970. `again` is True if a user who left the job
+    wants to join again. `read` and `seal` are as in `drawn`.
 
     Raises:
         StatementError: As in `check_newer`, or if the device has left this deployment.
@@ -222,10 +222,11 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
     """Return the best estimate of the time, in milliseconds since 1970.
 
     The server's time (None without an answer) can be false, and the device's can be wrong. Neither
-    costs privacy: epochs only increase, each is drawn once, and the account charges for each. But
-    after drawing an epoch, a device is absent until the next epoch, even for honest collectors. So
-    the server can move a device at most `MOST_AHEAD` ahead of its own clock, unless that clock is
-    certainly wrong because it is before the deployment. `deployed` is signed by the operator.
+    costs privacy: epochs only increase, each is drawn once, and the account charges for each. But a
+    device that has drawn a future epoch is absent in all epochs before it, even for honest
+    collectors. So the server can move a device at most `MOST_AHEAD` ahead of its own clock, unless
+    that clock is certainly wrong because it is before the deployment. `deployed` is signed by the
+    operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -313,8 +314,8 @@ def _enrolled(
 ) -> Document:
     """Draw the state of an epoch's horizon, and queue an enrollment as of that epoch.
 
-    Until an enrollment of the horizon is acknowledged, each report follows an enrollment of its
-    own: enrollments have no messages, so repeating one reveals nothing.
+    Until an enrollment in the horizon is acknowledged, another one precedes each report:
+    enrollments have no messages, so repeating one reveals nothing.
     """
     member = present_member(document, job)
     clock = member.statement.clock

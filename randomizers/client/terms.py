@@ -34,7 +34,7 @@ class Terms:
         trust: Trusted party.
         values: Values of the job; an app can check that it has such values.
         epochs: Times of reports.
-        answers: Number of answers in a horizon; None if at all of its epochs.
+        answers: Number of answers in a horizon; None if the device answers in all of its epochs.
         recurring: True if another horizon follows and is charged.
         sealed: True if collectors cannot read reports.
         tokens: True if collectors require a token.

@@ -1,4 +1,4 @@
-"""Item counts in the shuffle model, from messages that only the shuffler unlinks from senders.
+"""Item counts in the shuffle model: the shuffler alone separates messages from their senders.
 
 At every epoch a user has a set of at most k items. Each item raises a cell in each of several rows,
 or on each level of a tree. A message is the number of a cell. A contributor also sends dummies to
@@ -46,7 +46,7 @@ Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
 * "items": single items (rows of buckets);
 * "top": the top items of an open domain (prefixes);
 * "ranges": ranges, boxes and quantiles (a tree of any branching);
-* "published_ranges": as "ranges" (the tree of the paper: the root and all left children).
+* "published_ranges": the same queries (the tree of the paper: the root and all left children).
 """
 
 Estimator: TypeAlias = Literal["min", "mean", "median"]
@@ -55,7 +55,7 @@ Estimator: TypeAlias = Literal["min", "mean", "median"]
 
 @dataclass(frozen=True, slots=True)
 class OneSided:
-    """Upper-bound estimates: the smallest row minus a number that noise rarely falls below.
+    """Upper-bound estimates: the smallest row minus an amount that its noise rarely falls below.
 
     Attributes:
         underestimated: For an item fixed in advance, the maximum probability that its estimate is

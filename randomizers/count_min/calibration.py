@@ -15,7 +15,7 @@ from dpstream.randomizers.count_min.code_noise import (
 )
 
 _SEARCHED: Final = 0.999
-"""If a search for noise spends less than this fraction of the requested epsilon, delta requires the
+"""If the least noise spends less than this fraction of the requested epsilon, delta requires that
 noise. The guarantee then states the smaller loss."""
 
 

@@ -2,8 +2,8 @@
 
 A cell counts the users with an item, perhaps other users, and noise. With the mean noise
 subtracted, the count is too small about as often as too large. With a number subtracted that the
-noise rarely falls below, it is an upper bound. That number is most of the noise. The paper
-subtracts nothing, so its estimates are never too small.
+noise rarely falls below, the count is rarely too small. That number is most of the mean noise. The
+paper subtracts nothing, so its estimates are never too small.
 
 Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy import stats
 
 _MOST_COMPUTED: Final = 1e8
-"""Maximum mean of noise for which its quantile is computed; for a larger mean it is bounded."""
+"""Maximum mean for which the noise's quantile is computed; beyond it, a bound is used."""
 
 _ROUNDING: Final = 1e-6
 """Relative error by which a computed probability is assumed to be too small."""

@@ -1,4 +1,4 @@
-"""Crowds: groups of users by a public column, whose sizes are revealed with noise.
+"""Crowds: groups of users with the same value in a public column; group sizes get noise.
 
 A device sends one message, preceded by its crowd. The shuffler deletes messages at random from
 every crowd, so the remaining messages reveal the crowd's size only with differential privacy. Of n
@@ -31,7 +31,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 
 class ContentsLaw(Protocol):
-    """Interface of the mechanism that makes the messages themselves."""
+    """Interface of the mechanism that draws the messages within crowds."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -83,7 +83,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Privacy loss of an epoch's crowd sizes, rounded up; a user changes two of them."""
+        """Privacy loss from an epoch's crowd sizes, rounded up; one user can change two of them."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property
@@ -107,7 +107,7 @@ class CrowdCounts:
 class CrowdsLaw:
     """All constants of a job with crowds.
 
-    `contents` is the mechanism of the messages; its epsilon covers a user's messages in two
+    `contents` is the mechanism that draws the messages; its epsilon covers a user's messages in two
     windows. `counts` is the mechanism that deletes messages.
     """
 
@@ -187,7 +187,7 @@ class CrowdsLawReader:
 
 
 class CrowdDevices(Devices[CrowdsLaw]):
-    """Devices for one horizon whose messages are preceded by their crowd.
+    """Devices for one horizon that put their crowd's number in front of each message.
 
     A value is (crowd - 1) (items + 1) + 1 + item, with item 0 for no item. A user with several
     values is in the crowd of the first one; values in other crowds are ignored. `contents` are the

@@ -24,7 +24,7 @@ _DECAY_BITS = 64
 def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
     """Calibrate the deletion; the shift is at least (2 / epsilon) ln(2 epochs / delta).
 
-    The loss of all crowd sizes at one epoch is at most epsilon; delta covers all epochs together.
+    The loss from all crowd sizes in one epoch is at most epsilon; delta covers all epochs together.
 
     Raises `ValueError` if epsilon or delta is out of range, or too small for a table of the noise.
 
@@ -51,11 +51,11 @@ def decay_of(epsilon: float) -> Fraction:
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """Return a bound on the messages deleted from each crowd, except with probability delta.
+    """Bound the number of messages deleted from each crowd; the bound fails with probability delta.
 
     The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once. With
-    probability at most delta, the noise of any crowd exceeds half of it. The shift is at most the
-    other half.
+    probability at most delta, the noise of any crowd exceeds half of the bound. The shift is at
+    most the other half.
 
     >>> round(most_lost(calibrate(1.0, 1e-6, 1), 100), 1)
     76.5
@@ -85,8 +85,9 @@ def delta_of_counts(decay: Fraction, shift: int) -> Fraction:
     """Return the exact delta of an epoch's crowd counts, for a loss of 2 ln(1 / decay).
 
     The result is the delta of a crowd that loses a user plus the delta of a crowd that gains a user
-    (basic composition of independent draws). Each delta is a sum over all counts: of the positive
-    differences between a count's probability in one world and 1 / decay times that in the other.
+    (basic composition of independent draws). Each delta is a sum over all counts. A count
+    contributes its probability in one world minus 1 / decay times its probability in the other, if
+    this is positive.
     """
     law = law_of_lost(decay, shift)
     down, up = decay.numerator, decay.denominator

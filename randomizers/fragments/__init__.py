@@ -1,4 +1,4 @@
-"""Fragments of a report: every bit of a user's set is sent as separate messages.
+"""Fragmented reports: each bit of a user's set that is 1 is sent as a separate message.
 
 A user's set of at most k items, from a domain of d items, is encoded as d bits. Each bit is
 reversed with a small probability. Each bit that is then 1 is sent as one message: the number of its
@@ -12,10 +12,10 @@ of its report. A party that sees t of a device's reports together learns at most
 This bound is for one epoch. With a permanent backstop, a device reverses the same bits at every
 epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports from all epochs about
 an unchanged value then never learns more than the backstop allows. A value that changes is hidden
-only by the reversals of each report, as with memoized responses, which correspond to a single bit.
-Unlike protocols that hide users among dummies, fragments also protect a user without any trusted
-party, but with a larger epsilon: a shuffler that keeps the messages of each device together sees
-randomized response.
+only by the reversals of each report, as in memoized randomized response, which is the case of a
+single bit. Unlike protocols that hide users among dummies, fragments also protect a user without
+any trusted party, but with a larger epsilon: a shuffler that keeps the messages of each device
+together sees randomized response.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 1 and 2.
 """
@@ -133,8 +133,8 @@ class FragmentsLaw(Constants):
         reports: tau, the number of reports per bit.
         minimum: Minimum number of contributors among whom messages are hidden.
         odds: Weights of keeping and of reversing a bit, drawn independently for every report.
-        backstop: The same weights for the bits that reports are made from. None for a single
-            report, which is made from the true bits unless the backstop is permanent.
+        backstop: Weights of keeping and of reversing a bit once, before reports are made from it.
+            None if a single report is made from the true bits.
         epsilon: Privacy loss of an epoch after shuffling, with `delta`.
         stream_epsilon: Privacy loss of all epochs together after shuffling, with `delta`.
         permanent: True if the backstop reverses the same bits at all epochs; weights sum to 2^32.
@@ -253,7 +253,7 @@ class FragmentsLaw(Constants):
     def unchanged_epsilon(self) -> float:
         """Loss like `local_epsilon`, over all epochs, for a set that never changes.
 
-        Longer horizons lose more, but never `limit_epsilon`.
+        Longer horizons lose more, but always less than `limit_epsilon`.
         """
         return self._exposed(self.reports * self.last_epoch, self.differing_bits)
 
@@ -301,7 +301,7 @@ class FragmentsLaw(Constants):
         return self.reports * (self.slots * held + (self.items - self.slots) * other)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return an epoch's message capacity, whatever the contributors' values.
+        """Return an epoch's message capacity, independent of the contributors' values.
 
         By the Chernoff bound, the probability of exceeding it is at most
         `dpstream.randomizers.dummies.REDRAW_PROBABILITY`. Let M(s) be the exponential moment of a
@@ -408,8 +408,8 @@ class Fragments(Devices[FragmentsLaw]):
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, in the mechanism's dtype.
 
-        Whatever the values, they are returned as counts if more messages are expected than distinct
-        ones exist; otherwise they have shape (messages, 1), sorted.
+        If more messages than distinct ones are expected, independently of the values, the result
+        has counts; otherwise it is sorted, shape (messages, 1).
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -440,7 +440,8 @@ class Fragments(Devices[FragmentsLaw]):
 
         Permanent answers are not redrawn: averaged over keys, they do not make exceeding the
         capacity more likely. `bits` is the number of ones in each cell, out of `users` bits, shape
-        (items,). `backstop` reverses the bits first; None if that is done or unnecessary.
+        (items,). `backstop` reverses the bits first; None if they are already reversed, or need not
+        be.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

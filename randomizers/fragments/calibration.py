@@ -9,10 +9,11 @@ the paper's Theorem IV.2 claims more than is true. The tables use Equation 1, no
 first row of Table III has the message count for a local epsilon of 2, but the privacy for 1.)
 
 A permanent backstop does not provide the first bound. If a user differs at one epoch, other epochs
-may have revealed how many of all bits the backstop has reversed. If only that user changes, the
-sums of two epochs then differ by just the change, and the other users do not hide it. The second
-bound holds for each epoch and for all epochs together, for any draws of the backstops: given these
-draws, neighboring inputs differ in at most as many bits as before, and reports are independent.
+may have revealed the total number of bits that the backstop has reversed. If only that user
+changes, the sums of two epochs then differ by just the change, and the other users do not hide it.
+The second bound holds for each epoch and for all epochs together, for any draws of the backstops:
+given these draws, neighboring inputs differ in at most as many bits as before, and reports are
+independent.
 """
 
 from __future__ import annotations

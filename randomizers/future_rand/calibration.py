@@ -14,7 +14,7 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
 
     An order with fewer complete intervals than `max_changes` needs only one sign per interval, and
     is then more accurate. The probabilities of orders minimize the average error of all estimates.
-    The published calibration uses `max_changes` signs at every order, and uniform orders.
+    The published calibration uses `max_changes` signs in every order and draws orders uniformly.
 
     Raises `ValueError` unless there are 1 to 2^63 epochs.
 

@@ -122,7 +122,7 @@ def blanket_epsilon(
 
 
 def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple[int, float]:
-    """Return the affordable columns per tuple, and the blanket tuples per contributor."""
+    """Return the affordable number of columns per tuple, and of blanket tuples per contributor."""
     if parameters.rows is not None:
         return parameters.rows, _blanket(parameters, delta, parameters.rows, minimum)
     # With fewer columns, items cannot be separated.

@@ -127,7 +127,7 @@ class ProjectiveGeometryLaw(Constants):
             )
 
     def of_one_epoch(self) -> ProjectiveGeometryLaw:
-        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
+        """Return the constants for one epoch; jobs that differ only in their horizon share them."""
         return replace(self, last_epoch=1, shuffled_stream_epsilon=self.shuffled_epsilon)
 
     @property

@@ -1,6 +1,6 @@
 """Calibrate the mechanism of projective_geometry from a job's parameters.
 
-The space is that of `dpstream.randomizers.accounting.best_spaces`.
+`dpstream.randomizers.accounting.best_spaces` chooses the space.
 """
 
 from __future__ import annotations

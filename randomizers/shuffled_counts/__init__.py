@@ -9,7 +9,7 @@ on changes.
 Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). The loss is
 charged once for the whole stream, and the error does not grow with the number of users.
 
-A device that was absent at the previous epoch cannot know when its value changed, so it does not
+A device that was absent in the previous epoch cannot know when its value changed, so it does not
 boost that change. The change still counts as one of the first k.
 """
 
@@ -71,7 +71,8 @@ class ShuffledCountsParameters:
             (`shuffled_level_counts`).
         cells: Encoding of items: "balls_into_bins", a hash drawn for every message (default), or
             "count_min", a cell for every item, which needs few messages if there are few items.
-        buckets: Number of buckets for balls into bins; None for as many as messages allow.
+        buckets: Number of buckets for balls into bins; None for as many as the message limit
+            allows.
     """
 
     epsilon: float

@@ -137,7 +137,7 @@ class SingleMessageLaw(Constants):
             )
 
     def of_one_epoch(self) -> SingleMessageLaw:
-        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
+        """Return the constants for one epoch; jobs that differ only in their horizon share them."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property

@@ -44,7 +44,7 @@ def calibrate(
 
 
 def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
-    """Return epsilon if a message is hidden among those of `honest` honest users, at least 1."""
+    """Return epsilon if a message is hidden among those of `honest` (at least 1) honest users."""
     hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
     return min(amplified_epsilon(coin, honest, law.delta, windows) for coin in hidden)
 
@@ -93,6 +93,6 @@ def _law(
 
 
 def _relative_variance(law: SingleMessageLaw) -> float:
-    """Return the variance of the count of an item that no user has, per message."""
+    """Return the variance, per message, of the count of an item that no user has."""
     held, other = map(float, law.probabilities)
     return other * (1 - other) / (held - other) ** 2

@@ -1,4 +1,4 @@
-"""Count-mean sketch whose bits are sent as fragments, for comparison.
+"""Count-mean sketch whose bits are sent as fragments, for comparison with other protocols.
 
 The sketch is for domains too large to send a bit for every item. A device draws one of k rows,
 which is public. The row's hash maps the device's item to one of m buckets. Each of the m bits of
@@ -111,7 +111,7 @@ class CountMeanSketchLaw(Constants):
             )
 
     def of_one_epoch(self) -> CountMeanSketchLaw:
-        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
+        """Return the constants for one epoch; jobs that differ only in their horizon share them."""
         return replace(self, bits=self.bits.of_one_epoch())
 
     @property

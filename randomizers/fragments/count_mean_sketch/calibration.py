@@ -22,7 +22,7 @@ from dpstream.randomizers.item_domains import Points, domain_size
 from dpstream.randomizers.search import least_integer
 
 FOR_ROWS: Final = 0.01
-"""Fraction of delta reserved for rows that few users draw."""
+"""Fraction of delta reserved for rows that too few users draw."""
 
 
 def calibrate(
@@ -55,7 +55,7 @@ def calibrate(
 
 
 def epsilon_with(law: CountMeanSketchLaw, honest: int) -> float:
-    """Return epsilon if a message is hidden among those of `honest` honest users, at least 1."""
+    """Return epsilon if a message is hidden among those of `honest` (at least 1) honest users."""
     in_row = fewest_in_row(honest, law.rows, law.delta * FOR_ROWS / law.last_epoch)
     return fragments_epsilon_with(law.bits, in_row)
 

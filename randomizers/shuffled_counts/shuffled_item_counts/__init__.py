@@ -246,7 +246,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Return real messages, then dummies; as counts if few messages are distinct."""
+        """Return real messages, then dummies; as counts if there are few distinct messages."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         values = checked_items(epoch, values, present, self.population, law.size)

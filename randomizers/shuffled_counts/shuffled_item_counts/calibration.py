@@ -53,7 +53,7 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
-    """Return epsilon if the noise comes from `honest` honest users, at least 1."""
+    """Return epsilon if the noise comes from `honest` (at least 1) honest users."""
     reports = ItemReports(law.last_epoch, law.max_changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
@@ -128,7 +128,7 @@ def _enough_buckets(items: int) -> int:
 def _fitting(
     law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
 ) -> ShuffledItemCountsLaw:
-    """Return the mechanism with the most buckets within the limit, or with two buckets."""
+    """Return the mechanism with the most buckets within the message limit, or with two buckets."""
     buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:

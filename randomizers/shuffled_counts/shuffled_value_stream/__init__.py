@@ -11,7 +11,7 @@ published. The noise is calibrated for that distance.
 Noise is N(0, sigma^2) rounded to a multiple of 1/256. Since sums are such multiples, this is the
 same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.
 
-Devices that were absent at the previous epoch do not boost a change, as in `shuffled_counts`.
+Devices that were absent in the previous epoch do not boost a change, as in `shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ShuffledValueStreamLaw(Constants):
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
         max_changes: k, the number of boosted changes per device.
-        calibration: Distinguishes these constants from those of other shuffled counts.
+        calibration: Marker that distinguishes these constants from those of other shuffled counts.
         squared_norm_budget: R, the maximum sum of a device's squared messages, in units of 1/65536.
         deviation: sigma, the standard deviation of a window's noise, in steps of 1/256.
         boost: a, the amount that a change adds to u.
@@ -103,7 +103,7 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def contributors(self) -> None:
-        """Honest users whom the guarantee assumes: none, since the shuffler adds the noise."""
+        """Number of honest users that the guarantee assumes: None, as the shuffler adds noise."""
         return None
 
     @property

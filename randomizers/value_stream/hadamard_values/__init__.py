@@ -1,8 +1,8 @@
 """Items over time, reported as symbols for one Boolean: value_stream on a Hadamard matrix.
 
-A device once draws a row r of the Hadamard matrix H; the row is public. For its item x it tracks
-the Boolean b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). At every epoch it reports
-a symbol for b (`dpstream.randomizers.value_stream`).
+A device draws one permanent row r of the Hadamard matrix H; the row is public. For its item x it
+tracks the Boolean b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). At every epoch it
+reports a symbol for b (`dpstream.randomizers.value_stream`).
 
 When the item changes, b flips for only half of the rows. So it suffices to boost fewer flips than
 the item can have changes; later flips are tracked more slowly.

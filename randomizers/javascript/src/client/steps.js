@@ -30,7 +30,7 @@ const IDENTITY_BYTES = 16;
 const PURPOSE = 88;
 const ENROLLMENT = 2;
 const REJECTIONS = [400, 403, 413, 415];
-/** Prefix of the problem types of collectors; intermediaries also respond with 400 and 403. */
+/** Prefix of collectors' problem types; a 400 or 403 without it comes from an intermediary. */
 const PROBLEMS = '/problems/';
 
 /**
