@@ -90,6 +90,9 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
     ),
     "sampled_response": (
         _DeviceKind("sampled_response", "SampledResponseLaw", "SampledResponse", "flips"),
+        _DeviceKind(
+            "sampled_response.leveled_response", "LeveledResponseLaw", "LeveledResponse", "code"
+        ),
     ),
 }
 

@@ -26,10 +26,11 @@ discrete distribution estimation under locally differential privacy*, 2018.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,6 +170,11 @@ class SampledResponseLaw(Constants):
         return self.flips.k
 
     @property
+    def loss(self) -> float:
+        """Privacy loss of the answers, rounded up."""
+        return self.flips.loss
+
+    @property
     def masses(self) -> tuple[int, ...]:
         """Total weight of all sequences with d answers outside their sets, for d = 0 to r."""
         sets, reports = self.sets, self.reports
@@ -202,30 +208,60 @@ class SampledResponseLaw(Constants):
         return tuple(answer * self.last_epoch // self.reports for answer in range(self.reports))
 
 
-class SampledResponse(Devices[SampledResponseLaw]):
-    """The devices of one horizon.
+class PhasedLaw(Protocol):
+    """Constants that devices with phases need; see `SampledResponseLaw`."""
 
-    >>> from dpstream.randomizers.randomness import seeded_generator
-    >>> from dpstream.randomizers.sampled_response.calibration import calibrate
-    >>> rng = seeded_generator(1)
-    >>> devices = SampledResponse(calibrate(SampledResponseParameters(1), last_epoch=4))
-    >>> devices.enroll(1000, rng)
-    >>> devices.report(1, np.ones(1000, np.int8), None, rng).shape
-    (250, 1)
-    """
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def items(self) -> int: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def offsets(self) -> tuple[int, ...]: ...
+
+    @property
+    def message_format(self) -> MessageFormat: ...
+
+
+LawT = TypeVar("LawT", bound=PhasedLaw)
+
+
+class PhasedDevices(Devices[LawT]):
+    """Devices of one horizon, each with a public phase; a subclass defines what they answer."""
 
     lasting = ("phase",)
 
-    def __init__(self, law: SampledResponseLaw) -> None:
+    def __init__(self, law: LawT) -> None:
         super().__init__(law)
         self._phase = self._declare("phase", np.uint32, new=None, allowed=range(law.last_epoch))
-        # Bit i, counted from the lowest: the i-th answer in time is outside the set of its value.
-        self._flips = self._declare("flips", np.uint8, new=None, allowed=range(1 << law.reports))
-        self._index()
+
+    @abstractmethod
+    def _answers(
+        self,
+        devices: NDArray[np.intp],
+        answer: int,
+        numbers: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """Draw the words of `devices`, in order: unsigned, same shape.
+
+        `answer` is the number of answers that each has given before. `numbers` are their items,
+        from 1, or 0 for none; never 0 if all users have an item.
+        """
 
     @property
     def answers(self) -> int:
-        return self.law.reports
+        return len(self.law.offsets)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -236,7 +272,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
         equally many points inside and outside their sets.
         """
         return Guarantee(
-            epsilon=self.law.flips.loss,
+            epsilon=self.law.loss,
             delta=0.0,
             unit="stream",
             neighbors="any two streams of a user's values",
@@ -250,9 +286,9 @@ class SampledResponse(Devices[SampledResponseLaw]):
 
     @property
     def rolling(self) -> RollingGuarantee | None:
-        if self.law.reports > 1:
+        if self.answers > 1:
             return None
-        return RollingGuarantee(self.law.last_epoch, self.law.flips.loss)
+        return RollingGuarantee(self.law.last_epoch, self.law.loss)
 
     def due(self, epoch: int) -> NDArray[np.intp]:
         return np.concatenate([devices for devices, _ in self._due(epoch)])
@@ -275,10 +311,9 @@ class SampledResponse(Devices[SampledResponseLaw]):
             here = devices if present is None else devices[present[devices]]
             numbers = values[here].astype(np.int64)
             if law.complete:
-                random = rng.integers(0, law.items, len(here))
-                numbers = np.where(numbers, numbers - 1, random)
-            inside = self._flips[here] >> answer & 1 == 0
-            answers.append(law.sets.draw(numbers, inside, rng))
+                random = 1 + rng.integers(0, law.items, len(here))
+                numbers = np.where(numbers, numbers, random)
+            answers.append(self._answers(here, answer, numbers, rng))
         self.epoch = epoch
         return np.concatenate(answers).astype(law.message_format.dtype)[:, None]
 
@@ -299,7 +334,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
         numbers[present] = found
         return numbers
 
-    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.unsignedinteger]]:
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         last_epoch = self.law.last_epoch
         if self.population or count == 1:
             phases = rng.integers(0, last_epoch, count, np.uint32)
@@ -307,9 +342,7 @@ class SampledResponse(Devices[SampledResponseLaw]):
             dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)
             others = rng.permutation(last_epoch)[: count % last_epoch].astype(np.uint32)
             phases = rng.permutation(np.concatenate([dealt, others]))
-        reversed_ = self.law.flips.sample(count, rng, self.law.masses) < 0
-        flips = np.packbits(reversed_, axis=1, bitorder="little")[:, 0]
-        return {"phase": phases, "flips": flips}
+        return {"phase": phases}
 
     def _index(self) -> None:
         """Sort the devices by phase, so that an epoch touches only those that are due."""
@@ -326,3 +359,38 @@ class SampledResponse(Devices[SampledResponseLaw]):
             earlier = sum(phase + each >= last_epoch for each in offsets)
             devices = self._by_phase[self._ends[phase] : self._ends[phase + 1]]
             yield devices, (number + earlier) % len(offsets)
+
+
+class SampledResponse(PhasedDevices[SampledResponseLaw]):
+    """The devices of one horizon.
+
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.sampled_response.calibration import calibrate
+    >>> rng = seeded_generator(1)
+    >>> devices = SampledResponse(calibrate(SampledResponseParameters(1), last_epoch=4))
+    >>> devices.enroll(1000, rng)
+    >>> devices.report(1, np.ones(1000, np.int8), None, rng).shape
+    (250, 1)
+    """
+
+    def __init__(self, law: SampledResponseLaw) -> None:
+        super().__init__(law)
+        # Bit i, counted from the lowest: the i-th answer in time is outside the set of its value.
+        self._flips = self._declare("flips", np.uint8, new=None, allowed=range(1 << law.reports))
+        self._index()
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        drawn = super()._draw(count, rng)
+        reversed_ = self.law.flips.sample(count, rng, self.law.masses) < 0
+        flips = np.packbits(reversed_, axis=1, bitorder="little")[:, 0]
+        return {**drawn, "flips": flips}
+
+    def _answers(
+        self,
+        devices: NDArray[np.intp],
+        answer: int,
+        numbers: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        inside = self._flips[devices] >> answer & 1 == 0
+        return self.law.sets.draw(numbers - self.law.complete, inside, rng)

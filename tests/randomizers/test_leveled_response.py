@@ -1,0 +1,147 @@
+"""Sampled response with levels: words, draws, exact privacy, and constants."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dpstream.pipeline.conformance.laws.sampled_response import ExactLeveledResponse
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.point_spaces import PointSpace
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sampled_response import AnswerSets, SampledResponseLaw
+from dpstream.randomizers.sampled_response.leveled_response import (
+    LeveledResponse,
+    LeveledResponseLaw,
+)
+from dpstream.randomizers.set_systems import Subsets
+
+TREE = Levels(8, (2, 4)), (Subsets(2, 1), Subsets(8, 1))
+PREFIXES = (
+    PrefixCells((PrefixLevel(1, 2), PrefixLevel(3, 4)), "example"),
+    (PointSpace(2, 3), PointSpace(2, 3)),
+)
+
+
+def law_of(
+    code: CellCode, systems: tuple[AnswerSets, ...], epsilon: float, last_epoch: int, slots: int = 1
+) -> LeveledResponseLaw:
+    cells = code.nodes[1:] if isinstance(code, Levels) else (2, 4)
+    return LeveledResponseLaw(
+        code,
+        tuple(
+            SampledResponseLaw(
+                last_epoch,
+                epsilon,
+                optimal(1, epsilon, system.block, system.outside),
+                system,
+                count,
+                isinstance(code, Levels),
+                slots,
+            )
+            for system, count in zip(systems, cells, strict=True)
+        ),
+    )
+
+
+def devices_of(law: LeveledResponseLaw, count: int, seed: int = 0) -> LeveledResponse:
+    devices = LeveledResponse(law)
+    devices.enroll(count, seeded_generator(seed))
+    return devices
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
+def test_loss_over_all_pairs_of_streams_is_epsilon(
+    code: CellCode, systems: tuple[AnswerSets, ...], epsilon: float
+) -> None:
+    law = law_of(code, systems, epsilon, 2)
+    exact = ExactLeveledResponse(law, 2)
+    views = [exact.views(stream) for stream in product(range(9), repeat=2)]
+    assert all(sum(one.values()) == 1 for one in views)
+    worst = max(max(one[view] / two[view] for view in one) for one in views for two in views)
+    assert math.log(worst) == pytest.approx(epsilon, abs=1e-12)
+    assert math.log(worst) <= LeveledResponse(law).guarantee.epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
+@pytest.mark.parametrize("stream", [(3, 8), (0, 1)])
+def test_answers_follow_the_exact_law(
+    code: CellCode, systems: tuple[AnswerSets, ...], stream: tuple[int, int]
+) -> None:
+    law, users = law_of(code, systems, 1.0, 2), 60_000
+    devices, rng = devices_of(law, users, 1), seeded_generator(2)
+    expected = ExactLeveledResponse(law, 2).views(stream)
+    seen: Counter[tuple[tuple[tuple[int, ...], ...], ...]] = Counter()
+    for epoch, value in enumerate(stream, 1):
+        sent = devices.report(epoch, np.full(users, value), None, rng)
+        for word, count in zip(*np.unique(sent, return_counts=True), strict=True):
+            seen[tuple(((int(word),),) if each == epoch else () for each in (1, 2))] = int(count)
+    assert set(seen) <= set(expected)
+    chi_square = sum(
+        (seen[view] - users * float(p)) ** 2 / (users * float(p)) for view, p in expected.items()
+    )
+    assert chi_square < len(expected) + 6 * math.sqrt(2 * len(expected))
+
+
+def test_levels_are_drawn_again_at_every_horizon_and_phases_are_kept() -> None:
+    law = law_of(*TREE, 4.0, 2)
+    first = devices_of(law, 10_000, 1)
+    assert first.lasting == ("phase",)
+    assert set(first.state_arrays()) == {"phase"}
+    words = first.report(1, np.ones(10_000, np.int64), None, seeded_generator(2))[:, 0]
+    renewed = LeveledResponse(law)
+    renewed.enroll(10_000, seeded_generator(3), first.state_arrays())
+    again = renewed.report(1, np.ones(10_000, np.int64), None, seeded_generator(4))[:, 0]
+    assert (renewed.due(1) == first.due(1)).all()
+    same = float(((words < 2) == (again < 2)).mean())
+    assert abs(same - 0.5) < 6 * 0.5 / math.sqrt(5_000)
+
+
+def test_levels_share_the_answers_evenly_whatever_the_values() -> None:
+    law = law_of(*TREE, 2.0, 1)
+    for value in (0, 1, 8):
+        sent = devices_of(law, 40_000).report(1, np.full(40_000, value), None, seeded_generator(5))
+        assert abs(float((sent < 2).mean()) - 0.5) < 6 * 0.5 / 200
+
+
+def test_sets_of_items_are_reported_by_slot() -> None:
+    law = law_of(*PREFIXES, 4.0, 1, slots=2)
+    exact, users = ExactLeveledResponse(law, 1), 60_000
+    assert LeveledResponse(law).guarantee.basis == "bound"
+    sent = devices_of(law, users).report(
+        1, np.tile([[0, 5]], (users, 1)), None, seeded_generator(6)
+    )[:, 0]
+    expected = [users * float(exact.views(((0, 5),))[(((word,),),)]) for word in range(14)]
+    counts = np.bincount(sent, minlength=14)
+    assert float(((counts - expected) ** 2 / expected).sum()) < 13 + 6 * math.sqrt(26)
+
+
+@pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
+def test_constants_survive_json(code: CellCode, systems: tuple[AnswerSets, ...]) -> None:
+    law = law_of(code, systems, 2.0, 5)
+    assert LeveledResponseLaw.from_json(law.to_json()) == law
+    assert law.message_format.distinct == sum(system.points for system in systems)
+
+
+def test_constants_that_do_not_fit_are_rejected() -> None:
+    law = law_of(*TREE, 2.0, 5)
+    coarse, fine = law.levels
+    two_answers = replace(fine, flips=optimal(2, 2.0, 1, 7))
+    for levels, why in (
+        ((fine,), "got 1 levels; expected 2"),
+        ((fine, coarse, coarse), "got 3 levels"),
+        ((fine, fine), "levels have 16 cells; expected 10"),
+        ((coarse, two_answers), "expected one answer"),
+        ((coarse, replace(fine, last_epoch=6)), "expected the same 'last_epoch'"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            LeveledResponseLaw(law.code, levels)
