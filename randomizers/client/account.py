@@ -126,7 +126,7 @@ class Account:
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
     def newest(self, job: str) -> int:
-        """Return when the job's newest joined deployment was deployed, or 0 if there is none."""
+        """Return when a job's newest joined deployment was deployed, or 0 if none was joined."""
         return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
 
     def opened(self, statement: Statement, limit: Limit) -> Account:

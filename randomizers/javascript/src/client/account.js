@@ -64,7 +64,7 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
-/** Return when the newest joined deployment of a job was deployed, or 0 if none was joined. @param {Entry[]} account @param {string} job */
+/** Return when a job's newest joined deployment was deployed, or 0 if none was joined. @param {Entry[]} account @param {string} job */
 export const newest = (account, job) =>
   Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
 
