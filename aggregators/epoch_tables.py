@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ _COUNT_CAP = 1 << 53
 class EpochTables:
     """Number of reports of every cell at each epoch.
 
+    Tables that are read or merged keep the narrowest type until more reports are added.
+
     >>> state = EpochTables(cells=4)
     >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
     >>> state.counts(2).tolist(), EpochTables.from_bytes(4, 2, state.to_bytes()) == state
@@ -27,7 +30,7 @@ class EpochTables:
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
-        self._epochs: dict[int, NDArray[np.int64]] = {}
+        self._epochs: dict[int, NDArray[Any]] = {}
 
     def add(
         self,
@@ -47,14 +50,22 @@ class EpochTables:
         else:
             np.add.at(table, cells, counts.astype(np.int64))
 
-    def add_table(self, epoch: int, counts: NDArray[np.int64]) -> None:
+    def add_table(self, epoch: int, counts: NDArray[Any]) -> None:
         """Add the number of reports of every cell, shape (cells,)."""
         table = self._table(epoch)
         table += counts
 
     def counts(self, epoch: int) -> NDArray[np.int64] | None:
         """Return the table of an epoch, int64, shape (cells,), or None if no reports arrived."""
-        return self._epochs.get(epoch)
+        table = self._epochs.get(epoch)
+        return None if table is None else table.astype(np.int64, copy=False)
+
+    def added_up(self, epochs: Iterable[int]) -> NDArray[np.int64]:
+        """Return the sum of the tables of several epochs, int64, shape (cells,)."""
+        total = np.zeros(self.cells, np.int64)
+        for epoch in epochs:
+            total += self._epochs.get(epoch, 0)
+        return total
 
     @property
     def epochs(self) -> list[int]:
@@ -64,17 +75,18 @@ class EpochTables:
         if other.cells != self.cells:
             raise ValueError(f"tables of {other.cells} and {self.cells} cells cannot be merged")
         for epoch, table in other._epochs.items():
-            self.add_table(epoch, table)
+            if epoch in self._epochs:
+                self.add_table(epoch, table)
+            else:
+                self._epochs[epoch] = _narrowed(table)
 
     def to_bytes(self) -> bytes:
         pieces = []
         for epoch in self.epochs:
-            table = self._epochs[epoch]
-            largest = int(table.max(initial=0))
-            dtype = next(each for each in _COUNT_TYPES if largest <= np.iinfo(each).max)
+            table = _narrowed(self._epochs[epoch])
             pieces += [
-                np.array([(epoch, self.cells, dtype.itemsize)], _HEADER).tobytes(),
-                table.astype(dtype).tobytes(),
+                np.array([(epoch, self.cells, table.itemsize)], _HEADER).tobytes(),
+                table.tobytes(),
             ]
         return b"".join(pieces)
 
@@ -94,7 +106,7 @@ class EpochTables:
                     f"table of {many} cells, {width} bytes each, is invalid or truncated; expected "
                     f"{cells} cells of 1, 2, 4 or 8 bytes each"
                 )
-            table = np.frombuffer(data, dtype, many, position).astype(np.int64)
+            table = np.frombuffer(data, dtype, many, position).copy()
             before = max(state._epochs, default=0)
             if not before < epoch <= last_epoch:
                 raise ValueError(
@@ -112,7 +124,20 @@ class EpochTables:
     __hash__ = None  # type: ignore[assignment]
 
     def _table(self, epoch: int) -> NDArray[np.int64]:
-        return self._epochs.setdefault(epoch, np.zeros(self.cells, np.int64))
+        """Return the table of an epoch in the widest type, to which reports are added."""
+        table = self._epochs.get(epoch)
+        if table is None or table.dtype != np.int64:
+            wider = np.zeros(self.cells, np.int64)
+            if table is not None:
+                wider += table
+            self._epochs[epoch] = wider
+            return wider
+        return table
+
+
+def _narrowed(table: NDArray[Any]) -> NDArray[Any]:
+    largest = int(table.max(initial=0))
+    return table.astype(next(each for each in _COUNT_TYPES if largest <= np.iinfo(each).max))
 
 
 class TablesLaw(Protocol):

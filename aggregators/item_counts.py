@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import ClassVar, Protocol, TypeVar
 
@@ -106,6 +106,61 @@ def spoken_for_variance(
     held, other = map(float, probabilities)
     own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
     return (own + others) / (held - other) ** 2
+
+
+def level_variance(
+    probabilities: tuple[Fraction, Fraction],
+    reports: float,
+    population: float,
+    share: float,
+    epochs: int = 1,
+) -> float:
+    """Return the largest variance of a prefix cell's count.
+
+    The users of a level are chosen at random, and report at one of the epochs. If a fraction p of N
+    users is in the cell, and m users report on the level at every epoch, this adds
+    N^2 p (1 - p) (N - m) / (m (N - 1)) to the variance of an epoch. Errors of epochs are added up
+    as if they were independent; see `dpstream.aggregators.window_errors.IndependentWindows`.
+
+    Args:
+        probabilities: Those of a message in the cell's set, from users in the cell and from others.
+        reports: Number of reports on the level, at all epochs.
+        population: Number of users N, the mean over the epochs.
+        share: Fraction p of users in the fullest cell; 0 for empty cells.
+        epochs: Number of epochs whose mean count is estimated.
+    """
+    most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
+    noise = max(
+        spoken_for_variance(probabilities, reports, holders) for holders in (0.0, most * reports)
+    )
+    absent = max(0.0, population - reports / epochs) / max(1.0, population - 1) / reports
+    spread = min(most, 0.5) * (1 - min(most, 0.5))
+    return population**2 * (noise / reports**2 + spread * absent)
+
+
+def scaled_levels(
+    levels: Iterable[tuple[NDArray[np.int64], int, tuple[Fraction, Fraction]]],
+    population: float,
+    epochs: int = 1,
+) -> tuple[NDArray[np.float64], float, float]:
+    """Scale counts from the users who report on each level of prefixes to the population.
+
+    Each of the `levels` has the number of messages in the set of each cell, shape (buckets,), the
+    number of all messages, and probabilities as for `level_variance`. Returns the cells of all
+    levels, the variance of an empty cell, and what the users of the fullest cell add to it.
+    """
+    cells: list[NDArray[np.float64]] = []
+    empty: list[float] = []
+    full: list[float] = []
+    for inside, reports, probabilities in levels:
+        held, other = map(float, probabilities)
+        counts = (inside.astype(np.float64) - other * reports) / (held - other)
+        shares = counts / max(reports, 1)
+        cells.append(population * shares)
+        about = probabilities, reports, population
+        empty.append(level_variance(*about, 0.0, epochs))
+        full.append(level_variance(*about, float(shares.max()), epochs))
+    return np.concatenate(cells), max(empty), max(full) - max(empty)
 
 
 def item_estimates(

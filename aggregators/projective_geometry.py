@@ -22,7 +22,7 @@ from dpstream.aggregators.epoch_tables import TableAggregator
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
-from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
+from dpstream.aggregators.item_counts import item_estimates, scaled_levels, spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
@@ -97,33 +97,34 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         participation: Participation,
     ) -> CellWindow:
         """Scale counts from the users who report on a level to the population."""
-        population = int(participation.population[epoch])
-        cells: list[NDArray[np.float64]] = []
-        empty: list[float] = []
-        held: list[float] = []
+        population, law = int(participation.population[epoch]), self.law
         levels = received.reshape(len(code.levels), -1)
-        for level, words in zip(code.levels, levels, strict=True):
-            counts, _, reports = self._counts(words, level.buckets)
-            shares = counts / max(reports, 1)
-            cells.append(population * shares)
-            empty.append(level_variance(self.law, reports, population, 0.0))
-            held.append(level_variance(self.law, reports, population, float(shares.max())))
+        cells, noise, held = scaled_levels(
+            (
+                (self._inside(words, level.buckets), int(words.sum()), law.probabilities)
+                for level, words in zip(code.levels, levels, strict=True)
+            ),
+            population,
+        )
         return CellWindow(
             code=code,
-            cells=np.concatenate(cells),
-            noise_variance=max(empty),
+            cells=cells,
+            noise_variance=noise,
             contributors=int(participation.contributors[epoch]),
             population=population,
-            held_variance=max(held) - max(empty),
+            held_variance=held,
         )
+
+    def _inside(self, received: NDArray[np.int64], items: int) -> NDArray[np.int64]:
+        """Return the number of messages in the set of each item; the first point is not an item."""
+        return hyperplane_sums(self.law.space, received, 1 + items)[1:]
 
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
         """Return reporting users by item, the largest variance, and the number of reports."""
         law, reports = self.law, int(received.sum())
-        # The first point is not an item.
-        inside = hyperplane_sums(law.space, received, 1 + items)[1:]
+        inside = self._inside(received, items)
         held, other = map(float, law.probabilities)
         counts = (inside.astype(np.float64) - other * reports) / (held - other)
         most = min(max(float(counts.max()), 0.0), reports)
@@ -131,22 +132,3 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
             spoken_for_variance(law.probabilities, reports, holders) for holders in (0.0, most)
         )
         return counts, noise, reports
-
-
-def level_variance(
-    law: ProjectiveGeometryLaw, reports: float, population: float, share: float
-) -> float:
-    """Return the largest variance of a prefix cell's count.
-
-    The users of a level are chosen at random. If a fraction p of N users is in the cell, and m
-    users report on the level, this adds N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is the
-    fraction of users in the fullest cell; 0 for empty cells.
-    """
-    most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
-    noise = max(
-        spoken_for_variance(law.probabilities, reports, holders)
-        for holders in (0.0, most * reports)
-    )
-    absent = max(0.0, population - reports) / max(1.0, population - 1) / reports
-    spread = min(most, 0.5) * (1 - min(most, 0.5))
-    return population**2 * (noise / reports**2 + spread * absent)

@@ -1,4 +1,4 @@
-"""Choose the projective space from which the messages of a mechanism come.
+"""Choose the projective space from which the messages of a mechanism come, and its prefix lengths.
 
 In a large space over a field of order q = e^epsilon + 1, the variance for a rare item is that of
 the best local protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times
@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Final
 
 from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.point_spaces import MOST_POINTS, PointSpace
 
@@ -23,6 +24,12 @@ NEAR: Final = Fraction(103, 100)
 MOST_ORDER: Final = 1 << 9
 """Bound on the order of the field if points have more than two coordinates; the time that estimates
 take is quadratic in the order."""
+CELLS: Final = 1 << 18
+"""Number of cells of each prefix length if there are at least three prefix lengths."""
+CELLS_OF_TWO: Final = 1 << 19
+"""Number of cells of each prefix length if there are two prefix lengths."""
+MOST_EXTENSION: Final = 11
+"""Maximum number of bits by which a prefix exceeds the next shorter one."""
 
 
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
@@ -72,3 +79,28 @@ def _spaces(items: int, most: int) -> Iterator[PointSpace]:
             points, coordinates = points * order + 1, coordinates + 1
         if points <= most:
             yield PointSpace(order, coordinates)
+
+
+def prefixes_of(bits: int, protocol: str) -> PrefixCells:
+    """Choose the prefix lengths of a search: as few as possible, and evenly spaced.
+
+    Each user reports on one level, so each level's variance grows with the number of levels. With
+    at most 11 bits between levels, the candidates of a level stay within the limit of a search, and
+    few of them share a cell by chance. More cells make sharing rarer; two levels can have twice as
+    many cells as more levels.
+
+    >>> [(level.length, level.buckets) for level in prefixes_of(24, "example").levels]
+    [(19, 524288), (24, 524288)]
+    >>> [level.length for level in prefixes_of(48, "example").levels]
+    [18, 28, 38, 48]
+    """
+    cells = CELLS_OF_TWO
+    if bits > cells.bit_length() - 1 + MOST_EXTENSION:
+        cells = CELLS
+    first = cells.bit_length() - 1
+    more = -(-(bits - first) // MOST_EXTENSION)
+    lengths = [first + (bits - first) * number // more for number in range(more + 1)]
+    return PrefixCells(
+        tuple(PrefixLevel(length, cells) for length in lengths),
+        seed=f"{protocol} of {bits} bits",
+    )

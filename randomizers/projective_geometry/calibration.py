@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
 
 from dpstream.randomizers.accounting.amplification import (
     amplified_epsilon,
     of_any_randomizer,
     of_randomizer_of_sets,
 )
-from dpstream.randomizers.accounting.best_spaces import best_space
+from dpstream.randomizers.accounting.best_spaces import best_space, prefixes_of
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.parameter_checks import MOST_ITEMS
 from dpstream.randomizers.point_spaces import MOST_POINTS
@@ -23,13 +21,6 @@ from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-
-CELLS: Final = 1 << 18
-"""Number of cells of each prefix length if there are at least three prefix lengths."""
-CELLS_OF_TWO: Final = 1 << 19
-"""Number of cells of each prefix length if there are two prefix lengths."""
-MOST_EXTENSION: Final = 11
-"""Maximum number of bits by which a prefix exceeds the next shorter one."""
 
 
 def calibrate(
@@ -46,7 +37,9 @@ def calibrate(
     (3, 7, 1093, 0.053)
     """
     items, odds = domain_size(parameters.domain), optimal(1, parameters.epsilon)
-    prefixes = None if items <= MOST_ITEMS else prefixes_of(items.bit_length() - 1)
+    prefixes = (
+        None if items <= MOST_ITEMS else prefixes_of(items.bit_length() - 1, "projective_geometry")
+    )
     if prefixes is None:
         space = best_space(items, odds)
     else:
@@ -75,29 +68,4 @@ def calibrate(
         shuffled_stream_epsilon=shuffled(last_epoch),
         shuffled_delta=parameters.delta,
         prefixes=prefixes,
-    )
-
-
-def prefixes_of(bits: int) -> PrefixCells:
-    """Choose the prefix lengths of a search: as few as possible, and evenly spaced.
-
-    Each user reports on one level, so each level's variance grows with the number of levels. With
-    at most 11 bits between levels, the candidates of a level stay within the limit of a search, and
-    few of them share a cell by chance. More cells make sharing rarer; two levels can have twice as
-    many cells as more levels.
-
-    >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
-    [(19, 524288), (24, 524288)]
-    >>> [level.length for level in prefixes_of(48).levels]
-    [18, 28, 38, 48]
-    """
-    cells = CELLS_OF_TWO
-    if bits > cells.bit_length() - 1 + MOST_EXTENSION:
-        cells = CELLS
-    first = cells.bit_length() - 1
-    more = -(-(bits - first) // MOST_EXTENSION)
-    lengths = [first + (bits - first) * number // more for number in range(more + 1)]
-    return PrefixCells(
-        tuple(PrefixLevel(length, cells) for length in lengths),
-        seed=f"projective_geometry of {bits} bits",
     )

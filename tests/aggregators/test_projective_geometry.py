@@ -10,11 +10,9 @@ import pytest
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
+from dpstream.aggregators.item_counts import level_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.projective_geometry import (
-    ProjectiveGeometryAggregator,
-    level_variance,
-)
+from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
@@ -72,7 +70,8 @@ def test_prefix_search_finds_the_top_items_of_open_domains() -> None:
     assert isinstance(window, CellWindow)
     # The search relies on most cells being empty; the error is that of the most frequent item.
     rare, worst = (
-        math.sqrt(level_variance(law, users / 3, users, share)) for share in (0.0, held[0] / users)
+        math.sqrt(level_variance(law.probabilities, users / 3, users, share))
+        for share in (0.0, held[0] / users)
     )
     assert math.sqrt(window.noise_variance) == pytest.approx(rare, rel=0.02)
     assert found.standard_error == pytest.approx(worst, rel=0.1)
