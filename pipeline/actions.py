@@ -66,8 +66,8 @@ class Append:
 class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
-    The reply is the `Ends` of all partitions with appends: each offset after the last new record.
-    Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
+    The reply is the `Ends` of all partitions with appends: for each, the offset after its last new
+    record. Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
     """
 
 

@@ -64,7 +64,7 @@ Randomness: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack to run; `seconds` is its rough duration compared with other attacks.
+    """An attack to run; `seconds` is its rough duration relative to other attacks.
 
     Attributes:
         draws: Number of findings that are based on draws and might fail a correct program.

@@ -168,7 +168,7 @@ LONG_TO_ENUMERATE = frozenset(
 """Large examples that add no coverage; a quick audit omits them."""
 
 SHORT, LONG = 1, 8
-"""Numbers of epochs to sample: for independent epochs, and for all others."""
+"""Numbers of epochs to sample: for jobs with independent epochs, and for all other jobs."""
 # Maximum numbers of values and epochs to enumerate for a job.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
 # Number of devices whose reports take as long as all other work on a window.

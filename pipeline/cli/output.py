@@ -100,7 +100,7 @@ def _cell(value: object) -> str:
 class _WrittenTable:
     """A table of texts, one line per row.
 
-    If no cell needs wrapping, lines are written directly: rich takes six times as long, a second
+    If no cell needs wrapping, lines are written directly: rich takes six times as long: one second
     for the status of two hundred jobs.
     """
 

@@ -478,7 +478,8 @@ async def collect(
 ) -> None:
     """Run a collector until the process is stopped; `ready` is called with the address.
 
-    Raises CollectorError if the address is unavailable, and WorkerError if the metrics address is.
+    Raises CollectorError if the address is unavailable, and WorkerError if the metrics address is
+    unavailable.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)

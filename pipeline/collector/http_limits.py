@@ -18,8 +18,8 @@ REMEMBERED: Final = 100_000
 class Rates:
     """Limit requests and reports per second by address, or by network for IPv6.
 
-    A request costs 1 per report, and at least 1. The number of reports is known only after the
-    request has arrived. Further reports then put the address in debt, so that it waits longer.
+    A request costs one unit per report, and at least one. The number of reports is known only after
+    the request has arrived. Further reports then put the address in debt, so that it waits longer.
     `burst` is the number of requests that an inactive address can send without waiting.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
@@ -62,7 +62,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Resource limits for clients.
+    """Maximum resources of clients.
 
     Attributes:
         connections: Open connections, including unfinished TLS handshakes.

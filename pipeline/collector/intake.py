@@ -339,7 +339,7 @@ class SelectedJob:
 class SelectedJobs:
     """A collector's jobs at one moment.
 
-    `rejected` has the jobs whose reports cannot be accepted, with the reasons: jobs that the
+    `rejected` maps jobs whose reports cannot be accepted to the reasons. It has only jobs that the
     collector's options name, and jobs written by another version of the software.
     """
 

@@ -83,7 +83,8 @@ class RequestProblem(Enum):
     ) -> HttpResponse:
         """Return the problem as an answer, with additional `headers`.
 
-        `retry_after` is in seconds. `more` are further members of the problem, only public facts.
+        `retry_after` is in seconds. `more` has further members of the problem, which must be public
+        facts.
         """
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}

@@ -42,7 +42,7 @@ _NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 @dataclass(eq=False)
 class Served:
-    """A job whose reports the collector accepts, from anyone if there are no `tokens`."""
+    """A job whose reports the collector accepts, from any device if there are no `tokens`."""
 
     job: DeployedJob
     batch_writer: BatchWriter
@@ -71,7 +71,7 @@ class Access:
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Return the client's address: the last one in a proxy's header that is not a proxy's."""
+        """Return the client's address: the last address in a proxy's header that is not a proxy."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):
@@ -91,7 +91,7 @@ class Service:
         informed: True once the jobs are known.
         stopping: True if no more reports are accepted.
         kafka_answers: Returns whether Kafka answered recently.
-        rejected: Called with the reason of rejections that concern no job.
+        rejected: Called with the reason for each rejection that concerns no job.
     """
 
     clock: BrokerClock

@@ -20,7 +20,7 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
 
 
 def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Yield all neighbors under a guarantee, in both orders."""
+    """Yield all pairs of neighbors under a guarantee, in both orders."""
     for one, other in neighbors(case.streams, guarantee):
         if not guarantee.only_removal or differ_by_removal(one, other):
             yield one, other
@@ -49,7 +49,7 @@ def divergence(
 
 
 def neighbors(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Yield pairs of streams: all, those that differ in one epoch, or the constant ones."""
+    """Yield pairs of streams: all pairs, pairs that differ in one epoch, or constant pairs."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))
         if (

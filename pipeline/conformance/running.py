@@ -134,7 +134,7 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def _followed_values(case: Case) -> NDArray[np.int8]:
-    """Return values, shape (epochs, devices); a quarter are from all unbiased streams."""
+    """Return values, shape (epochs, devices); a quarter of the devices have unbiased streams."""
     streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))

@@ -61,8 +61,9 @@ class BadRows:
     """Number of bad rows in an input, and the first of them in file order.
 
     Attributes:
-        reasons: Reasons in order of appearance; any beyond a maximum count under the last one.
-        place: Text before the number of a row, if that number is not the line of a file.
+        reasons: Reasons in order of appearance; those beyond a maximum number are counted under the
+            last one.
+        place: Text before the number of a row, if that number is not a line number.
     """
 
     name: str
@@ -73,7 +74,7 @@ class BadRows:
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
-        """Return the summary with `rows` and `untold` more rows that have its last reason."""
+        """Return a summary that also counts `rows`, and `untold` rows with its last reason."""
         if not rows:
             return replace(self, total=self.total + untold)
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]

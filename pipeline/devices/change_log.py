@@ -55,7 +55,7 @@ class ChangeLog:
     unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return the indices of users who change in an epoch, ascending, and their values."""
+        """Return the indices of users whose values change in an epoch, and the new values."""
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
@@ -112,7 +112,7 @@ def load_change_log(
 
     The file is CSV unless `input_format` says otherwise. Its first line names the columns in any
     order: ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times
-    are ISO 8601 or unix seconds, and require a `calendar`. Other columns are not used.
+    are ISO 8601 or Unix seconds, and require a `calendar`. Other columns are not used.
 
     * The last row of a user in an epoch determines the epoch's value.
     * Rows before epoch 1 determine the initial value. Without a value, they only list their user.
@@ -189,7 +189,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
 
 
 def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
-    """Return the row that `rule` selects per user and position, and how many others differ."""
+    """Return the row that `rule` selects per user and position, and the number of other values."""
     order = np.lexsort((precedence(table.lines, table.values, rule), table.positions, table.users))
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)

@@ -44,7 +44,7 @@ class Columns:
 
     @classmethod
     def in_order(cls, placing: Placing, *, crowd: bool, unused: tuple[str, ...] = ()) -> Columns:
-        """Return the columns for records that consist of user, position, value and any crowd."""
+        """Return the columns of records with user, position, value and, if `crowd`, a crowd."""
         return cls(
             width=3 + crowd,
             user=0,

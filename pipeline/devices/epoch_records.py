@@ -1,4 +1,4 @@
-"""Encode a producer's randomized reports of an epoch as records, for every parallel shuffler."""
+"""Encode a producer's randomized reports for an epoch as records, for every parallel shuffler."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class DrawnEpoch:
     """Encoder for the reports that a producer has drawn for one epoch.
 
     Attributes:
-        enrollment: Enrollment id of the producer, 16 bytes.
-        drawing: Random id of this draw, 8 bytes.
+        enrollment: Enrollment ID of the producer, 16 bytes.
+        drawing: Random ID of this draw, 8 bytes.
         most: Maximum number of reports, if the number of reports is secret; otherwise None.
     """
 

@@ -19,10 +19,10 @@ _HEADER = ["item", "count"]
 
 
 def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
-    """Read the counts from a CSV file ``item,count``, plain or gzip; None for other files.
+    """Read the counts from a CSV file with columns ``item,count``; None for other files.
 
-    Item names are ignored: only the distribution of counts matters. Returns the positive counts,
-    float64. Raises `InputError` if the file or a row is malformed.
+    The file is plain or gzip. Item names are ignored: only the distribution of counts matters.
+    Returns the positive counts, float64. Raises `InputError` if the file or a row is malformed.
     """
     name = fspath(path)
     counts = []

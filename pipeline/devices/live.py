@@ -2,8 +2,8 @@
 
 Sans I/O: `LiveSource` receives bytes and the time, and returns events.
 
-* Rows for the running epoch become changes. When the clock passes its end, the epoch is closed and
-  the next one runs.
+* Rows for the running epoch become changes. When the clock passes the end of the running epoch, it
+  is closed and the next epoch runs.
 * Rows for later epochs are buffered until their epoch runs.
 * A row for a closed epoch is late and cannot change that epoch. The row's value holds from the
   running epoch on, unless its user has a newer row. The values at a closing epoch are therefore
@@ -78,14 +78,13 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 class LiveSource:
     r"""Turn bytes and clock readings into events.
 
-    Rows are as for `load_change_log`: CSV with a header, or JSON with one object per line.
-    The first object determines the keys. Rows with neither epoch nor time belong to the running
-    epoch.
+    Rows are as for `load_change_log`: CSV with a header, or JSON with one object per line. The
+    first object determines the keys. Rows with neither epoch nor time belong to the running epoch.
 
     Args:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
-        lateness: Time for which an epoch stays open for its rows after it ends by the clock.
+        lateness: Time for which an epoch still accepts its rows after it has ended by the clock.
         hold: Maximum number of buffered rows for later epochs; others are dropped and counted.
         input_format: Format of the rows; without one, JSON if the first line is an object.
 
@@ -213,7 +212,7 @@ class LiveSource:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about the rows and columns so far that were not used as written."""
+        """Return sentences about rows and columns read so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,

@@ -25,7 +25,7 @@ def parquet_file(
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file; rows are numbered from 1.
 
-    Raises `InputError` if it is damaged or lacks a column.
+    Raises `InputError` if the file is damaged or lacks a column.
     """
     # Imported late because it takes a quarter of a second, and other files do not need it.
     import pyarrow as pa

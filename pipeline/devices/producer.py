@@ -1,4 +1,4 @@
-"""Producer, which reports for many devices, as a gateway does, or for a single one.
+"""A producer: it reports for many devices, as a gateway does, or for a single device.
 
 >>> producer = Producer(job, None, name="kitchen", transport=transport)   # doctest: +SKIP
 >>> producer.enroll(["thermostat"])                                        # doctest: +SKIP
@@ -60,7 +60,7 @@ class ProducerTransport(Protocol):
     """Executor of a producer's actions."""
 
     def run(self, steps: Steps[Result], /) -> Result:
-        """Execute all steps and return their result, or raise; learning jobs also read models."""
+        """Execute all steps and return their result, or raise an error."""
 
 
 class ModelMissingError(ProducerError):
@@ -73,16 +73,16 @@ class Producer:
     The draws of enrolled devices are saved in `state_directory`. This folder belongs to one
     producer of one deployment, and is locked while it is open.
 
-    Devices can be enrolled at any time, and count as 0 before that. A device that leaves must be
-    withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
-    include it. A device that merely stops reporting stays in the estimates, as if its last value
-    then changed like the values of reporting devices. Reporting a single 0 before stopping is not
-    enough, because longer intervals miss it.
+    Devices can be enrolled at any time, and count as having value 0 before that. A device that
+    leaves must be withdrawn: the value 0 is reported for it until its horizon ends, and the next
+    horizon does not include it. A device that merely stops reporting stays in the estimates, as if
+    its last value then changed like the values of reporting devices. Reporting a single 0 before
+    stopping is not enough, because reports that cover longer intervals miss it.
 
-    The enrolled users, from their first to their last epoch, and the users present are public. The
-    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether `report`
-    is called with a value for a user must not depend on a value either. If no usable value arrived,
-    report the last value.
+    Which users are enrolled, from which first to which last epoch, and which are present is public.
+    The caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether
+    `report` is called with a value for a user must not depend on a value either. If no usable value
+    arrived, report the last value.
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
     which starts again at value 0. A device with value 1 then spends a change of its budget. Draws
@@ -96,7 +96,7 @@ class Producer:
         group: In a learning job, the group of all this producer's devices, numbered from 0. None
             spreads the devices over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
-        identifiers: Generates 16-byte ids.
+        identifiers: Generates 16-byte IDs.
         clock: Returns milliseconds since 1970, by the broker's clock if known. An epoch that has
             not started by this clock is rejected before anything is drawn. Without a clock, no
             epoch is rejected.
@@ -169,7 +169,7 @@ class Producer:
 
     @property
     def store(self) -> ProducerStore:
-        """Stored state."""
+        """State stored in the state directory."""
         return self._store
 
     @property
@@ -199,9 +199,9 @@ class Producer:
         """Enroll devices: each draws, once per horizon, the randomness on which its privacy relies.
 
         The next closed epoch counts these devices in its population, so the time of the call is
-        public and must not depend on a value. For example, the time of a user's first row with a
-        value does depend on a value. Users who are enrolled already are skipped, including users
-        who leave when the horizon ends.
+        public and must not depend on a value. For example, the time when a user's first row with a
+        value arrives depends on a value. Users who are enrolled already are skipped, including
+        users who leave when the horizon ends.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
@@ -225,9 +225,9 @@ class Producer:
 
         The value 0 is reported for these devices until their horizon ends, whatever values the
         caller sets, because absent devices would stay in the estimates. After the horizon, they are
-        no longer enrolled. At each epoch, a random fraction of them is present. It is as large as
-        the fraction of the devices that stay, so absence does not depend on the value. This is
-        correct if absence is independent across epochs.
+        no longer enrolled. At each epoch, a random fraction of them is present. This fraction
+        equals the fraction present among the devices that stay, so absence does not depend on the
+        value. This is correct if absence is independent across epochs.
 
         For a device whose value is not 0, this is a change. A guarantee for values that never
         change, such as that of memoized_response, then no longer holds for the device. The
@@ -297,7 +297,7 @@ class Producer:
         """Deregister after `last_epoch`, so that no later epoch waits for this producer.
 
         The devices are then absent, and later horizons do not include them. If devices must count
-        as 0 in this horizon, withdraw them first, and report until it ends.
+        as having value 0 in this horizon, withdraw them first, and report until it ends.
         """
         record = Deregistration(self.job.deployment, self.enrollment, last_epoch)
 
@@ -394,7 +394,7 @@ class Producer:
         """Return the devices that participate in an epoch of a learning job, shape (devices,).
 
         Group g participates if the epoch modulo the number of groups is g. Devices join groups in
-        the order of enrollment. The producer's random id determines the group of its first device,
+        the order of enrollment. The producer's random ID determines the group of its first device,
         so groups have similar sizes even if every device is its own producer.
         """
         learning = self.job.protocol_entry.learning
@@ -409,7 +409,7 @@ class Producer:
 
     @property
     def enrollment(self) -> bytes:
-        """Random enrollment id of this producer, 16 bytes."""
+        """Random enrollment ID of this producer, 16 bytes."""
         enrollment = self._store.fact("enrollment")
         assert isinstance(enrollment, bytes)
         return enrollment

@@ -46,9 +46,9 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """Open file with records in batches of any length.
+    """An open file, and its records in batches of any length.
 
-    `place` is the text before the number of a record, if that number is not the number of a line.
+    `place` is the text before the number of a record, if that number is not a line number.
     """
 
     columns: Columns

@@ -155,7 +155,7 @@ class RowCounts:
 def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[Rows, list[BadRow]]:
     """Return the good and the bad rows among records; empty lines are ignored.
 
-    `columns` are the header's. `reader` needs a calendar if ``columns.placing`` is time.
+    `columns` are those of the header. `reader` needs a calendar if ``columns.placing`` is time.
     """
     domain, calendar, separator = reader.domain, reader.calendar, reader.input_format.separator
     bad = [*records.bad, *([records.broken.as_row()] if records.broken else [])]
@@ -274,8 +274,8 @@ def stamped(
     """Place rows by the timestamps of their records; rows without a valid timestamp are bad.
 
     Writers of a topic choose timestamps, so these can be wrong: microseconds that are read as
-    milliseconds, for example, are after the year 9999. Records that are older than Kafka's
-    timestamps have -1. Line numbers are offsets.
+    milliseconds, for example, are after the year 9999. Records written before Kafka had timestamps
+    have the timestamp -1. Line numbers are offsets.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

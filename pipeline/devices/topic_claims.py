@@ -22,8 +22,8 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
     """Bind a producer to a topic, or check that it is already bound to this topic.
 
     `topic` is the name of the topic, with the name of its cluster if that is not the job's. `made`
-    distinguishes it from an earlier topic of the same name; None if unknown. Raises `InputError` if
-    the producer has started with another input.
+    distinguishes it from an earlier topic with the same name; None if unknown. Raises `InputError`
+    if the producer has started with another input.
     """
     store = producer.store
     known, known_made = store.fact(_TOPIC), store.fact(_MADE)

@@ -1,4 +1,4 @@
-"""JSON events from a topic as input: each counts once, even if the producer is killed.
+"""JSON events from a topic as input: each event counts once, even if the producer is killed.
 
 Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
 the producer's own file (`input_store`), together with the offsets. The transaction that randomizes
@@ -63,7 +63,7 @@ class TopicInput:
         user_list: Users to enroll; if empty, users that are listed or have an event.
         everybody: Without a user list, True enrolls all users with an event before the first epoch
             is closed. False enrolls users listed by an event without a value before epoch 1.
-        made: Identity that distinguishes the topic from an earlier one of the same name.
+        made: Identity that distinguishes the topic from an earlier one with the same name.
 
     Raises:
         InputError: If the producer has started with another input, or places events differently.

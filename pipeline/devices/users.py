@@ -22,8 +22,8 @@ from dpstream.pipeline.devices.rows import read_records, user_problems
 def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     """Read a user list, plain or gzip, and return the users, sorted.
 
-    Users are written as in the input, in quotes if they contain a comma. Empty lines and repeated
-    users are harmless. The first line is a header if one of its fields is ``user``.
+    User names are written as in the input, in quotes if they contain a comma. Empty lines and
+    repeated users are harmless. The first line is a header if one of its fields is ``user``.
 
     Raises `InputError` if the list is empty or has a line that is not a user. Also raises it if the
     file is not a regular file or cannot be read.

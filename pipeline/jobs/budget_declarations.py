@@ -1,4 +1,4 @@
-"""Budget declarations for populations, and which one is binding.
+"""Budget declarations for populations, and the choice of the binding one.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
 declared binds every later deployment, whatever the later job file declares or omits. It remains
@@ -36,13 +36,14 @@ class BudgetDeclaration:
     Attributes:
         epsilon: Limit on the total epsilon; None if an operator has lifted the budget.
         delta: Limit on the total delta; None if an operator has lifted the budget.
-        job: Job whose file declares the budget, or job that an operator deployed while setting it.
-        deployment: Deployment of that job, 32 hexadecimal digits.
+        job: Job whose file declares the budget, or with which an operator set it.
+        deployment: Deployment of that job, 32 hexadecimal digits, or `BY_COMMAND`.
         at: Time of declaration, milliseconds since 1970.
         operator: True if an operator set the budget explicitly, which ends earlier declarations.
-        composed: True if a privacy filter may count charges as less than their sum. The filter uses
-            half of delta.
-        per: Period, ISO 8601, if the limit is for any such period instead of for all time.
+        composed: True if a privacy filter computes the total charge, which can be less than the
+            sum. The filter uses half of delta.
+        per: Length of every period to which the limit applies, as an ISO 8601 duration; None for a
+            limit for all time.
     """
 
     population: str
@@ -58,7 +59,7 @@ class BudgetDeclaration:
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
-        """Return the budget that a job's file declares; None if it has none, or for a replay."""
+        """Return the budget that a job's file declares; None without one, and for replays."""
         if job.budget is None or job.replay_of is not None:
             return None
         return cls(
@@ -163,10 +164,11 @@ class BudgetChange:
 def binding_budget(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> dict[str, BudgetDeclaration]:
-    """Return the smallest all-time limit for each of "epsilon" and "delta", as declared.
+    """Return the declaration with the smallest all-time limit for "epsilon", and for "delta".
 
-    Only declarations since an operator last set or lifted the budget count. Without a budget, the
-    result is empty. `declared` is in order of declaration and can include other populations.
+    Declarations from before an operator last set or lifted the budget are ignored. Without a
+    budget, the result is empty. `declared` is in order of declaration and can include other
+    populations.
 
     >>> def state(epsilon, delta, operator=False):
     ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)
@@ -193,7 +195,7 @@ def binding_budget(
 def standing_budgets(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> list[BudgetDeclaration]:
-    """Return a population's declarations since an operator last set or lifted its budget."""
+    """Return a population's declarations, starting with the last one by an operator, if any."""
     standing: list[BudgetDeclaration] = []
     for each in declared:
         if each.population == population:

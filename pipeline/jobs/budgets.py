@@ -1,20 +1,20 @@
 """Charges to a population, and their comparison with its budget.
 
-- Every deployment charges the privacy loss of its guarantee to its users, once and permanently. A
-replaced deployment remains charged, because it has seen their data.
+- Every deployment charges the privacy loss of its guarantee to its users, once and permanently. The
+  charge for a replaced deployment remains, because that deployment has seen their data.
 - Charges are summed (basic composition) over all jobs and protocols. An operator can select a
   privacy filter instead. The filter is valid even if results of earlier jobs decide which jobs
   follow (`dpstream.randomizers.accounting.charges`).
-- A budget can be for any period of some length (`Budget.per`), such as a year, instead of for all
-  time. A recurring job with a rolling guarantee then counts as many horizons as such a period can
-  overlap, forever. All other charges count in full.
+- A budget can limit every period of a given length (`Budget.per`), such as a year, instead of all
+  time. The charge for a recurring job with a rolling guarantee is then permanently counted as the
+  number of horizons that such a period can overlap. All other charges count in full.
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
-- The budget limit is the smallest budget ever declared for a population by any job
+- The limit for a population is the smallest budget that any job has declared for it
   (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
-many horizons as the budget allows, and ends after the last. Without a budget, it never ends, so its
-total charge is unlimited and no budget for its users can be enforced.
+  many horizons as the budget allows, and ends after the last. Without a budget, it never ends, so
+  its total charge is unlimited and no budget for its users can be enforced.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Charge:
 
     Epsilon and delta are per user and horizon, and cover everything that the deployment sees.
     `horizons` is None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32
-    hexadecimal digits.
-    A rolling guarantee holds for any `rolling_epochs` epochs of length `epoch_length`, ISO 8601.
+    hexadecimal digits. A rolling guarantee holds for any `rolling_epochs` consecutive epochs.
+    `epoch_length` is an ISO 8601 duration.
     """
 
     population: str
@@ -90,7 +90,7 @@ class Charge:
         )
 
     def horizons_in(self, period: str | None) -> int | None:
-        """Return the number of horizons that count in any such period; None if unlimited.
+        """Return the maximum number of horizons that count in one period; None if unlimited.
 
         `period` is an ISO 8601 duration, or None for all time.
         """
@@ -254,7 +254,7 @@ def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Ch
 def _in_period(
     charge: Charge, limit: BudgetDeclaration, earlier: Sequence[Charge]
 ) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
-    """Yield what `_accounts` yields, for a budget that limits any period; otherwise nothing."""
+    """Yield the same tuples as `_accounts` for a budget with a period; otherwise, nothing."""
     for name in QUANTITIES if limit.per is not None else ():
         charged = total_of(earlier, name, limit.per)
         allowed = _decimal(limit.most(name) or 0.0)
@@ -276,7 +276,7 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
 
 
 def filter_of(declared: BudgetDeclaration) -> Filter | None:
-    """Return the privacy filter of a budget; None if its charges are summed."""
+    """Return a budget's privacy filter; None if its charges are summed."""
     if not declared.composed or not declared.epsilon or not declared.delta:
         return None
     return Filter(declared.epsilon, declared.delta)
@@ -342,7 +342,7 @@ class BudgetAccount:
     def remaining(self) -> float | None:
         """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        Another charge of this size fits the budget. With a filter, a larger one might fit, too.
+        Another charge of this amount fits the budget. With a filter, a larger one might also fit.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
@@ -398,7 +398,7 @@ def total_of(
 ) -> Fraction | None:
     """Return the exact sum of charged epsilons or deltas; None if a charge is unlimited.
 
-    With a `period`, ISO 8601, it is the most that counts in any such period.
+    With a `period` (ISO 8601 duration), return the largest sum that can count in one period.
     """
     total = Fraction()
     for charge in charges:
@@ -412,7 +412,7 @@ def total_of(
 def period_budgets(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> list[tuple[str, str]]:
-    """Describe each budget per period: the limit, and what counts toward it, rounded up."""
+    """Describe each budget per period: the limit, and the charges toward it, rounded up."""
     found = []
     for limit in standing:
         if limit.per is None or limit.epsilon is None:
@@ -434,7 +434,7 @@ def _float_of(number: Fraction | None) -> float | None:
 
 
 def endless_warning(job: Job) -> str | None:
-    """Return a warning if a job makes budgets of a shared population unenforceable."""
+    """Return a warning if a job makes budgets of a shared population unenforceable, or None."""
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (

@@ -4,7 +4,7 @@ A user's whole stream counts as one message of a locally private randomizer. If 
 the streams of many users, much less is revealed about each user. The local epsilon can therefore be
 larger, which improves estimates. It is computed once, as the largest local epsilon that meets
 the central guarantee after shuffling. A deployed job stores both guarantees. The local one also
-protects users who are not hidden among that many others.
+protects users whose streams are shuffled with fewer others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Central(Section):
 
 
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a job file's values, with the local epsilon that the central guarantee allows.
+    """Return a job file's values with the largest local epsilon that the central guarantee allows.
 
     An existing ``parameters.epsilon`` stays. Raises `JobError` if it exceeds the allowed maximum.
     """
@@ -88,7 +88,7 @@ def _most(stated: Central, minimum: int) -> float:
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
-    """Return the section if it is valid; problems are reported by the validation of the job."""
+    """Return the section, or None if it is invalid; the job's validation reports the problems."""
     try:
         return Central.model_validate(values["central"], strict=False)
     except (KeyError, ValueError):

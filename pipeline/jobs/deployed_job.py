@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
-"""Smallest ``shuffle.producers`` for which manifests encode differences from an earlier one."""
+"""Smallest ``shuffle.producers`` for which manifests encode differences from earlier ones."""
 
 # Parameters that change how reports are read, or how many exist, but not a report's meaning.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
@@ -104,7 +104,7 @@ class DeployedJob(Job):
         noise_key: SHA-256 of the noise key that the shuffle workers share; None if they need no
             key, or if the key does not exist yet.
         collector_key: SHA-256 of the key shared by the collectors; None without collectors.
-        replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
+        replay_of: Origin of a replay, which has no devices and no shuffler, and charges no user.
     """
 
     version: Literal[1] = Field(default=1, description="1; a later version requires later software")
@@ -261,7 +261,7 @@ class DeployedJob(Job):
 
     @property
     def short_manifests(self) -> bool:
-        """True if manifests encode differences from an earlier one, as with many producers."""
+        """True if manifests for many producers encode differences from an earlier manifest."""
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
@@ -273,7 +273,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Loss to an observer who sees only some of a device's reports, if values are repeated."""
+        """Return the loss to an observer of some of a device's reports; None if not computed."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -282,11 +282,11 @@ class DeployedJob(Job):
         return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
-        """Return the guarantee for participation from `first_epoch` (in manifests) to `epoch`."""
+        """Return the guarantee for a user who participates from `first_epoch` to `epoch`."""
         return self.guarantee_over(self.horizons_until(epoch, first_epoch))
 
     def horizons_until(self, epoch: int, first_epoch: int) -> int:
-        """Return the number of horizons charged for participation up to `epoch`."""
+        """Return the number of horizons charged to a user who participates up to `epoch`."""
         counts_itself = self.replay_of is not None or self.devices is not None
         first = self.first_epoch if counts_itself else first_epoch
         return horizons_between(first, epoch, self.epochs.count)
@@ -309,7 +309,7 @@ class DeployedJob(Job):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DeployedJob:
-        """Read a record.
+        """Decode a deployed job from the value of its record.
 
         Raises:
             JobError: If the record is invalid or of another version, its protocol is unknown, its

@@ -105,10 +105,10 @@ def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """Return the job with a description of its current last epoch, signed again.
+    """Return the job with a newly signed description that states its current last epoch.
 
-    The rest stays as devices have pinned it. The newer statement has a higher revision. `key` must
-    be the signing key that devices trust.
+    Everything else in the statement stays as devices have pinned it. The new statement has a higher
+    revision. `key` must be the signing key that devices trust.
     """
     before = job.signed_description
     assert before is not None
@@ -124,7 +124,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Return whether the description has the job's current last epoch, or does not exist."""
+    """Return whether the description states the job's current last epoch, or does not exist."""
     current = job.signed_description
     return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 

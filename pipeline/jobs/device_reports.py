@@ -4,7 +4,7 @@
 
     devices: {}
 
-is sufficient. Collectors then accept whatever identity a device claims, once per epoch. With a key
+is sufficient. Collectors then accept any identity that a device claims, once per epoch. With a key
 from ``dpstream keygen``, reports are sealed to the shuffler, so that collectors cannot read them::
 
     devices: {seal: stage.pub}

@@ -1,8 +1,8 @@
 """Domains in job files: labels in a list or a file, numbers, grids, predicates.
 
 This module checks the format and converts labels to text. The contents are checked when the
-protocol's parameters are constructed. The types in `dpstream.randomizers.item_domains` check them,
-and `parameter_checks` and `hadamard_rows` check labels.
+protocol's parameters are constructed: labels by `parameter_checks` and `hadamard_rows`, and all
+other contents by the types in `dpstream.randomizers.item_domains`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _ALLOWED: Final = (
     ItemDomain | None,
     StreamDomain | None,
 )
-"""Types of the parameter ``domain`` that a job file writes as labels or as one of `_KINDS`."""
+"""Types of the parameter ``domain`` for which job files list labels or use one of `_KINDS`."""
 
 
 def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -98,7 +98,7 @@ def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 
 
 def with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Read the labels of the domain into the values of a job file, as text.
+    """Return a job file's values, with the labels of the domain read and converted to text.
 
     Numbers become text as parsed by YAML: 1 is the label ``1``. In a file, empty lines and spaces
     around a label are ignored. File names are relative to `folder`.

@@ -19,7 +19,7 @@ from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microsecon
 LAST_MOMENT = 253_402_300_799_999
 """Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Tolerated clock difference in seconds. Larger differences are reported, and make epochs early."""
+"""Tolerated clock difference in seconds. Larger ones are reported, and can make records early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 
@@ -79,7 +79,7 @@ class EpochTimes:
         return self._calendar.epoch_of(_moment(now))
 
     def rejection(self, epoch: int, written: int) -> str | None:
-        """Return the reason to reject an epoch reported at `written`; None if it has started."""
+        """Return why to reject a report written at `written`; None if its epoch has started."""
         early = self.early_by(epoch, written)
         if early is None:
             return None

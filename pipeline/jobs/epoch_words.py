@@ -30,8 +30,8 @@ class EpochName:
 def epoch_name(job: Job, epoch: int) -> EpochName:
     """Return the name of a job's epoch.
 
-    Whole days have only a date, in the job's time zone. Other epochs have the time of day and the
-    zone's short name.
+    The name of an epoch of whole days has only a date, in the job's time zone. Other names also
+    have the time of day and the zone's short name.
     """
     calendar = job.epochs.calendar
     number = f"epoch {epoch:,}"
@@ -44,7 +44,7 @@ def epoch_name(job: Job, epoch: int) -> EpochName:
 
 
 def period(job: Job) -> str:
-    """Return the unit of a job's epochs, such as "week"; "epoch" if it has no name."""
+    """Return the name of the length of a job's epochs, such as "week"; "epoch" if it has none."""
     calendar = job.epochs.calendar
     count, unit = (0, "") if calendar is None else _counted(calendar.length)
     return unit if count == 1 else "epoch"

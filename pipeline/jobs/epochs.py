@@ -65,9 +65,9 @@ CalendarDuration = Annotated[
 def horizons_between(first: int, last: int, count: int) -> int:
     """Return the number of horizons of `count` epochs that overlap the epochs `first` to `last`.
 
-    A user who participates from `first` to `last` is charged once per horizon. Estimates, the page,
-    the ledger, budgets and plans use this number. A device instead counts the horizons that it
-    draws for.
+    A user who participates from `first` to `last` is charged once per horizon. Estimates, the live
+    page, the ledger, budgets and plans use this number. A device instead counts the horizons for
+    which it draws.
 
     >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
     (1, 2)
@@ -133,7 +133,7 @@ class Epochs(Section):
         return (epoch - 1) % self.count + 1
 
     def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
-        """Format the number of an epoch, with its start if there is a calendar."""
+        """Format an epoch's number, then `last`, and in parentheses `more` and its start."""
         calendar = self.calendar
         known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
         return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")

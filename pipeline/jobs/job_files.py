@@ -275,7 +275,7 @@ class Job(Wording):
     def position_of(
         self, epoch: int, last_epoch: int | None = None, counted_from: int | None = None
     ) -> str:
-        """Describe the position of an epoch; last and first epoch default to the job's.
+        """Describe the position of an epoch, by default within the job's own first and last epochs.
 
         >>> weekly = {"epsilon": 1, "max_changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
@@ -290,7 +290,7 @@ class Job(Wording):
         return f"epoch {self.epochs.dated(epoch, last, horizon)}"
 
     def guarantee_of(self, law: Law) -> Guarantee:
-        """Return a mechanism's guarantee for every user; for a recurring job, in each horizon."""
+        """Return a mechanism's guarantee for every user, per horizon for a recurring job."""
         devices = self.protocol_entry.randomizer(law)
         guarantee = devices.guarantee
         if self.sealed is not None:
@@ -319,7 +319,7 @@ class Job(Wording):
         return guarantee
 
     def _replacing(self, law: Law) -> Iterator[str]:
-        """Yield sentences on a sealed job's guarantee if a party replaces or drops reports."""
+        """Yield sentences on what a sealed job guarantees if a party replaces or drops reports."""
         if added := self.added_by_each(law):
             yield added_devices(added, shared=self.shared)
         elif self.protocol_entry.shuffling is not None:
@@ -375,8 +375,9 @@ class Job(Wording):
         """Return the number of devices without a value that each later party adds to a window.
 
         It is the number of honest users that the guarantee needs. The guarantee therefore holds
-        whatever reports another party replaces. The number is 0 if the job is not sealed or learns
-        a model, or if the guarantee needs no honest users. `entry` defaults to the job's protocol.
+        regardless of which reports another party replaces. The number is 0 if the job is not sealed
+        or learns a model, or if the guarantee needs no honest users. `entry` defaults to the job's
+        protocol.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None or entry.learning is not None:
@@ -431,7 +432,7 @@ class Job(Wording):
         return law
 
     def window_problem(self, law: Law, window: int) -> str | None:
-        """Return the reason why means over windows have no interval; None if they have one."""
+        """Return why means over `window` epochs have no interval; None if they have one."""
         entry, domain = self.protocol_entry, self.domain
         if self.last_epoch is not None and window > self.last_epoch:
             return f"the job has {self.last_epoch:,} epochs; use at most that many"
@@ -465,9 +466,10 @@ class Job(Wording):
         return self.shuffle.spared(parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
-        """Return the format of the report count tables that are sent in two shares.
+        """Return the format of the tables of report counts, each of which is sent in two shares.
 
-        Raises `JobError` if a table would have too many cells, or a cell too large a count.
+        Raises `JobError` if a table would have too many cells, or if a count could be too large for
+        its cell.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat

@@ -1,7 +1,7 @@
 """Phase of a deployed job, set by an operator: run, pause, drain.
 
-A phase is a separate record in ``dpstream.jobs``, so software that does not know phases still reads
-the job. A job without a phase is running. Supervisors on all machines apply the phase.
+A phase is a separate record in ``dpstream.jobs``, so software that does not know phases can still
+read the job. A job without a phase is running. Supervisors on all machines apply the phase.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY = b"phase/"
 class Phase(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
-    """Workers have ended; producers still write, and no report is lost within retention."""
+    """Workers have ended; producers still write. No report is lost within the retention period."""
     DRAINING = "draining"
     """Workers finalize and publish the open windows, and then end."""
     DRAINED = "drained"

@@ -26,7 +26,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem in a job; `place` is ``file:line`` if it was read from a file."""
+    """One problem in a job; `place` is ``file:line`` if the job was read from a file."""
 
     path: Path
     message: str
@@ -37,7 +37,7 @@ class Problem:
 
 
 class JobError(DpstreamError, ValueError):
-    """An invalid job: one line per problem."""
+    """The job is invalid; the message has one line per problem."""
 
     exit_code = WRONG_INPUT
 
@@ -58,7 +58,7 @@ def read_settings(path: pathlib.Path, what: str) -> str:
 
 
 def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made]) -> Made:
-    """Return `make(values)` for the values of a YAML text; its problems get line numbers."""
+    """Return `make(values)` for the values in a YAML text, and add line numbers to its problems."""
     try:
         document = read_marked_yaml(text)
     except YamlError as error:

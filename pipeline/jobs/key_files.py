@@ -79,7 +79,7 @@ class SecretKey:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read the key in a file, or create the file if it is missing; raises as `read` does."""
+        """Read the key in a file, or create a missing file; raise the same errors as `read`."""
         key = cls.random()
         try:
             write_key_file(path, key.secret)

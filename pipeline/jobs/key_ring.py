@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Private keys that open sealed reports, by public key; `source` is for messages."""
+    """Private keys that open sealed reports, by public key; messages refer to `source`."""
 
     keys: dict[bytes, X25519PrivateKey] = field(repr=False)
     source: str = "memory"

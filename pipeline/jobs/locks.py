@@ -14,7 +14,7 @@ from dpstream.topics.sealing import Lock, sealing_context
 class Locks:
     """Locks of the parties that open ciphertexts. A lock is a public key and its context.
 
-    `deployment` is that of the windows: for a replay, the original's.
+    `deployment` is the windows' deployment: for a replay, that of the original job.
     """
 
     sealed: Sealed

@@ -17,8 +17,8 @@ from dpstream.topics.names import Role
 class ModelLog:
     """Read ``<job>.model`` as it grows.
 
-    Records of other deployments and invalid models are skipped. `keep` stores the models
-    themselves, for `find`. `epochs` are the epochs that have produced a model.
+    Records of other deployments and invalid models are skipped. With `keep`, the models themselves
+    are stored, for `find`. `epochs` has all epochs that have produced a model.
     """
 
     def __init__(self, job: DeployedJob, *, keep: bool) -> None:
@@ -37,7 +37,8 @@ class ModelLog:
 
         It is float64, shape (numbers,), and 0 at the first epoch of a horizon. It is also 0 at the
         first epoch for which a producer has registered, because no earlier model is ever published.
-        Reading stops at the log slice that contains the model, and drops earlier models.
+        Reading stops after the batch of records that contains the model; earlier models are
+        dropped.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

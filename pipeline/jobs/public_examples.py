@@ -1,4 +1,4 @@
-"""Test set of a learning job, named by its job file: a CSV file of labeled examples."""
+"""Test set for a learning job: a CSV file of labeled examples, named in the job file."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
     sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
 
-Each file contains the public key of a party, which keeps the private key secret. A list has
+Each file contains the public key of a party, which keeps the private key secret. A list contains
 successive keys::
 
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
@@ -14,7 +14,7 @@ After a key period has expired, its private key can be erased. Data sealed to th
 never be opened.
 
 Several shufflers are chained, or parallel with `shuffle.instances`. Each of them has its own key,
-so no other instance can open what a producer sends to it::
+so no other shuffler can open what a producer sends to it::
 
     shuffle: {minimum: 100000, instances: 2}
     sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
@@ -70,7 +70,7 @@ REPLACING_STREAMS = (
     "the guarantee of shuffled streams does not hold against a shuffler that replaces or drops "
     "reports; the local guarantee does"
 )
-"""Limit of a sealed job with `central`."""
+"""Limitation of the guarantee in a sealed job with `central`."""
 
 
 def added_devices(devices: int, *, shared: bool) -> str:
@@ -177,7 +177,7 @@ class Sealed(Section):
             )
 
     def trust(self, instances: int) -> str:
-        """Describe how sealing changes the required trust, with a number of parallel shufflers."""
+        """Describe how sealing changes the required trust, for a number of parallel shufflers."""
         if self.shares:
             return (
                 "no shuffler reads a report, and neither aggregator learns more than the sum over "

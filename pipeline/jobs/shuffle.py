@@ -84,12 +84,12 @@ class Shuffle(Section):
         )
 
     def spared(self, parameters: Any, epochs: int) -> Any:
-        """Return parameters with delta reduced for divisions of messages that are drawn again.
+        """Return parameters whose delta is reduced to allow for divisions that are drawn twice.
 
-        The reduction is the probability of a second draw, for every producer at every epoch of a
-        horizon. It is multiplied by 1 + exp(epsilon), because both compared output distributions
-        change. One unit in the last place of delta is reserved for it; raises `ValueError` if that
-        is not enough.
+        The required reduction is the probability that any producer draws its division of messages
+        twice at any epoch of a horizon, times 1 + exp(epsilon), because both compared output
+        distributions change. Delta is reduced by one unit in its last place; raises `ValueError` if
+        that is not enough.
         """
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:

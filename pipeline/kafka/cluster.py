@@ -73,7 +73,7 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # expires, after five minutes by default.
 _METADATA_AGE_MS = 3_000
 METADATA_PAUSE_MS = 10
-"""Milliseconds between metadata requests; with the default, each new topic takes 0.1 s more."""
+"""Milliseconds between metadata requests; by default, each new topic would take 0.1 s more."""
 # While the broker holds a fetch of fully read partitions, the next request has to wait.
 _FETCH_WAIT_MS = 20
 # A cluster that has just started or changed needs a moment to settle.
@@ -99,8 +99,9 @@ T = TypeVar("T")
 class Cluster:
     """Admin, consumer and producer of one cluster, each created on first use.
 
-    `timeout` limits the wait for a broker's answer, in seconds; by default, the clients decide.
-    `committed` restricts reads to committed transactions; use it for topics of other applications.
+    `timeout` limits the wait for a broker's answer, in seconds; by default, the clients' own
+    timeouts apply. `committed` restricts reads to committed transactions; use it for topics of
+    other applications.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Cluster:
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
         """Create missing topics, and wait until all brokers know them.
 
-        If Kafka does not confirm the creation, check again which topics exist. Raises ClusterError
+        If Kafka does not confirm the creation, checks again which topics exist. Raises ClusterError
         if a topic cannot be created. Also raises it if a topic exists with another number of
         partitions, or with settings that would lose records or reveal when they were sent.
         """

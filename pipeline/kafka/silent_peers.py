@@ -1,8 +1,8 @@
 """Close stalled broker connections quickly.
 
 * A broker that is switched off or cut off does not close its connections. Operating systems keep
-  sending to it for 15 minutes. Until then, clients reuse the connection even after a timeout,
-  and even to find out which broker leads a partition.
+  sending to it for 15 minutes. Until then, clients reuse the connection even after a timeout, and
+  even to find out which broker leads a partition.
 * New connection attempts to such a broker are also aborted, before they block other requests.
 * A slow or paused broker is unaffected: its operating system acknowledges the data.
 """
@@ -44,7 +44,7 @@ def socket_options() -> Sequence[tuple[int, int, int]]:
 
 
 def close_silent_connections() -> None:
-    """Apply these timeouts to all later aiokafka connections of this process, including Faust's.
+    """Apply this module's timeouts to all later aiokafka connections of the process, even Faust's.
 
     aiokafka has no setting for socket options. Its connect timeout is its request timeout of 40
     seconds, during which all other new connections of the client wait.

@@ -73,7 +73,7 @@ def restart(job: str) -> str:
 
 
 def records_lost(job: str) -> str:
-    """Return the cause and the remedy for a topic that ends before records it once had."""
+    """Describe why a topic ends before records that it once had, and the remedy."""
     return (
         "brokers lost records or have an older copy (temporary if a broker is down): restore "
         f"the newer copy. {restart(job)}"

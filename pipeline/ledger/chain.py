@@ -96,7 +96,7 @@ class Chain:
 
     @property
     def damage(self) -> list[Oddity]:
-        """Oddities after the latest `REOPENED` entry that might have lost entries."""
+        """Oddities after the latest `REOPENED` entry that might have caused the loss of entries."""
         return [
             each for each in self.oddities if each.problem.loses and each.offset > self._reopened
         ]

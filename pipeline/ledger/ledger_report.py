@@ -139,8 +139,8 @@ class LedgerReport:
 class StreamCharge:
     """Current charge to a job's users for their whole streams in `horizon`, numbered from 1.
 
-    `present` counts the participants in all released windows. `charged` is the charge to these
-    users and to all others.
+    `present` counts the participants in all released windows. `charged` has the charges to these
+    users and to all other users.
     """
 
     horizon: int

@@ -107,7 +107,7 @@ def discard(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
-    """Delete dead letters up to the oldest one that is neither requeued nor discarded.
+    """Delete all dead letters before the oldest one that is neither requeued nor discarded.
 
     Dead letters contain users' reports, which are no longer needed. After an interruption, the next
     command about dead letters completes the deletion. Raises ClusterError if records cannot be

@@ -75,7 +75,7 @@ class DeployPlan:
         declared: Budgets that this plan declares: from the operator and from the job file.
         before: Budgets that limit the population before this plan, keyed "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
-        periods: Budgets for any period of a given length, and what counts within it, as text.
+        periods: Budgets per period, and the charges that count toward them, as text.
     """
 
     step: Step

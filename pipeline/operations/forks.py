@@ -1,11 +1,10 @@
 """Start many processes that share the imports of one process.
 
-Each process of this package spends seconds on imports, most of which all processes share.
-`Forks` therefore imports these modules once, in a process called the *forker*
-(`operations.forker`). Later processes are forked from the forker and adopted by this process. Like
-a `Process`, a forked process leads its own session and has a parent-death watch, a log and an exit
-code. The operating system shows a forked process under its own name, but with the command line of
-the forker.
+Each process of this package spends seconds on imports, most of which all processes share. `Forks`
+therefore imports these modules once, in a process called the *forker* (`operations.forker`). Later
+processes are forked from the forker and adopted by this process. Like a `Process`, a forked process
+leads its own session and has a parent-death watch, a log and an exit code. The operating system
+shows a forked process under its own name, but with the command line of the forker.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Process(WatchingParent, subprocess.Popen[str]):
 
 
 class Starter(Protocol):
-    """Function that starts a process, with a `name` for the system and `Process` arguments."""
+    """Function that starts a process, given its displayed `name` and the arguments of `Process`."""
 
     def __call__(
         self,

@@ -3,7 +3,7 @@
 * A dead letter returns to the raw report topic it was rejected from, in its epoch's partition, if
   it would be admitted now: its epoch has no manifest, its enrollment is registered, and the record
   itself is valid.
-* Requeued letters are deleted, up to the oldest unhandled one.
+* Requeued letters before the oldest unhandled one are deleted.
 * Once requeued records are acknowledged, markers among the dead letters list them. If this process
   ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.

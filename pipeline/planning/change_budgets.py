@@ -58,7 +58,8 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     """Read shares of users by number of changes: CSV ``changes,share`` or ``changes,users``.
 
     Returns the shares of users with 0, 1, ... changes, shape (most + 1,), with sum 1. Raises
-    `InputError` with the row for more than `last_epoch` changes and for other invalid data.
+    `InputError`, whose message has the row, for more than `last_epoch` changes and for other
+    invalid data.
     """
     try:
         lines = read_whole_text(path, "utf-8-sig").splitlines()
@@ -114,10 +115,10 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    The largest one compared has noise that alone exceeds the least RMSE, or exhausts no user.
-    The job's own budget is always included. All `users` report at every epoch; `shares` are by
-    number of changes. Raises `JobError` if the protocol has no change budget, or the horizon is too
-    long.
+    The largest budget compared exhausts no user, or has noise that exceeds the least RMSE even
+    without any bias. The job's own budget is always included. All `users` report at every epoch;
+    `shares` are by number of changes. Raises `JobError` if the protocol has no change budget, or
+    the horizon is too long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:
@@ -188,7 +189,7 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
 
 
 def budgets_to_try(most: int, present: int | None = None) -> list[int]:
-    """Return budgets to compare, up to `most` changes, and the present budget.
+    """Return the budgets to compare: some of at most `most` changes, and the present budget.
 
     Small budgets are consecutive; larger ones are even numbers, each about 10 % above the previous.
 

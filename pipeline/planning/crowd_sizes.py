@@ -41,7 +41,7 @@ class CrowdsPlan:
             crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
-        most_lost: Number of messages; with probability 1 - delta, no crowd loses more.
+        most_lost: Maximum number of messages that any crowd loses, with probability 1 - delta.
         sizes: Predictions for crowds of equal size, and for a larger and a smaller crowd.
     """
 

@@ -112,7 +112,7 @@ class FreshBudget:
     """Budget use of a recurring job whose users were not charged before.
 
     `charged` is the epsilon of all `horizons` that fit the budget `epsilon`; with a `period` (ISO
-    8601), of the horizons that count within any such period.
+    8601 duration), only of the horizons that can count within one such period.
     """
 
     epsilon: float
@@ -141,16 +141,17 @@ class Plan:
             cells.
         noise_error: Mean absolute error from the noise alone, in users.
         gradient_error: For a learning protocol, the root mean squared length of the noise in a
-            step's gradient, in percent of the longest gradient that is not clipped; None for
-            others. The following errors are then in percent instead of users.
+            step's gradient, in percent of the longest gradient that is not clipped; None for other
+            protocols. For a learning protocol, the errors below are in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
         share: Share of users with the counted value for which errors are predicted; None if errors
             do not depend on this share.
-        half_rmse: Expected RMSE for a value that half of the users have; None like `share`.
-        share_rmses: Expected RMSE for values that each of `SHARES` of the users have; else empty.
+        half_rmse: Expected RMSE for a value that half of the users have; None if `share` is None.
+        share_rmses: Expected RMSE for a value with each share in `SHARES`; empty if `share` is
+            None.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
-        largest_error: Bound, in users, that the errors at all epochs keep in 19 of 20 runs.
+        largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
         published_bound: The same bound from the theorem in the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if not needed.
         windows: Predictions for the windows of `Job.roll_up`.
@@ -169,7 +170,8 @@ class Plan:
         changes: Predictions for other change budgets, given shares of users by number of changes.
         poisoning_bound: Bound from `poisoning.py`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
-        warnings: Obstacles to running and publishing this job, or other jobs with the same users.
+        warnings: Obstacles to running and publishing this job, and to other jobs with the same
+            users.
     """
 
     job: str

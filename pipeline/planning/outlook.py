@@ -2,9 +2,9 @@
 
 - Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
 - Colluding users are present, but do not hide other users: they reveal what they sent, or omit
-their noise.
+  their noise.
 - A guarantee that relies on honest users must hold for the smallest released window, in which the
-same share of users colludes. A window of the expected size has more honest users.
+  same share of users colludes. A window of the expected size has more honest users.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Poisoning bound: maximum effect of one malicious device on an estimate, whatever it sends.
 
-At each epoch, the device
-sends one report with at most as many messages as an honest device can send. In every protocol, the
-effect of a message is measured by adding the message to the reports of honest devices. The effect
-of the device is at most the sum over all its messages.
+At each epoch, the device sends one report with at most as many messages as an honest device can
+send. In every protocol, the effect of a message is measured by adding the message to the reports of
+honest devices. The effect of the device is at most the sum over all its messages.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
-"""Number of honest devices to whose messages others are added: enough for every interval order."""
+"""Number of honest devices in the measurement: enough for devices with every interval order."""
 LONGEST: Final = 128
 """Maximum number of epochs examined. A longer job is assessed at this epoch."""
 _WORDS_TRIED: Final = 24

@@ -37,7 +37,7 @@ _EXHAUSTED = 0.05
 def warnings_for(
     job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
 ) -> Iterator[str]:
-    """Yield warnings of obstacles to this job or others, and of guarantees weaker than they seem.
+    """Yield warnings about obstacles to this or other jobs, and about misleading guarantees.
 
     `users` are expected to report at every epoch; `weighed` are predictions for change budgets.
     """

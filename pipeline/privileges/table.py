@@ -100,7 +100,7 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
 
 
 def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
-    """Return all operations that a role may do, including those that Kafka implies."""
+    """Return all operations that a role may perform, including those that Kafka implies."""
     listed = {(each.resource, each.operation) for each in privileges_of(job, role)}
     implied = {
         (resource, other)

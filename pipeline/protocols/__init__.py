@@ -1,7 +1,7 @@
 """Registry of protocols, and the interfaces that each protocol implements.
 
 - `protocol` defines the interfaces; `registry` lists all protocols.
-- One module per protocol has its registry entry and its forecast, which predicts accuracy without
-  data. Protocols that differ in a few rules share a module: `baselines`, `measurements`.
+- Each protocol has a module with its registry entry and its forecast, which predicts accuracy
+  without data. Protocols that differ in a few rules share a module: `baselines`, `measurements`.
 - All other code of a single protocol is in `randomizers` (devices) or `aggregators` (estimates).
 """

@@ -1,4 +1,4 @@
-"""Alternatives that `plan` compares: the same counts and epsilon, with any trusted party."""
+"""Alternatives that `plan` compares: same counts, same epsilon, any trusted party."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 FEWEST_CHANGES: Final = 2
-"""Minimum tracked changes of alternatives: a value that starts and stops changes twice."""
+"""Minimum changes that alternatives track: a value that starts and stops changes twice."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
@@ -39,7 +39,7 @@ _SetsParameters: TypeAlias = (
 
 @singledispatch
 def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Return alternatives to a protocol, given its parameters; empty for unknown parameters."""
+    """Return alternatives to a protocol, given its parameters; empty if none are known."""
     return ()
 
 
@@ -77,7 +77,7 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols that track two and four changes; sampling users tracks any number."""
+    """Yield protocols that track two and four changes; sampled_response tracks any number."""
     epsilon, domain = requested.epsilon, requested.domain
     if requested.items > 1:
         return

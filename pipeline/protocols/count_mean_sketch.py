@@ -1,4 +1,4 @@
-"""Registry entry and forecast of fragments of a count-mean sketch, for comparison only."""
+"""Registry entry and forecast for fragments of a count-mean sketch, for comparison only."""
 
 from __future__ import annotations
 

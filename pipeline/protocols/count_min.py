@@ -1,4 +1,4 @@
-"""Registry entry and forecast of count_min: sets of items at independent epochs."""
+"""Registry entry and forecast for count_min: sets of items at independent epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry entry and forecast of protocols with FutureRand's devices and estimators."""
+"""Registry entry and forecast for protocols with FutureRand's devices and estimators."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ValueStreamForecast(FollowedForecast):
 
 
 class HadamardValuesForecast:
-    """Forecast per item: twice a Boolean's error, plus the error from the devices' random rows."""
+    """Forecast per item: twice a Boolean value's error, plus the error from random rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)

@@ -139,7 +139,7 @@ class CellForecast(Forecast, typing.Protocol):
 
     All epochs are equally accurate. Errors are mean absolute errors, in users, over the 100 most
     frequent items and 400 others, with negative estimates clipped to 0. Counts are assumed to
-    follow Zipf's law unless `like` sets others.
+    follow Zipf's law unless `like` sets other fractions.
     """
 
     @property

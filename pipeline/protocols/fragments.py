@@ -1,4 +1,4 @@
-"""Registry entry and forecast of fragments: sets of items at independent epochs."""
+"""Registry entry and forecast for fragments: sets of items at independent epochs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast of the errors from reversed bits; all users reverse with the same probability."""
+    """Forecast of the errors from reversed bits; users reverse bits with the same probability."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield one shuffler's view: the number of reports seen, the privacy loss, its probability."""
+    """Yield the possible numbers of reports that one shuffler sees, with probability and loss."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -139,7 +139,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, then for numbers that each grow by a quarter."""
+    """Return the exposure for 1 to 16 reports, and then for numbers in steps of a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

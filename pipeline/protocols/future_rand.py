@@ -1,4 +1,4 @@
-"""Registry entry of FutureRand: the number of users with value 1 at every epoch."""
+"""Registry entry for FutureRand: the number of users with value 1 at every epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry entry and forecast of hadamard: sets of items at independent epochs."""
+"""Registry entry and forecast for hadamard: sets of items at independent epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry entry of hadamard_values: one of several items per epoch; trusted party: none."""
+"""Registry entry for hadamard_values: one of several items per epoch; trusted party: none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry entry and forecast of ldp_sgd: a linear model from one bit per step and device."""
+"""Registry entry and forecast for ldp_sgd: a linear model from one bit per step and device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LdpSgdForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return the RMS noise length of each gradient, in percent of `clip`, shape (epochs,)."""
+        """Return the RMS length of each gradient's noise, in percent of `clip`, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
 

@@ -1,4 +1,4 @@
-"""Registry entry and forecast of projective_geometry: sets of items, no trusted party."""
+"""Registry entry and forecast for projective_geometry: sets of items, no trusted party."""
 
 from __future__ import annotations
 

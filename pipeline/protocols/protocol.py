@@ -43,14 +43,14 @@ class PerEpochLaw(Law, typing.Protocol):
     """Mechanism of a protocol whose epochs are independent."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism for a single epoch; equal if the distributions are equal."""
+        """Return the mechanism for a single epoch; results are equal if their distributions are."""
 
 
 class Aggregator(typing.Protocol):
     """Mergeable integer state from which epochs are estimated."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if a window of the epoch cannot contain these (n, width) messages."""
+        """Raise `ValueError` if a window of the epoch cannot contain messages, shape (n, width)."""
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""Registry entry and forecast of range_values: numbers over time; trusted party: none."""
+"""Registry entry and forecast for range_values: numbers over time; trusted party: none."""
 
 from __future__ import annotations
 

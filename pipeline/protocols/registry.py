@@ -41,7 +41,7 @@ OWN: Final = {
 
 
 def module_of(name: str) -> str:
-    """Return the name of a built-in protocol's module here and in the exact distributions."""
+    """Return the module name of a built-in protocol, here and in `conformance.laws`."""
     return OWN[name].partition(":")[0]
 
 

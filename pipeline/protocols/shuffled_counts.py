@@ -1,4 +1,4 @@
-"""Registry entry of shuffled_counts: four mechanisms for counts with one charge per horizon.
+"""Registry entry for shuffled_counts: four mechanisms for counts with one charge per horizon.
 
 - Depending on the domain, the number of users with value 1 (`ShuffledCountsLaw`), with each of
   several items (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`).

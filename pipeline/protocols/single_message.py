@@ -1,4 +1,4 @@
-"""Registry entry and forecast of single_message: sets of items at independent epochs."""
+"""Registry entry and forecast for single_message: sets of items at independent epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry entry of value_stream: the number of users with value 1, from one byte per epoch."""
+"""Registry entry for value_stream: the number of users with value 1, from one byte per epoch."""
 
 from __future__ import annotations
 

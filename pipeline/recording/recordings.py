@@ -15,7 +15,7 @@ file              rows
 ``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
 ================  ====================================================================
 
-Reading is streaming: one row group and one window are in memory at a time.
+Data is streamed: at any time, one row group and one window are in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading of published data: estimates, the counts behind estimates, and queries.
+"""Read published data: estimates, the counts behind estimates, and queries.
 
 - `read` returns everything that a job published as a table, for programs and notebooks.
 - `follow` reads estimates as they arrive; `epoch_counts` reads the windows for queries.

@@ -1,9 +1,9 @@
 """Comparison of protocols for continual counts of the same population.
 
-Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more.
-value_stream and future_rand need no trust, nor do hadamard_values (items) and range_values
-(numbers). The best choice depends on the horizon and on the number of changes per user. With few
-epochs or many changes, it may be sampled_response, which asks each user once or a few times.
+Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more
+messages. value_stream, future_rand, hadamard_values (for items) and range_values (for numbers) need
+no trusted party. The best choice depends on the horizon and on the number of changes per user. With
+few epochs or many changes, sampled_response, which asks each user once or a few times, may be best.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Alternative:
         delta: Delta of that loss; 0 for a pure guarantee.
         planned: True for the job's own protocol.
         windows: RMSE of means over the windows of `Job.roll_up`, in users; None if unknown.
-        half: RMSE for a value that half of the users have; None if shares do not affect it.
+        half: RMSE for a value that half of the users have; None if the share does not affect the
+            RMSE.
     """
 
     protocol: str
@@ -80,7 +81,7 @@ class Alternative:
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
-    """Return the job and alternatives with its epsilon, delta, horizon, changes and users.
+    """Predict errors of the job, and of alternatives with its epsilon, delta, horizon and changes.
 
     Empty if the protocol has no alternatives. All `users` report at every epoch.
 
@@ -118,7 +119,7 @@ class Candidate:
 
 
 def candidates(job: Job, law: Law, *, untrusting: bool = False) -> tuple[Candidate, ...]:
-    """Return the job's own protocol, and others that publish the same counts at its epsilon.
+    """Return the job's own protocol, and others that publish the same counts at the job's epsilon.
 
     With a central guarantee, protocols that rely on the shuffler are calibrated for that guarantee;
     with `untrusting`, such protocols are left out.

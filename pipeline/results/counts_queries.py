@@ -35,11 +35,9 @@ class Answer:
 
     Attributes:
         name: Item, range or quantile.
-        value: Estimate, in users; for a quantile, a value.
-        ci95_low, ci95_high: Ends of the 95 % interval.
-        standard_error: Standard error; None for quantiles.
-        norm_sub: Estimate after Norm-Sub, if requested.
-        item: Index of the item, from 1; 0 for other answers.
+        value: Estimate, in users; for a quantile, a value of the domain. ci95_low, ci95_high: Ends
+        of the 95 % interval. standard_error: Standard error; None for quantiles. norm_sub: Estimate
+        after Norm-Sub, if requested. item: Index of the item, from 1; 0 for other answers.
     """
 
     name: str

@@ -26,7 +26,8 @@ from dpstream.topics.manifests import WindowStatus
 class EpochResult:
     """Final result of an epoch.
 
-    `counts` is `Aggregator.to_bytes` for the epoch's reports; None if the epoch was not released.
+    `counts` is the result of `Aggregator.to_bytes` for the epoch's reports; None if the epoch was
+    not released.
     """
 
     epoch: int

@@ -68,7 +68,7 @@ class SuppressedEpoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochCounts:
-    """Counts for an epoch, or sums over several epochs, each of which counts a user once.
+    """Counts for an epoch, or sums over several epochs, in which a user counts once per epoch.
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
@@ -252,7 +252,7 @@ class Composed:
 
     Attributes:
         epsilon: Epsilon for all these epochs together, rounded up.
-        exact: False if `epsilon` is for the whole horizon, which is at least as large.
+        exact: False if `epsilon` is that of the whole horizon, which is an upper bound.
     """
 
     epochs: int

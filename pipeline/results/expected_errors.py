@@ -99,7 +99,7 @@ def rounded_horizon(job: Job, law: Law) -> int | None:
 
 
 def rounding_note(epochs: int, horizon: int | None) -> str | None:
-    """Return a note if the horizon is longer than its epochs, else None.
+    """Return a note if `horizon`, after rounding, is longer than `epochs`, else None.
 
     >>> print(rounding_note(6, 8))
     a horizon of 6 epochs is rounded up to 8, the next power of two; it still ends after epoch 6

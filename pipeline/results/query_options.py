@@ -26,7 +26,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text
 
 MOST_USUAL = 20
-"""Maximum number of items of a domain for which all items are shown by default."""
+"""Maximum number of items in a domain whose items are all shown by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class WindowPosition:
         start: Offset of the window's first chunk.
         stop: Offset after its last chunk; chunks of other windows may lie between the two.
         records: Number of its chunks.
-        bytes: Size of its messages.
+        bytes: Size of its messages, in bytes.
     """
 
     partition: int

@@ -35,7 +35,7 @@ class WindowRecord(EstimateRecord):
 
     Attributes:
         first_epoch: First epoch of the window.
-        averaged: Number of epochs with an estimate, whose mean is `estimate`.
+        averaged: Number of epochs with an estimate; `estimate` is the mean of these estimates.
     """
 
     first_epoch: int = field(kw_only=True)

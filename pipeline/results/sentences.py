@@ -83,5 +83,5 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-    """Return number and description of a count's change since the previous epoch."""
+    """Return the number and description of a count's change since the previous epoch, or None."""
     return kind_of(job.domain).change_words(job, change) if is_known(change) else None

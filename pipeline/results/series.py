@@ -78,7 +78,7 @@ def triples_of(
 ) -> NDArray[np.float64]:
     """Return value, low and high of each series at an epoch, shape (series, 3); NaN if unknown.
 
-    `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quartiles, 3).
+    `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quantiles, 3).
     """
     found = np.full((len(series), 3), np.nan)
     if estimate is None or not known(estimate):

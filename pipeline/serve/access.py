@@ -29,9 +29,9 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Access rules. Without a password and a header, anyone who reaches the page can read it.
+    """Access rules. Without a password and a header, anyone who can reach the page can read it.
 
-    A proxy names the user in `header`, which counts only from `proxies`; None disables this.
+    A proxy names the user in `header`, which is accepted only from `proxies`, and never if None.
     """
 
     password: HashedPassword | None = None

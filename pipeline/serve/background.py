@@ -77,7 +77,7 @@ class HorizonSmoother:
     """Smooth a job's horizons as they grow, within the last `EPOCHS_SMOOTHED` epochs.
 
     Horizons longer than `LONGEST_SMOOTHED_HORIZON` are skipped, because each new epoch would cost
-    minutes, and more memory than everything else.
+    minutes, and more memory than all other data.
     """
 
     _epochs: EpochLog | None

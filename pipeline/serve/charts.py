@@ -9,10 +9,12 @@ source         columns         content
 `band-i`       x, y            the 95 % band as one polygon for every unbroken run of epochs, with
                                NaN between them: `varea` and `Band` would fill straight through gaps
 `alone-i`      x, low, high    intervals of epochs whose neighbors are gaps: these have no area
-`wide-i`       x, y            as `band-i`, the simultaneous band of all epochs `far-i`        x,
-low, high    as `alone-i`, for the band of `wide-i` `estimate-i`   x, y            solid line and
-dots, NaN at gaps `smoothed-i`   x, y            dashed line `ground-truth-i`      x, y
-dotted line `end-i`        x, y            a marker of its own shape at the last visible estimate
+`wide-i`       x, y            as `band-i`, for the simultaneous band of all epochs
+`far-i`        x, low, high    as `alone-i`, for the band of `wide-i`
+`estimate-i`   x, y            solid line and dots, NaN at gaps
+`smoothed-i`   x, y            dashed line
+`ground-truth-i`  x, y         dotted line
+`end-i`        x, y            a marker of its own shape at the last visible estimate
 =============  ==============  =====================================================================
 
 Ranges are named `epochs` and `values`, their tick formatters `epochs-ticks` and `values-ticks`; the
@@ -29,7 +31,7 @@ from typing import Any, Literal, TypeAlias
 Theme: TypeAlias = Literal["light", "dark"]
 
 MOST_CURVES = 12
-"""Maximum number of curves in a chart: more cannot be told apart, and slow the page down."""
+"""Maximum number of curves in a chart: more cannot be distinguished, and slow the page down."""
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
 _INK = {"light": "#1d2329", "dark": "#e8eaed"}
@@ -54,9 +56,9 @@ def curves(
 ) -> dict[str, Any]:
     """Return the chart for 1 to `MOST_CURVES` curves, as JSON from `bokeh.embed.json_item`.
 
-    `unit` and `times` are the titles of the axes; `times` is None unless epochs have dates. Then
-    the page supplies the ticks, at starts of days, months and years. Raises `ValueError` for other
-    counts.
+    `unit` and `times` are the titles of the axes; `times` is None if epochs have no dates. If they
+    have dates, the page supplies the ticks, at starts of days, months and years. Raises
+    `ValueError` for other counts.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"got {count} curves; expected 1 to {MOST_CURVES}")

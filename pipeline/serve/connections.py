@@ -3,7 +3,7 @@
 `ConnectionLimiter` wraps the protocol of every connection. It forwards a request only if the head
 of the request is complete within a time limit. At the limit of connections, the connection that has
 been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or one
-byte at a time, therefore takes no resources from others.
+byte at a time, therefore takes no resources from other viewers.
 """
 
 from __future__ import annotations

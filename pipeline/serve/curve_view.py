@@ -97,7 +97,7 @@ def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | No
 def _populations(
     state: JobState, series: Series, part: slice, kept: NDArray[np.int64] | slice = slice(None)
 ) -> list[int] | None:
-    """Return the number of users at each epoch, to clip the display; None for other units."""
+    """Return the population at each epoch, to clip displayed counts; None for other units."""
     if series.unit != "users" or state.change:
         return None
     people = np.array([point.population for point in state.history.points[part]], np.int64)
@@ -132,7 +132,7 @@ def _smoothed(
 
 
 def recent(state: JobState, count: int) -> dict[str, Any] | None:
-    """Return the latest `count` epochs of the job's main series; None before an estimate."""
+    """Return the latest `count` epochs of the job's main series; None before the first estimate."""
     history = state.history
     chosen = history.chosen(CHOSEN)
     if history.last is None or not chosen:

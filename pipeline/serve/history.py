@@ -22,7 +22,7 @@ MOST_EPOCHS = 1 << 14
 """Number of a job's latest epochs in memory, plus up to an eighth. Downloads have all epochs."""
 
 MAX_BYTES = 1 << 28
-"""Approximate maximum bytes of a job's stored estimates; with many numbers, fewer epochs fit."""
+"""Approximate maximum bytes of a job's stored estimates; larger estimates leave fewer epochs."""
 
 _OVERHEAD = 600
 # Maximum number of series whose values at all epochs are cached as one array.

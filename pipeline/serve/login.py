@@ -78,7 +78,7 @@ class LoginHandler:
         return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
 
     def _leave(self, request: web.Request) -> web.Response:
-        """Log out: end the token, in this browser and everywhere else it was copied to."""
+        """Log out: invalidate the token, including all its copies."""
         self._sessions.end(request.cookies.get(self._cookie, ""))
         response = _go_to(PATH)
         response.del_cookie(

@@ -37,7 +37,7 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
 
 
 def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return the requested first and last epoch, None where missing.
+    """Return the first and last requested epoch; None for either if it is missing.
 
     >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
     ((3, 7), (None, None))
@@ -49,7 +49,7 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the distinct requested series ids, at most `MOST_SERIES`."""
+    """Return the distinct IDs of the requested series, at most `MOST_SERIES`."""
     ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
     if len(ids) > MOST_SERIES:
         raise InvalidQueryError(f"series: got {len(ids):,} ids; expected at most {MOST_SERIES}")

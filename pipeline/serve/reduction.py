@@ -18,7 +18,7 @@ from dpstream.pipeline.results.series import Series
 class Simultaneous:
     """Width of the simultaneous band relative to the 95 % interval at one epoch.
 
-    It covers all `epochs` of a horizon, including future ones.
+    The band covers all `epochs` of a horizon, including future ones.
     """
 
     epochs: int

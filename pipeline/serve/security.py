@@ -55,7 +55,7 @@ def check_origin(text: str) -> str:
 
 
 LONGEST_TARGET = 2_000
-"""Maximum characters of path and query."""
+"""Maximum number of characters in path and query together."""
 
 
 @dataclass(frozen=True, slots=True)

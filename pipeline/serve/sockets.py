@@ -35,7 +35,7 @@ class ViewerRequest:
         after: Last epoch that the viewer has.
         start: Server run in which the viewer received that epoch; None for any run.
         series: IDs of the requested series; empty for the default series.
-        deployment: Deployment in which the viewer received that epoch; None for any one.
+        deployment: Deployment in which the viewer received that epoch; None for any deployment.
     """
 
     job: str | None = None

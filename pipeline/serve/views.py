@@ -53,7 +53,7 @@ NOT_PRIVATE = "ground truth from the input of the demonstration, not private"
 
 MOST_SERIES = 12
 MOST_SENT = 256
-"""Maximum number of series for which all are sent if none is requested."""
+"""Maximum number of series that are all sent if none is requested."""
 MOST_SHORT_LABELS = 64
 CHOSEN = 5
 """Number of series drawn by default."""
@@ -75,7 +75,7 @@ class JobState:
         issues: Issues that require action.
         lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
         headlined: The last epoch that was summarized, and its summary.
-        changing: Computes changes from one epoch to the next, if they have intervals.
+        changing: Computation of changes from one epoch to the next, if they have intervals.
         latest_change: Change at the last epoch; None if unknown.
     """
 
@@ -110,8 +110,8 @@ def derived(
 
     With `window` (at least 2), the numbers are means over windows of that many epochs, each at the
     window's last epoch. With `lag` (at least 1), they are changes from that many epochs or windows
-    earlier. `points` come from the history in the state; epochs published since are ignored. Raises
-    `RollUpError` or `ChangeError` if the estimates do not determine them.
+    earlier. `points` come from the history in the state; epochs published since then are ignored.
+    Raises `RollUpError` or `ChangeError` if the estimates do not determine them.
     """
     records: Iterable[EstimateRecord] = points
     truths = state.ground_truths
@@ -242,7 +242,7 @@ def _change(state: JobState) -> dict[str, str] | None:
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
-    """Return the data for writing dates: the zone, and whether epochs are whole days in it."""
+    """Return data for formatting dates: the zone, and whether epochs are whole days there."""
     calendar = job.epochs.calendar
     if calendar is None:
         return None

@@ -151,7 +151,7 @@ class Simulation:
 
 
 def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
-    """Return the RMSE, including freezing bias, over epochs and trials; None without estimates."""
+    """Return the RMSE over epochs and trials, including bias from exhausted users, or None."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
 

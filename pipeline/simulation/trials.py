@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Accuracy over all answers, including freezing bias.
+    """Accuracy over all answers, including the bias from exhausted users.
 
     Attributes:
         rmse: RMSE in users; for quantiles, in values.
@@ -82,7 +82,7 @@ def _answers(query: Query, simulation: Simulation) -> Iterator[Answer]:
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
-    """Return the seed for a trial, which for the first, 0, is `seed` itself; None stays None."""
+    """Return the seed for a trial: `seed` itself for trial 0; None stays None."""
     if seed is None or trial == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}:{trial}".encode()).digest()[:8], "big")

@@ -49,7 +49,7 @@ class Addressed(Protocol):
 
     @property
     def deployment(self) -> bytes:
-        """Deployment id, 16 bytes."""
+        """Deployment ID, 16 bytes."""
 
     @property
     def fingerprint(self) -> bytes:

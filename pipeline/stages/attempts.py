@@ -1,4 +1,4 @@
-"""Read and write windows in ``<job>.shuffled``, in chunks, each window possibly more than once.
+"""Read and write the windows in ``<job>.shuffled``, in chunks. A window can be written repeatedly.
 
 An attempt is one write of a window by a shuffler worker. Chunks of two attempts never mix. The
 first complete attempt is the window. Records that a killed or paused worker leaves behind form
@@ -64,7 +64,7 @@ class Attempt(Generic[Content]):
 
     Attributes:
         began: Time when the first chunk was read, in seconds.
-        total: Number of chunks, as the first chunk states.
+        total: Number of chunks, as stated in the first chunk.
     """
 
     first_offset: int
@@ -75,7 +75,7 @@ class Attempt(Generic[Content]):
 
 
 class Attempts(Generic[Content]):
-    """Attempts read from one partition, by epoch and attempt id.
+    """Attempts read from one partition, by epoch and attempt ID.
 
     Args:
         begin: Creates the content to which chunks are added.

@@ -30,11 +30,11 @@ from dpstream.topics.names import Role
 INTERVAL = 512
 """Number of epochs between two checkpoints, unless the state cannot be saved."""
 NEAR = 2 * INTERVAL
-"""Records at the end of the topic among which a checkpoint is searched for."""
+"""Number of records at the end of the topic that are searched for a checkpoint."""
 KEY = b"checkpoint"
-"""Key of checkpoint records; estimates have none."""
+"""Key of checkpoint records; records of estimates have no key."""
 LARGEST = 1 << 16
-"""Maximum size of a checkpoint in bytes; with more state, the whole horizon is read."""
+"""Maximum size of a checkpoint in bytes; if the state is larger, the whole horizon is read."""
 _VERSION = 1
 
 
@@ -43,7 +43,7 @@ class Checkpoint:
     """State of a publisher after an epoch.
 
     Attributes:
-        deployment: Deployment id, 16 bytes.
+        deployment: Deployment ID, 16 bytes.
         fingerprint: Job fingerprint, 16 bytes.
         place: Offsets from which the logs are read.
         state: Result of `Estimation.state`.
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """Return the checkpoint in a record, or None if this deployment has not written it."""
+    """Return the checkpoint in a record, or None if this deployment has not written one there."""
     if key != KEY:
         return None
     try:

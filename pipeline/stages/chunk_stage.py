@@ -36,7 +36,7 @@ _LONG_SECONDS = 30.0
 class _ChunkPartition(Generic[Content]):
     """State of an owned partition.
 
-    For epochs in progress, `partial_windows` has the first complete attempt by each parallel
+    For each epoch in progress, `partial_windows` has the first complete attempt by each parallel
     shuffler; `written` has the finished windows.
     """
 

@@ -86,7 +86,7 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
 
 
 def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
-    """Read a manifest again by its offset; manifests that list many producers are not stored."""
+    """Read a manifest again by its offset; manifests with many producers are not kept in memory."""
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
     base = base_of(record.value)
@@ -184,7 +184,7 @@ class DecisionLog:
                     self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
-        """Process records together; split them if one record prevents it."""
+        """Process records together; split them if one record prevents that."""
         if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
             for record in records:
                 self.apply(record)
@@ -239,7 +239,7 @@ class DecisionLog:
         return self._reader.decode(record.offset, record.value)
 
     def encode(self, manifest: Manifest) -> bytes:
-        """Encode a decision that is appended after the manifests read.
+        """Encode a decision that will be appended after the manifests read so far.
 
         Readers skip a short manifest if its base is no longer among the latest whole manifests.
         """
@@ -336,14 +336,14 @@ class DecisionLog:
 
 
 FEW = 256
-"""Maximum number of producers for which manifests of the same members are evaluated together."""
+"""Maximum number of producers in manifests that are evaluated together if their members agree."""
 
 
 class LatestWindows:
     """Latest decided window of every producer, in order of registration.
 
-    Producers and device counts rarely change between windows. Among consecutive manifests with
-    equal ones, only that of the latest epoch is stored, to be evaluated on demand.
+    Producers and device counts rarely change between windows. Among consecutive manifests with the
+    same producers and counts, only the one for the latest epoch is stored, and evaluated on demand.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 Kafka drops the offsets of a group after a week without members, and a restored cluster might have
 older offsets. A stage then finds its offset to be below the start of its topic. Nothing is lost if
-all deleted records belong to published windows. Only in this case, this module uses estimates and
-manifests to check whether that is so.
+all deleted records belong to published windows. This module checks that by means of estimates and
+manifests, and only if records were deleted.
 """
 
 from __future__ import annotations

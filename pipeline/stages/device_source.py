@@ -98,7 +98,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return 0 if isinstance(record, Watermark) else len(record.tags)
 
     def arrived(self, window: DeviceWindow) -> Mapping[str, int]:
-        """See `WindowSource.arrived`; a device's repeated reports count until the window closes."""
+        """See `WindowSource.arrived`; repeated reports count until the window closes."""
         return {"reports": window.contributors}
 
     def awaited(self, window: DeviceWindow) -> Iterator[str]:

@@ -36,7 +36,8 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: IDs of the collectors that accept no more reports for the epoch.
-        contradicting: Number of reports unlike the first with their tag; set by `devices`.
+        contradicting: Number of reports that differ from the first report with their tag; set by
+            `devices`.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def devices(self) -> int:
-        """Number of contributors; if only some devices are asked, of those that sent a message."""
+        """Number of contributors; if only some devices are asked, those that sent a message."""
         return self._count()[0]
 
     def drop_messages(self) -> None:

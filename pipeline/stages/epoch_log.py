@@ -1,4 +1,4 @@
-"""Read a deployment's epochs in order: decision, counts and published estimate of each.
+"""Read a deployment's epochs in order, each with its decision, counts and published estimate.
 
 Manifests, partials and estimates are kept forever, in one partition each. The publisher reads these
 logs while they grow. All later readers find the same content for an epoch, because in each log the
@@ -122,7 +122,7 @@ class EpochLog:
 
     @property
     def partials_wait(self) -> bool:
-        """True if some partials were read although `next` has not returned their epochs yet."""
+        """True if partials were read for epochs that `next` has not returned yet."""
         return bool(self._payloads)
 
     @property

@@ -28,7 +28,7 @@ class EstimateRecord:
     """The published, final record of one epoch.
 
     Attributes:
-        deployment: Deployment id, 16 bytes.
+        deployment: Deployment ID, 16 bytes.
         epoch: Epoch, numbered from 1.
         closed_at: Time when the window was finalized, in milliseconds since 1970.
         contributors: Number of devices in the window.
@@ -53,12 +53,12 @@ class EstimateRecord:
 
     @property
     def headline(self) -> Estimate | None:
-        """The estimate, or for items the largest one."""
+        """Estimate; for items, the largest estimate."""
         return None if self.estimate is None else self.estimate.headline
 
     @property
     def summary(self) -> Estimate:
-        """Headline estimate, or an estimate without numbers."""
+        """Headline estimate; if the record has no estimate, an estimate without numbers."""
         return self.headline or Estimate(None, None, None, None, 0, self.population)
 
     @property

@@ -2,7 +2,8 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* A job numbers epochs across horizons; counts, participation and estimators, within a horizon.
+* A job numbers epochs across horizons; counts, participation and estimators number them per
+  horizon.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 class Estimation:
-    """Estimate a job from its manifests and partials.
+    """Compute a job's estimates from its manifests and partials.
 
     Only one horizon is stored at a time; its epochs must be added in increasing order. To
     estimate a past horizon, add its epochs and no later ones.
@@ -98,7 +99,7 @@ class Estimation:
 
     @classmethod
     def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
-        """Restore the state after an epoch from a result of `state`; raise `ValueError` if bad."""
+        """Restore the state after an epoch from `state`'s result; raise `ValueError` if invalid."""
         estimation = cls(job)
         estimation._begin(job.epochs.horizon_of(epoch))
         estimation.last_epoch = job.epochs.local(epoch)

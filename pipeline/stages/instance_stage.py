@@ -1,4 +1,4 @@
-"""Parallel shufflers after the first: they write partial windows, for which the first decides.
+"""Parallel shufflers after the first: they write partial windows, which the first one decides.
 
 Every message of an epoch goes to one of several shufflers, chosen at random. Each shuffler has its
 own topic, so its operator sees only a fraction of a device's messages. The first shuffler, a
@@ -55,7 +55,8 @@ class _InstancePartition(RawPartition[Window]):
     """State of an owned partition; pending writes refer to manifests of this shuffler.
 
     Attributes:
-        decided: Offsets of decisions, by released epoch that has no manifest of this shuffler yet.
+        decided: Offsets of decisions for released epochs, by epoch, while this shuffler has no
+            manifest for the epoch.
         ends: End offsets of the partition, by epoch in `decided`, read after the epoch's decision.
     """
 

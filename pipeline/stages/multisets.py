@@ -138,7 +138,7 @@ class MessageMultiset:
 
     @property
     def in_files(self) -> bool:
-        """True if this is too large to sort in memory; `ordered` and `once` use little memory."""
+        """True if the multiset is too large to sort in memory; use `ordered` or `once` instead."""
         return self._runs is not None and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:

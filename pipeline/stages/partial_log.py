@@ -29,7 +29,7 @@ class PartialLog:
     Args:
         on_partial: Called with the epoch and payload of every epoch's first complete partial.
         role: Topic to read; it can also contain the partials from one of the two aggregators.
-        first: Earlier epochs are ignored.
+        first: First epoch; earlier ones are ignored.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CompletePartials:
         return self._log.complete
 
     def reach(self, epoch: int) -> bool:
-        """Return whether reading started far enough back to find an epoch's partial in order."""
+        """Return whether reading started early enough in the log to find an epoch's partial."""
         return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:

@@ -20,7 +20,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 _SECONDS_PER_PRODUCER: Final = 1e-4
-"""Seconds between time checks per producer.
+"""Seconds per producer between two time checks.
 
 Without a calendar, a check visits all producers for every open window. With 1,000 producers, there
 are at most ten checks per second.

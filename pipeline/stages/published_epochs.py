@@ -54,8 +54,8 @@ def place_of_latest(
 def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
     """Return the last epoch published before the given records of the topic, or 0.
 
-    The records can start with epochs that a publisher has repeated. The last consecutive run that
-    exceeds all earlier epochs counts.
+    The records can start with epochs that a publisher has repeated. Repeated epochs are ignored,
+    and the last run of consecutive epochs counts.
     """
     if not records or records[0].offset <= job.start_offset(Role.ESTIMATES):
         return 0

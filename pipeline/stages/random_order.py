@@ -22,8 +22,8 @@ def in_random_order(
     """Return the rows in a uniformly random order, as an iterator over blocks.
 
     Every row is assigned to one of `shares` blocks at random. Each block is permuted in memory, so
-    `shares` must be large enough for a block to fit. A spill file buffers the blocks. Only integers
-    are drawn.
+    `shares` must be large enough for each block to fit in memory. A spill file buffers the blocks.
+    Only integers are drawn.
 
     Reference: Rao, *Generation of random permutations of given number of elements using random
     sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.

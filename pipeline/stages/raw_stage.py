@@ -29,7 +29,7 @@ from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
 MAX_BUFFERED_BYTES: Final = 1 << 28
-"""Maximum bytes of messages buffered by open windows; other messages are read again."""
+"""Maximum bytes of messages that open windows buffer; other messages are read again."""
 
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
@@ -44,7 +44,8 @@ class PendingWrite:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         manifest: Offset of the manifest that defines the window's content.
-        decision: Offset of the deciding manifest, a different one in later parallel shufflers.
+        decision: Offset of the manifest with the decision; parallel shufflers after the first have
+            another manifest.
     """
 
     first_offset: int
@@ -60,8 +61,9 @@ class RawPartition(Generic[WindowT]):
         position: Offset up to which the partition was read.
         floor: Offset below which no record is needed.
         windows: Records of the epochs in progress, by epoch.
-        pending: Windows that this owner must write, by epoch, whichever worker decided each.
-        written: Epochs this owner has written.
+        pending: Windows that this owner must write, by epoch, regardless of which worker decided
+            them.
+        written: Epochs whose windows this owner has written.
     """
 
     number: int

@@ -92,7 +92,7 @@ class ResultDocuments:
         }
 
     def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:
-        """Yield the largest estimates in domain order; detected items come largest first."""
+        """Yield the largest estimates in domain order; detected items by decreasing estimate."""
         numbers, values = estimate.numbers, estimate.intervals[0]
         if len(numbers) > most:
             largest = np.argsort(-values, kind="stable")[:most]

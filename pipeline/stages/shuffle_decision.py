@@ -25,7 +25,7 @@ from dpstream.topics.manifests import Manifest
 
 @dataclass(slots=True)
 class _Awaited:
-    """Producers that a window still waits for; records change them only by completing one.
+    """Producers that a window still waits for; a record removes only the producer it completes.
 
     Attributes:
         inside: True for each producer in the window, in order of registration.

@@ -138,8 +138,8 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def heartbeat(self) -> dict[str, object]:
         """Return open windows (oldest first), the senders they wait for, and all counters.
 
-        ``grace_left`` stays None until a window's time has come. ``ahead`` lists the producers that
-        send epochs before their time has come, and how many.
+        ``grace_left`` stays None until a window's time has come. ``ahead`` lists producers that
+        send epochs before the epochs' time has come, each with the number of these epochs.
 
         If devices rely on this stage to hide their messages (``hides_messages``), the number of
         messages must not be visible before a window is released. ``reports`` and ``late_reports``

@@ -32,8 +32,8 @@ def hides_messages(job: DeployedJob, stage: str) -> bool:
 class TopicUses:
     """Topics used by one stage.
 
-    `checks` are only read if records after the committed offset were deleted. `deletes` is the
-    topic from which the stage deletes finished records, or None.
+    The topics in `checks` are read only if records after the committed offset were deleted.
+    `deletes` is the topic from which the stage deletes finished records, or None.
     """
 
     reads: frozenset[Role]

@@ -33,7 +33,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        """Minimum seconds between two checks whether the time of windows has come."""
+        """Minimum seconds between two checks of whether the time of windows has come."""
         return 0.0
 
     @property

@@ -62,7 +62,7 @@ class Event(Enum):
     """End of the grace period."""
 
     READ_TO_END = auto()
-    """All records read that were in the partition at the end of the grace period."""
+    """Completion of reading all records that the partition had at the end of the grace period."""
 
     SETTLED = auto()
     """Manifest of the epoch found in the log."""
@@ -74,7 +74,7 @@ class Event(Enum):
     """Release by the first manifest."""
 
     SUPPRESSED = auto()
-    """Suppression by the first manifest: fewer contributors than the job's minimum."""
+    """Suppression by the first manifest: there are fewer contributors than the job's minimum."""
 
     EMPTY = auto()
     """First manifest without contributors."""
@@ -106,7 +106,7 @@ _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
 
 
 def _open(state: State) -> Mapping[Event, tuple[State, Reaction]]:
-    """Return the transitions by which collection can end in an open state."""
+    """Return an open state's transitions that end the collection of records."""
     return {
         Event.COMPLETE: (state, Reaction.DECIDE_IF_COMPLETE),
         Event.DRAINED: (state, Reaction.DECIDE),

@@ -24,7 +24,7 @@ from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):
-    """Reads a decided window's messages again from the raw topic."""
+    """Read a decided window's messages again from the raw topic."""
 
     def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 

@@ -148,7 +148,7 @@ class OpenWindow(ABC):
         return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
 
     def note_record(self, offset: int, now: float) -> None:
-        """Note a record for the epoch; the first one starts the grace period."""
+        """Note a record for the epoch; the grace period starts no earlier than the first record."""
         if self.first_offset is None:
             self.happens(Event.FIRST_RECORD)
             self.first_offset = offset

@@ -113,7 +113,7 @@ class Duration:
         return self.exact
 
     def most_in(self, span: Duration) -> int:
-        """Return the most epochs of this length that any period of length `span` can overlap.
+        """Return the maximum number of epochs that any period of length `span` can overlap.
 
         Rounds up: assumes the longest months and years for the period, the shortest ones for the
         epochs, and a change of up to three hours in a time zone's clocks.

@@ -28,7 +28,7 @@ class ItemSums:
         return cls(items[order], counts[order])
 
     def most(self, number: int) -> NDArray[np.int64]:
-        """Return the items with the largest numbers, largest first; ties put lower items first."""
+        """Return the items with the largest numbers, largest first; on ties, lower items first."""
         return self.items[np.argsort(-self.counts, kind="stable")[:number]]
 
     def largest(self, number: int) -> ItemSums:

@@ -81,7 +81,8 @@ def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
     A plain number is Unix seconds; anything else is ISO 8601, in UTC if it has no zone. Digits
-    beyond microseconds are truncated. Other texts, or other years than 1 to 9999: `ValueError`.
+    beyond microseconds are truncated. Raises `ValueError` for other texts, and for years outside 1
+    to 9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
@@ -200,7 +201,7 @@ class EpochCalendar:
         return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the epoch of each time; times are microseconds, and both are int64, shape (n,)."""
+        """Return the epochs of times in microseconds; both arrays are int64, shape (n,)."""
         if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)

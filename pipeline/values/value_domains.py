@@ -84,7 +84,8 @@ class ValueDomain(ABC):
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """Return a column's values, shape (len(texts),), all of one dtype, and problems by index.
 
-        For sets, the shape can be (len(texts), items), padded with 0. Invalid values are arbitrary.
+        For sets, the shape can be (len(texts), items), padded with 0. The values of invalid texts
+        are arbitrary.
         """
 
     @property

@@ -55,7 +55,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
-    """Return the least delta for cells with these shifts, whichever of the two worlds is true."""
+    """Return the least delta for cells with these shifts, in both orders of the two worlds."""
     return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 

@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window: devices' rows, then the bits in each bucket."""
+"""Exact output distribution for the smallest window: rows of devices, then bits in each bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window if every item has its own cell.
+"""Exact output distribution for the smallest window if every item has its own cell.
 
 Rows of hashed buckets have the same noise, but too many cells to enumerate.
 tests/randomizers/test_count_min.py checks which cells can differ between two users.

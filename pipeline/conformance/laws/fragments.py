@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window: the number of 1 bits per cell and report.
+"""Exact output distribution for the smallest window: the number of 1 bits per cell and report.
 
 A permanent backstop's responses are enumerated too, for either value of a bit.
 """

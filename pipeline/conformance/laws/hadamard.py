@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window with a fixed blanket: multisets of tuples.
+"""Exact output distribution for the smallest window with a fixed blanket: multisets of tuples.
 
 Tuples for values and tuples of the blanket are enumerated separately, then combined. The Hadamard
 matrix comes from scipy.

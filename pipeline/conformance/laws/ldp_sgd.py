@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window at the model 0: seeds and signs."""
+"""Exact output distribution for the smallest window at the model 0: seeds and signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact output distribution of the smallest window: one Warner response or bit vector each."""
+"""Exact output distribution for the smallest window: a Warner response or bit vector per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine, without Docker, Java or Maven installed."""
+"""An Apache Kafka broker on this machine, without Docker, Java or Maven installed."""
 
 from dpstream.pipeline.kafka.local_kafka.broker import KafkaStatus, LocalKafka
 from dpstream.pipeline.kafka.local_kafka.jars import LocalKafkaError

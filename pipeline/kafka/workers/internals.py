@@ -33,7 +33,7 @@ _FAUST_SECONDS = 1.0
 
 
 class PromptConsumer(Consumer):
-    """Faust's consumer, which fetches as soon as there is capacity for records.
+    """Faust's consumer, changed to fetch as soon as there is capacity for records.
 
     Faust leaves a partition with a full buffer out of the next fetch. It then waits up to a second
     for records of the other partitions, while that buffer drains.

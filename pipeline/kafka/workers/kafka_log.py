@@ -3,9 +3,9 @@
 * One idempotent producer and one consumer without a group stay open.
 * During an outage, repeatable requests are repeated until the broker is back, and the producer
   keeps its records. Only errors that waiting cannot cure are raised.
-* `KnownRecords` caches records that were acknowledged, or passed to the stage. This is safe,
-  since every reader gets the same record at an offset. A stage thus need not fetch a record that
-  it has just written, or that has just woken it.
+* `KnownRecords` caches records that were acknowledged, or passed to the stage. This is safe, since
+  every reader gets the same record at an offset. A stage thus need not fetch a record that it has
+  just written, or that has just woken it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect. Raises `KafkaConnectionError` if no broker answers; then, call it again."""
+        """Connect. Raises `KafkaConnectionError` without a broker, and can then be called again."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)
@@ -152,7 +152,7 @@ class KafkaLog:
     async def partition_counts(self, roles: Collection[Role]) -> dict[Role, int]:
         """Return the number of partitions in each of the job's topics; 0 for a missing topic.
 
-        Do not request topics that are hidden from the login: the cluster logs such requests.
+        Does not request topics that are hidden from this login: the cluster logs such requests.
         """
         found = await self._admin.partition_counts([self._topic(role) for role in roles])
         return {role: found.get(self._topic(role), 0) for role in roles}

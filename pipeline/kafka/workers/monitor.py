@@ -28,10 +28,9 @@ _REQUEST_SECONDS = 5.0
 class MonitorAddress:
     """Address and contents of the metrics server; port 0 means any free port.
 
-    `hides_messages` and `facts` are as in
-    `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`. `estimates` returns the latest
-    estimates of a worker that publishes. `descriptor` is the file descriptor of a listening socket,
-    used instead of port and address.
+    `hides_messages` and `facts` are as in `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`.
+    `estimates` returns the latest estimates of a worker that publishes. `descriptor` is the file
+    descriptor of a listening socket, used instead of port and address.
     """
 
     port: int
@@ -86,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._respond(404, "available: /metrics, /healthz and /readyz")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log no scrapes."""
+        """Do not log scrapes."""
 
     def _respond(self, status: int, line: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())

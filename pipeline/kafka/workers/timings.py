@@ -59,7 +59,7 @@ class Timings:
 
     @classmethod
     def of_many(cls) -> Timings:
-        """Return timings for one of many workers: fewer polls, but the same safety."""
+        """Return timings for a worker alongside many others: fewer polls, but the same safety."""
         return cls(
             heartbeat=3.0,
             tick=3.0,

@@ -27,7 +27,7 @@ class UnassignedError(WorkerError):
 class GroupWatch:
     """Detect partitions that have had no owner for more than `session` seconds.
 
-    That a worker has no partitions is normal if other workers have all `partitions`.
+    A worker can have no partitions if other workers have all `partitions`.
     """
 
     def __init__(self, partitions: int, session: float) -> None:

@@ -93,11 +93,11 @@ def run_worker(
     The process exits a few seconds after this returns, even if a thread of Faust hangs.
 
     `stage` must be built for `job` and new; it reports its windows to `windows`, for metrics.
-    `directory` is the worker's own folder, which it locks. A worker restarted in it gets its
-    partitions back without disturbing other workers. `monitor` is the address for metrics and
-    health. Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to
-    check for changes, including the one it reads. With `idle_settings`, the worker exits for lack
-    of work, and leaves a note in `directory`.
+    `directory` is the worker's own folder, which it locks. A worker that is restarted in this
+    folder gets its partitions back without disturbing other workers. `monitor` is the address for
+    metrics and health. Acknowledgements update `clock` with the broker's time. `used` are the
+    stage's topics to check for changes, including the one it reads. With `idle_settings`, the
+    worker exits for lack of work, and leaves a note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:

@@ -235,7 +235,7 @@ class JobWatch:
                 return
 
     def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
-        """Read the earlier manifests relative to which these records are encoded."""
+        """Read the earlier manifests to which these records refer."""
         named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
         for each in records:
             with suppress(CodecError):

@@ -38,7 +38,7 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; counts are of devices if the number of reports is hidden.
+    """The latest heartbeat of a worker; if the number of reports is hidden, devices are counted.
 
     Attributes:
         age: Seconds since the heartbeat.

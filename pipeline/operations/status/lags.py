@@ -57,7 +57,7 @@ class ComparedClock:
 
 
 HEARTBEATS_READ = 300
-"""Latest heartbeats read per job if there are many jobs; other workers are not shown."""
+"""Number of latest heartbeats read per job if there are many jobs; other workers are not shown."""
 _LATEST = 64
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
 

@@ -3,8 +3,8 @@
 * A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
   is closed again, and suppressed windows stay suppressed.
 * A window is the same multiset, in canonical order and in new chunks.
-* A restarted replay checks its earlier output and writes the rest. Windows and partials are
-  written in attempts, of which the first complete one counts.
+* A restarted replay checks its earlier output and writes the rest. Windows and partials are written
+  in attempts, of which the first complete one counts.
 """
 
 from __future__ import annotations

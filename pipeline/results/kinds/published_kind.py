@@ -22,7 +22,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Ranked = Callable[[int], list[int]]
-"""Function from a number to that many items, in decreasing order of their sums over all epochs."""
+"""Function that returns the given number of items, in decreasing order of sums over all epochs."""
 
 
 class PublishedKind(ABC):
@@ -101,11 +101,11 @@ class PublishedKind(ABC):
         return job.people
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        """Return number and description of the change since the previous epoch; None if unknown."""
+        """Return the number and description of the change since the previous epoch, or None."""
         return None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
-        """Return the possible ranks, first and last, by item number; empty unless all are known.
+        """Return the first and last possible rank per item number; empty unless ranks are known.
 
         An item precedes another if their simultaneous intervals do not overlap; otherwise either
         order is possible.
