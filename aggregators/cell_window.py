@@ -145,7 +145,7 @@ class CellWindow(CountedWindow):
 
     @property
     def published(self) -> ItemEstimates | HeavyHitters:
-        """All items of a domain that can be listed, otherwise the top items."""
+        """Estimates of all items if the domain can be listed, otherwise of the top items."""
         return self.estimates.listed(MOST_PUBLISHED) or self.estimates.top(FOUND)
 
     def plus(self, later: Self) -> CellWindow:

@@ -1,6 +1,6 @@
 """Standard errors of changes between two epochs whose estimates have correlated errors.
 
-If an estimate builds on the previous one, it contains most of the previous error. So the difference
+If an estimate builds on the previous one, it contains most of that one's error. So the difference
 between the two has a smaller error than either. The correlation is computed from the mechanism,
 participation and published estimates; no reports are needed.
 
@@ -23,14 +23,14 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""Function of three numbers: reports, devices enrolled, and (roughly) devices with value 1. It
+"""Function of the numbers of reports, of enrolled devices and (roughly) of devices with value 1. It
 returns the received count's variance and its standard deviation due to absent devices."""
 
 Covariances: TypeAlias = NDArray[np.float64]
 
 
 class FollowedErrors:
-    """Propagate, from published data, the errors of estimates that build on previous ones.
+    """Propagate the errors of estimates that build on previous ones, using only published data.
 
     Attributes:
         now: Errors at the latest epoch.
@@ -49,7 +49,7 @@ class FollowedErrors:
         self.now = self._after(reports, population)
 
     def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
-        """Return earlier errors' covariances with value and boosts, after the latest epoch.
+        """Return the covariances of earlier errors with value and boosts after the latest epoch.
 
         The arguments hold before that epoch, the result after it; shape (2, ...).
         """
@@ -72,7 +72,7 @@ class FollowedChanges:
     """Compute exact standard errors of changes over `lag` epochs; see `ChangeErrors`.
 
     Errors due to absent devices are assumed independent between the two epochs. If the same devices
-    are absent at both, these errors cancel unless the devices' values change.
+    are absent in both epochs, these errors cancel unless the devices' values change.
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
@@ -120,7 +120,7 @@ class RetainedErrors:
 
     Args:
         lag: Number of epochs a change covers, at least 1.
-        kept: Fraction of the previous error that remains, in [0, 1); all of it at a `GAP`.
+        kept: Fraction of the previous error that remains, in [0, 1); at a `GAP`, all of it remains.
     """
 
     def __init__(self, lag: int, kept: float) -> None:

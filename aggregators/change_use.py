@@ -24,7 +24,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 FALSE_ALARM = 1e-3
-"""Probability that a job ever overstates the average number of changes that users have made."""
+"""Maximum probability that a job ever overstates the average number of changes per user."""
 
 _LOOKS_BITS = 3
 

@@ -1,10 +1,10 @@
 """Estimate counts from a count-mean sketch.
 
 An item has one bucket in each of k rows of m buckets. Its buckets have S_x messages in total, and
-all buckets have S. Each bit is reversed with probability p. So of n contributors, C_x = (S_x - n p)
-/ (1 - 2 p) are in the item's buckets, and C = (S - n m p) / (1 - 2 p) have any item. One in m users
-without item x is in its buckets by chance. So, on average over all hashes, the number of users with
-the item is f = m / (m - 1) (C_x - C / m).
+all buckets together have S. Each bit is reversed with probability p. So of n contributors,
+C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets, and C = (S - n m p) / (1 - 2 p) have any
+item. One in m users without item x is in its buckets by chance. So, on average over all hashes, the
+number of users with the item is f = m / (m - 1) (C_x - C / m).
 
 The variance of f is the sum of three terms:
 

@@ -59,7 +59,7 @@ class Counts(ABC):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Numbers of the items that are suppressed because too few of their messages are left."""
+        """Item numbers of suppressed items: too few of their messages are left."""
         return ()
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Counts(ABC):
         """Return the `count` items with the largest estimates, in descending order."""
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:
-        """Return the top items of one crowd, whose item numbers are `numbers`."""
+        """Return the top items in one crowd, whose item numbers are `numbers`."""
         raise UnsupportedQueryError("this job has no crowds")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:

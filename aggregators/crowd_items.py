@@ -27,7 +27,7 @@ _OUTSIDE: Final = 0.05
 
 
 class Contents(Protocol):
-    """Aggregator of the messages of one crowd."""
+    """Aggregator for one crowd's messages."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
 
@@ -50,7 +50,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's remaining messages; `empty` creates the aggregator for its contents."""
+    """Count each crowd's remaining messages; `empty` creates an aggregator for their contents."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)

@@ -145,7 +145,7 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Store one epoch's alternating cells and counts; if any is invalid, only return False.
+        """Store one epoch's alternating cells and counts, or only return False if any is invalid.
 
         Cell numbers of at least 2^63 appear as negative numbers.
         """

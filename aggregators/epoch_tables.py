@@ -18,7 +18,7 @@ _COUNT_CAP = 1 << 53
 
 
 class EpochTables:
-    """Number of reports of every cell at each epoch.
+    """Numbers of reports by epoch and cell.
 
     Tables that are read or merged keep the narrowest type until more reports are added.
 
@@ -51,7 +51,7 @@ class EpochTables:
             np.add.at(table, cells, counts.astype(np.int64))
 
     def add_table(self, epoch: int, counts: NDArray[Any]) -> None:
-        """Add the number of reports of every cell, shape (cells,)."""
+        """Add the number of reports in every cell, shape (cells,)."""
         table = self._table(epoch)
         table += counts
 

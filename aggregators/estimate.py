@@ -29,14 +29,14 @@ GAP = "gap"
 
 CHANGES_USED = "changes-used"
 """Flag: on average, users have made at least half of the changes that intervals allow for. Users
-who change more often have then used up theirs, so intervals may miss the ground truth."""
+who change more often have then used up their changes, so intervals may miss the ground truth."""
 
 OUTSIDE = "outside"
 """Flag: the estimate is below 0 or above the population; displays clip it."""
 
 
 INCOMPLETE = "incomplete"
-"""Flag: some epochs of a window have no estimate. The mean and its interval are of the others."""
+"""Flag: some epochs of a window have no estimate. The mean and its interval cover the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
-        """Estimate, by order and from own reports, the intervals that an epoch completes."""
+        """Estimate the intervals that an epoch completes from their own reports, by order."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 
@@ -176,7 +176,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         counts: NDArray[np.int64],
         participation: Participation,
     ) -> TreeEstimates:
-        """Estimate intervals from own reports: mean sign = c_gap * mean partial sum."""
+        """Estimate intervals from their own reports: mean sign = c_gap * mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)

@@ -44,7 +44,7 @@ def matches(
     """Count the tuples in the set of each row from 0 to `items`, by the faster of two methods.
 
     `tuples` are columns, unsigned, shape (n, tau); `counts`, unsigned, shape (n,), are
-    multiplicities, None for 1 each. All tuples lie in the set of row 0, the first of the result.
+    multiplicities, None for 1 each. All tuples lie in the set of row 0, which comes first.
 
     >>> matches(np.array([[1, 3], [2, 2], [0, 0]], np.uint8), None, items=4).tolist()
     [3, 2, 1, 1, 3]

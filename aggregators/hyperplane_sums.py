@@ -20,7 +20,7 @@ from dpstream.randomizers.point_spaces import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """Return the sum of counts in S_x for each of the first points x, int64, shape (points,).
+    """Return the sum of counts in S_x for the first `points` points x, int64, shape (points,).
 
     `counts` is the count of every y, int64, shape (N,).
 

@@ -58,7 +58,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return each item's estimated senders, shape (items,), and the largest noise variance."""
+        """Return the estimated number of senders per item and the largest noise variance."""
 
     def _count(
         self,
@@ -79,7 +79,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
-        """Return all items, summed over epochs, or None if any epoch is suppressed."""
+        """Return estimates of all items, summed over epochs, or None if any epoch is suppressed."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:

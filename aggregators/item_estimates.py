@@ -43,8 +43,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     """Number of users with each item of a domain, all with the same 95 % interval width.
 
     Attributes:
-        values: float64, shape (items,), in users and in the order of the domain; some can be
-            negative.
+        values: float64, shape (items,), in users, in the order of the domain; can be negative.
         standard_error: Standard error of each value.
         half_width: Half-width of the 95 % interval around each value.
         reports: Number of reports.

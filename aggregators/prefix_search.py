@@ -33,8 +33,8 @@ MOST_CANDIDATES: Final = 1 << 22
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
-"""Expected number of false prefixes extended per level. Only listed items must be true, and a lower
-threshold loses fewer true prefixes."""
+"""Expected number of false prefixes extended per level. They are harmless until items are listed,
+and a lower threshold loses fewer true prefixes."""
 _WIDTH_PER_ITEM: Final = 16
 _FEWEST_SEARCHED: Final = 32
 _ACCEPTED_PER_ITEM: Final = 4

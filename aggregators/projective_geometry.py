@@ -65,14 +65,14 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate all or top items, with one standard error, the largest; None without reports."""
+        """Estimate all or the top items, with the largest standard error; None without reports."""
         found = self._of(epoch, participation)
         if isinstance(found, CellWindow):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return all items or prefix cells, summed over epochs; None if an epoch has no reports."""
+        """Return items or prefix cells, summed over epochs; None if an epoch has no reports."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | CellWindow | None:
@@ -122,7 +122,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Return reporting users by item, the largest variance, and the number of reports."""
+        """Return the reporting users per item, the largest variance, and the number of reports."""
         law, reports = self.law, int(received.sum())
         inside = self._inside(received, items)
         held, other = map(float, law.probabilities)

@@ -65,7 +65,7 @@ class OrderedEstimates(ItemEstimates, ABC):
 
         Isotonic regression makes the cumulative counts increasing, and values are assumed to be
         spread evenly within a bucket. A 95 % band around the cumulative counts, minus the fraction
-        of the total, gives the interval; the total can be an estimate too. The interval contains
+        of the total, gives the interval; the total can itself be an estimate. The interval contains
         every bucket that the band allows to contain the quantile, and is wider than necessary.
 
         Raises:

@@ -26,7 +26,7 @@ _KNOWN = 1e3
 
 
 def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> NDArray[np.float64]:
-    """Estimate every prefix from its intervals, each shrunk by a factor known at its end.
+    """Estimate every prefix from its intervals, shrunk by factors known when each interval ends.
 
     The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean of squared
     estimates divided by their variances, for all intervals of its order up to this one. `orders`

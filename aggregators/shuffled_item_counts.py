@@ -93,8 +93,8 @@ def predicted_deviations(
 ) -> NDArray[np.float64]:
     """Predict standard errors of items, in users, shape (last_epoch,).
 
-    All devices are assumed to report and to have an item. Collisions of boosted messages, which are
-    few, are ignored.
+    All devices are assumed to report and to have an item. The few collisions of boosted messages
+    are ignored.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises
@@ -127,8 +127,7 @@ def bucket_counts(
 
     This is the finite Radon transform: a message with direction d and bucket c counts for every
     item x on the line or plane <d, x> = c. A direction either begins with 1 or ignores the lowest
-    digit of items. If it begins with 1, the message and an item's upper digits determine the lowest
-    digit.
+    digit of items. If it begins with 1, message and upper digits determine the lowest digit.
 
     `words`, shape (n,), are distinct messages in ascending order, `counts` their multiplicities.
 

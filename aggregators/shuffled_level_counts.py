@@ -1,8 +1,9 @@
 """Track shuffled counts of numbers over time on a tree, based on `followed_items`.
 
 A cell counts messages about gained values minus messages about lost ones; all cells of an epoch
-have the same noise. Least squares make the levels consistent (`dpstream.aggregators.tree_counts`).
-The fit is linear and the same at every epoch, so tracking values is equivalent to tracking cells.
+have the same noise. A least-squares fit makes the levels consistent
+(`dpstream.aggregators.tree_counts`). The fit is linear and the same at every epoch, so tracking
+values is equivalent to tracking cells.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the counts of all values, float64, shape (size, ...).
 
-    `cells`, shape (size, ...), are counts minus the mean of the noise; further axes are more trees.
+    `cells`, shape (size, ...), are counts minus the mean noise; further axes are for more trees.
 
     >>> kept_node_values(KeptNodes(4), np.array([1.0, 3.0, 3.0, 10.0])).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -56,7 +56,7 @@ def level_values(
 
     Args:
         levels: The tree.
-        cells: Counts minus the mean of the noise, shape (cells, ...); further axes are more trees.
+        cells: Counts minus the mean noise, shape (cells, ...); further axes are for more trees.
         variances: Positive variance of a cell on each level, from the root down; None if all are
             equal. Infinite for an unused level; the lowest level must be used.
 

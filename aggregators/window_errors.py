@@ -1,8 +1,8 @@
 """Standard errors of means over windows of epochs, computed from published estimates.
 
 If m estimates have independent errors, the variance of their mean is the sum of their variances,
-divided by m^2. If an estimate builds on the previous one, the covariances of all epochs of the
-window are added. They are computed from the mechanism and published estimates, as for changes.
+divided by m^2. If an estimate builds on the previous one, the covariances of all pairs of epochs in
+the window are added. They are computed from the mechanism and published estimates, as for changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WindowErrors(Protocol):
         """Start another horizon with the next epoch; its errors are independent of earlier ones."""
 
     def next(self, published: Published | None, population: int) -> None:
-        """Add the next epoch; one without an estimate adds nothing."""
+        """Add the next epoch; an epoch without an estimate adds nothing."""
 
 
 class IndependentWindows:
@@ -76,7 +76,7 @@ class RetainedWindows:
     See `WindowErrors`, and `RetainedErrors` for changes.
 
     Args:
-        kept: Fraction of the previous error that remains, in [0, 1); all of it at a `GAP`.
+        kept: Fraction of the previous error that remains, in [0, 1); at a `GAP`, all of it remains.
     """
 
     from_start: ClassVar[bool] = True

@@ -1,9 +1,9 @@
-"""Heavy hitters of "Encode, Shuffle, Analyze Privacy Revisited", Section VII-A and Table I.
+"""Heavy hitters as in "Encode, Shuffle, Analyze Privacy Revisited", Section VII-A and Table I.
 
     python -m experiments.esa_heavy_hitters [--users N] [--no-sketch]
 
 The paper's data about users of a browser are not public. As in the paper, each of 203,950,512 users
-has one of 1,778,120 items, drawn by a power law p(x) ~ x^-1.35. A tenth of the users have one of
+has one of 1,778,120 items, drawn from a power law p(x) ~ x^-1.35. A tenth of the users have one of
 100 equally frequent heavy items instead.
 
 For the central epsilons of Table I (delta 5e-10, neighbors by removal) the program prints the

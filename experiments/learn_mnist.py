@@ -100,7 +100,7 @@ def learn(
 def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
-    """Yield the guarantee and the model after each of the given step numbers, which ascend."""
+    """Yield the guarantee and the model after each of the given steps, in ascending order."""
     users, protocol, requested = len(examples), PROTOCOLS["ldp_sgd"], _parameters_of(setting)
 
     def law_of(steps: int) -> Any:

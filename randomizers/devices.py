@@ -179,8 +179,7 @@ class Devices(ABC, Generic[LawT]):
         """Declare a stored array; assign the result, an array for zero devices, to `self._<name>`.
 
         `shape` is the shape per device. `new` is the value for a newly enrolled device; None if
-        `_draw` draws it. `allowed` is the contiguous range of valid values; None if any value is
-        valid.
+        `_draw` draws it. `allowed` is the contiguous range of valid values; None allows any value.
         """
         self._declared[name] = _Declared(np.dtype(dtype), shape, new, allowed)
         return self._declared[name].of_new(0)

@@ -86,8 +86,7 @@ class PoissonDummies(Dummies):
     """A Poisson number of dummies per contributor, each in a random cell.
 
     The counts of the cells are independent Poisson numbers. The total for n contributors is Poisson
-    with mean n times `rate`. The binary digits of n select the tables from which the total is
-    drawn.
+    with mean n times `rate`. The binary digits of n select the tables to draw it from.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)

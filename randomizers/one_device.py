@@ -187,8 +187,7 @@ class OneDevice:
     def renewed(
         cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any], read: ReadBytes
     ) -> Self:
-        """Draw randomness for another horizon, keeping the parts of an earlier `state` that never
-        change.
+        """Draw randomness for another horizon, keeping what never changes in an earlier `state`.
 
         `read` is as in `enroll`. Raises `ValueError` if `state` is invalid.
         """

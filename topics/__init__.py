@@ -17,7 +17,7 @@ topic                       record                                              
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments), with reports in `loose_batches`, if devices report
-for themselves; ``model`` (`models`) if the job learns; ``reports-2`` ... for parallel shufflers;
+directly; ``model`` (`models`) if the job learns; ``reports-2`` ... for parallel shufflers;
 ``hop-1`` ... between chained shufflers; ``partials-a`` and ``-b`` for the two aggregators.
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed

@@ -43,7 +43,7 @@ class CountTable:
     """Counts of consecutive messages of width 1.
 
     Attributes:
-        first: First of the messages.
+        first: The first message, an integer.
         cells: Number of messages, at least 1.
         count_bytes: Bytes per count: 1, 2 or 4.
     """

@@ -26,7 +26,7 @@ RECORD_CAP = 256 * 1024
 PAYLOAD_TARGET = RECORD_TARGET - 128
 """Target size of a payload, in bytes; with any header, the record is within `RECORD_TARGET`."""
 MESSAGES_CAP = 2**40
-"""Maximum number of messages of one record."""
+"""Maximum number of messages in one record."""
 U4_MAX = 2**32 - 1
 INTEGER_MAX = 2**63 - 1
 """Largest epoch, offset or number of devices: the largest signed 64-bit integer."""

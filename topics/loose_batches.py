@@ -2,8 +2,8 @@
 
 A loose batch belongs to no producer and has no punctuation. It is in its epoch's window if and only
 if its offset is below the window's cut. Only a *tag* identifies the device of a report; collectors
-derive the tag from the sender's identity with their own key. Tags reveal duplicate reports of one
-device at one epoch, and do not link epochs.
+derive the tag from the sender's identity with a key that they share. Tags reveal duplicate reports
+from one device in one epoch, and do not link epochs.
 """
 
 from __future__ import annotations

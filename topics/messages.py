@@ -59,8 +59,7 @@ class Messages:
             uint64 for larger counts before `split_messages`.
 
     Raises:
-        CodecError: If shapes or dtypes are invalid, a count is 0, or counted rows do not strictly
-            increase.
+        CodecError: If shapes or dtypes are invalid, a count is 0, or counted rows do not increase.
     """
 
     values: MessageArray
@@ -151,10 +150,11 @@ class Messages:
 def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list[Messages]:
     """Split messages into chunks that fit in a record; only the last can have fewer rows.
 
-    Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
-    chunk of its own. If a count exceeds the limits of a record (uint32, and 2^40 messages in all),
-    messages are first split into layers. The first has as much of every count as fits, the next has
-    the remainder, and so on. The rows of each layer strictly increase; its last chunk can be short.
+    Chunks are views. There is at least one chunk, possibly empty. A row of more than
+    `payload_bytes` is a chunk of its own. If a count exceeds the limits of a record (uint32, and
+    2^40 messages in all), messages are first split into layers. The first has as much of every
+    count as fits, the next has the remainder, and so on. The rows of each layer strictly increase;
+    its last chunk can be short.
     """
     rows = rows_per_chunk(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None

@@ -63,7 +63,7 @@ FURTHER_REPORTS = (Role.REPORTS_2, Role.REPORTS_3, Role.REPORTS_4)
 """Topics of device reports, one for each parallel shuffler after the first."""
 
 SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
-"""Topics of the sums of each of the two aggregators, for tables in two shares."""
+"""Topics for the sums of the two aggregators, one each, for tables in two shares."""
 
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 """Maximum length of a job name: Kafka allows 249 characters in a topic name."""
@@ -141,7 +141,7 @@ def job_topics(
         hops: Topics between chained shufflers.
         further_reports: Topics of parallel shufflers after the first.
         shared: True if two aggregators each sum one share.
-        devices: True if devices report for themselves, through collectors.
+        devices: True if devices report directly, through collectors.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -1,10 +1,10 @@
 """HPKE ciphertexts that only the holder of one private key can read; alterations are detected.
 
-HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every ciphertext has its
-own ephemeral key. So ciphertexts of equal contents differ as much as any others, and sorting by
-their bytes gives a random order. The context binds a ciphertext to its use: it does not decrypt
-with any other context. Base mode does not authenticate the sender: anyone with the public key can
-create a ciphertext.
+The scheme is HPKE (RFC 9180) in base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every
+ciphertext has its own ephemeral key. So ciphertexts of equal contents differ as much as any others,
+and sorting by their bytes gives a random order. The context binds a ciphertext to its use: it does
+not decrypt with any other context. Base mode does not authenticate the sender: anyone with the
+public key can create a ciphertext.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ BASES = 64
 """Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""Minimum ratio of a whole manifest's size to that of the differences; if less, it stays whole."""
+"""Minimum ratio of a whole manifest's size to its differences' size; below it, it stays whole."""
 
 
 class ManifestReader:

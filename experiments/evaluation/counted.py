@@ -49,7 +49,7 @@ class CountedEpoch:
 
 
 def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
-    """Simulate a job like `simulation.simulate`, and yield the counts that queries would read.
+    """Simulate a job like `simulation.simulate`, and return the counts that queries would read.
 
     All users of the log are enrolled and present at every epoch. Users without names, as in images,
     are divided among as many producers as necessary. If their reports would fill topics beyond

@@ -1,4 +1,4 @@
-"""Users whose items are drawn from the job's domain, again for every trial."""
+"""Users whose items are drawn from the job's domain, separately for every trial."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class ZipfItems(DrawnItems):
 
 @dataclass(frozen=True, slots=True)
 class ZipfQueries(ZipfItems):
-    """Queries with answers from 0 to 1, each of which a user rounds at random to a bit to report.
+    """Queries with answers from 0 to 1; a user randomly rounds each answer to the bit to report.
 
     The queries that concern a user are drawn like items. Each answer is uniform, and is rounded to
     1 with a probability equal to the answer. Sums of bits therefore estimate sums of answers.
@@ -186,7 +186,7 @@ class ZipfQueries(ZipfItems):
 
 @dataclass(frozen=True, slots=True)
 class SelectionSets(DrawnItems):
-    """Sets for selecting the most frequent item: all users have it, and half have each other item.
+    """Sets for selecting the most frequent item: all users have it; half have any given other item.
 
     With this distribution, Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows that
     selection is hard with one message per user. If the job limits the items per user, users name a

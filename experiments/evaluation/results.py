@@ -73,7 +73,7 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """One kind of estimate of one case, over all seeds.
+    """One kind of estimate for one case, over all seeds.
 
     Other fields average those of `Trial` and `Accuracy` over the trials.
 

@@ -83,7 +83,7 @@ class Zipf(Section):
 
 
 class Selection(Section):
-    """Users who all have one item from the job's domain; half of them have each other item."""
+    """Users who all have one item from the job's domain; half of them have any given other item."""
 
     users: Grid[Users] = Field(
         description="an integer from 1 to 100000000, or a list of such integers"

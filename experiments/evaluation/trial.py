@@ -64,7 +64,8 @@ class Trial:
         delta: Delta for the whole stream.
         accuracies: Accuracy by the name of the column or query; empty without published estimates.
         messages: Mean number of messages per user and epoch, with dummies; None if not counted.
-        selected: For `SelectionSets`, True if the item of every user has the largest estimate.
+        selected: For `SelectionSets`, True if the item common to all users has the largest
+            estimate.
     """
 
     users: int

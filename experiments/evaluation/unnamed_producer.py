@@ -1,4 +1,4 @@
-"""Producers of a simulation whose users have no names.
+"""Producers in a simulation whose users have no names.
 
 Devices draw and send as in a `Producer`. Only the list of users is omitted, because it would take
 minutes and gigabytes for many millions of users.

@@ -36,7 +36,7 @@ def best_grid(
 
     `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
     how many of these all items share. `affordable` returns whether a grid is allowed, given the
-    mean noise of its cells. Raises `ValueError` if no grid is allowed, or if an axis has only one
+    mean noise of its cells. Raises `ValueError` if no grid is allowed, or an axis has only one
     value.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code

@@ -2,8 +2,7 @@
 
 For any epsilon and delta, one mechanism dominates all others: with probability delta it reveals the
 true value, and otherwise it is randomized response with epsilon. No (epsilon, delta)-private
-mechanism reveals more (Kairouz, Oh and Viswanath 2015). Totals are computed for dominating
-mechanisms.
+mechanism reveals more (Kairouz, Oh and Viswanath 2015). Totals are those of dominating mechanisms.
 
 The operator who deploys a job has seen the estimates of earlier jobs and can choose epsilon
 accordingly. So enforced limits must hold for adaptive choices, too. Two limits do:

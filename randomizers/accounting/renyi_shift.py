@@ -2,8 +2,7 @@
 
 Rényi divergences of independent cells are additive, even if an adversary chooses each cell's inputs
 after seeing the outputs of earlier cells (Mironov 2017). The proof for boosted reports needs this
-property, and convexity in the shift. Privacy loss distributions are tighter but have neither
-property.
+property, and convexity in the shift. Privacy loss distributions are tighter but lack both.
 
 The divergences exclude counts that are far from the mean or possible under only one of the two
 distributions. Their probability is charged to delta instead.

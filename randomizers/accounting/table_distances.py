@@ -37,8 +37,7 @@ def check_tables(
     The shuffler makes one draw. Contributors beyond the minimum need no noise.
 
     `cells` are pairs of a cell noise and the number of such cells in a stream. `draws` is the
-    number of times in a stream that a contributor draws its number of dummies, by default once per
-    cell.
+    number of times that a contributor draws dummies for a stream, by default once per cell.
     """
     left_out = 0.0
     for noise, count in cells:

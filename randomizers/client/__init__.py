@@ -16,7 +16,7 @@ Events and reactions. No epoch of a deployment is ever drawn twice, and the loss
 app's `Limit`:
 
 * Late: a drawn report is sent unchanged until it is accepted (202) or finally rejected, for example
-  after the epoch closed (409, late). A rejected report is dropped and never redrawn, and the device
+  after the epoch closed (409, late). A rejected report is dropped and never redrawn; the device
   counts as absent.
 * Offline: the device draws by its own clock and stores the latest 32 waiting reports.
 * Asleep: the device is absent in epochs for which the app passed no value.
@@ -27,8 +27,7 @@ app's `Limit`:
   stored together or not at all. A draw that was not stored was never visible to any party, so the
   epoch is charged and drawn again.
 * App updated: the stored file remains valid. A file that a later version wrote is rejected and left
-  unchanged. A new signer applies to later joins. A lower limit keeps spent amounts and blocks
-  further charges.
+  unchanged. A new signer applies to later joins. A lower limit only blocks further charges.
 * Storage cleared or app reinstalled: the account is lost. The device is new, has a new id and is
   charged again. The limit holds per installation and only while the file survives. Store it where
   only the user clears it, and exclude it from backups: an old copy would draw sent epochs again.

@@ -47,8 +47,7 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
-        drawn: False if a report for this or a later epoch was already drawn; the value is then
-            ignored.
+        drawn: False if the value was ignored, since this or a later epoch was already drawn.
         sending: Progress of sending this and earlier reports.
     """
 

@@ -225,8 +225,7 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
     costs privacy: epochs only increase, each is drawn once, and the account charges for each. But a
     device that has drawn a future epoch is absent in all epochs before it, even for honest
     collectors. So the server can move a device at most `MOST_AHEAD` ahead of its own clock, unless
-    that clock is certainly wrong because it is before the deployment. `deployed` is signed by the
-    operator.
+    that clock is certainly wrong: before the deployment. `deployed` is signed by the operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -239,8 +238,7 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
 def epoch_at(statement: Statement, now: int, ago: int = 0) -> int:
     """Return the epoch to report, `ago` epochs before the current one.
 
-    Raises `ClosedError` if the deployment does not have that epoch, or no longer accepts its
-    reports.
+    Raises `ClosedError` if the deployment lacks that epoch, or no longer accepts its reports.
     """
     clock = statement.clock
     epoch = clock.epoch_at(now) - ago

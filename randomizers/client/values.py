@@ -20,8 +20,7 @@ class DeviceValues:
 
     Attributes:
         kind: "value" (yes or no), "items" (an item of a list, or none), "found" (an item of a
-            domain too large for an estimate of every item, or none) or "numbers" (a measured
-            number).
+            domain too large to estimate each item, or none) or "numbers" (a measured number).
         size: Size of the domain, whose numbers are at least 0 and below this.
         slots: Maximum number of items in a set; None if a value is not a set.
         labels: Labels of the numbers 1, 2, ...; empty if there are too many to list.

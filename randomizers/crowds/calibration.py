@@ -85,9 +85,8 @@ def delta_of_counts(decay: Fraction, shift: int) -> Fraction:
     """Return the exact delta of an epoch's crowd counts, for a loss of 2 ln(1 / decay).
 
     The result is the delta of a crowd that loses a user plus the delta of a crowd that gains a user
-    (basic composition of independent draws). Each delta is a sum over all counts. A count
-    contributes its probability in one world minus 1 / decay times its probability in the other, if
-    this is positive.
+    (basic composition of independent draws). Each delta is a sum over all counts. A count adds its
+    probability in one world minus 1 / decay times that in the other, if positive.
     """
     law = law_of_lost(decay, shift)
     down, up = decay.numerator, decay.denominator

@@ -440,8 +440,7 @@ class Fragments(Devices[FragmentsLaw]):
 
         Permanent answers are not redrawn: averaged over keys, they do not make exceeding the
         capacity more likely. `bits` is the number of ones in each cell, out of `users` bits, shape
-        (items,). `backstop` reverses the bits first; None if they are already reversed, or need not
-        be.
+        (items,). `backstop` reverses the bits first; None if they are final.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

@@ -66,8 +66,7 @@ class LdpSgdParameters:
     Attributes:
         epsilon: Privacy loss of a single report, without shuffling.
         delta: Delta of the shuffled reports of all steps together.
-        features: Number of features of an example; one of them can be a constant 1, for an
-            intercept.
+        features: Number of features of an example; one can be a constant 1, for an intercept.
         classes: Number of classes, numbered from 0.
         clip: L, the maximum norm of a gradient; longer ones are clipped to it.
         rate: eta, the length of a step for a gradient of length 1.

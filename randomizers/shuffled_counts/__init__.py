@@ -3,8 +3,8 @@
 At every epoch a device sends identical messages, and only their number matters: r, plus its value
 (0 or 1), plus r more if the value has just become 1, or r fewer if it has just become 0. So a
 change is r times as visible as a value. Only the first k changes of a device are boosted; estimates
-track later changes more slowly. With r = 0 these are plain counts of every epoch, without a bound
-on changes.
+track later changes more slowly. With r = 0 these are plain counts per epoch, without a bound on
+changes.
 
 Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). The loss is
 charged once for the whole stream, and the error does not grow with the number of users.
@@ -71,8 +71,7 @@ class ShuffledCountsParameters:
             (`shuffled_level_counts`).
         cells: Encoding of items: "balls_into_bins", a hash drawn for every message (default), or
             "count_min", a cell for every item, which needs few messages if there are few items.
-        buckets: Number of buckets for balls into bins; None for as many as the message limit
-            allows.
+        buckets: Number of buckets for balls into bins; None for the most that messages allow.
     """
 
     epsilon: float

@@ -3,8 +3,7 @@
 The range of values is split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes,
 each with 2^(L-l) consecutive buckets. A device draws one permanent level from 1 to L; the level is
 public. At every epoch it reports the node of that level that contains its value, like an item over
-time (`hadamard_values`). Coarse levels estimate wide ranges; fine levels show the details within
-them.
+time (`hadamard_values`). Coarse levels estimate wide ranges; fine levels show details.
 """
 
 from __future__ import annotations
