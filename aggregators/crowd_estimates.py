@@ -116,7 +116,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def method(self) -> str:
-        return "each item in each crowd separately, for the estimated size of the crowd"
+        return "each item in each crowd separately, given the crowd's estimated size"
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         per_crowd = self.items + 1

@@ -117,12 +117,15 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         aggregator, position, last = cls(law, empty), 0, -1
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"crowd counts of {len(data)} bytes are truncated")
+                raise ValueError(f"crowd counts are truncated after {len(data)} bytes")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             crowd, size = int(header["crowd"]), int(header["bytes"])
             position += _HEADER.itemsize
             if not last < crowd <= law.crowds:
-                raise ValueError(f"got crowd {crowd}; expected {last + 1} to {law.crowds}")
+                raise ValueError(
+                    f"crowd {crowd} is out of order or out of range; expected {last + 1} to "
+                    f"{law.crowds}"
+                )
             if not 0 < size <= (left := len(data) - position):
                 raise ValueError(f"state of crowd {crowd} has {size} bytes; expected 1 to {left}")
             part = data[position : position + size]

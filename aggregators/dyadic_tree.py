@@ -124,7 +124,7 @@ class DyadicTree:
         if not len(entries):
             return tree
         if (positions[1:] <= positions[:-1]).any():
-            raise ValueError("cells of a tree are out of order; expected increasing numbers")
+            raise ValueError("tree cells are out of order; expected strictly increasing numbers")
         if int(positions[-1]) >= (2 * horizon - 1) * cells:
             raise ValueError(
                 f"cell {positions[-1]} is out of range: a horizon of {horizon} epochs has "

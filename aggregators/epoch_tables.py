@@ -73,7 +73,9 @@ class EpochTables:
 
     def merge(self, other: Self) -> None:
         if other.cells != self.cells:
-            raise ValueError(f"tables of {other.cells} and {self.cells} cells cannot be merged")
+            raise ValueError(
+                f"a table with {other.cells} cells cannot be merged with one of {self.cells} cells"
+            )
         for epoch, table in other._epochs.items():
             if epoch in self._epochs:
                 self.add_table(epoch, table)
@@ -96,7 +98,7 @@ class EpochTables:
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"cell counts of {len(data)} bytes are truncated")
+                raise ValueError(f"cell counts are truncated after {len(data)} bytes")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             position += _HEADER.itemsize
             epoch, many, width = int(header["epoch"]), int(header["cells"]), int(header["bytes"])
@@ -110,7 +112,8 @@ class EpochTables:
             before = max(state._epochs, default=0)
             if not before < epoch <= last_epoch:
                 raise ValueError(
-                    f"epoch {epoch} follows {before}; expected increasing epochs up to {last_epoch}"
+                    f"epoch {epoch} follows epoch {before}; expected increasing epochs up to "
+                    f"{last_epoch}"
                 )
             if table.min(initial=0) < 0 or table.max(initial=0) > _COUNT_CAP:
                 raise ValueError(f"a count at epoch {epoch} is out of range; expected 0 to 2^53")

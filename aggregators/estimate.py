@@ -104,7 +104,7 @@ class Estimate(EstimatedCounts):
 
     def top(self, count: int) -> HeavyHitters:
         """Raise `UnsupportedQueryError`: a single count has no top items."""
-        raise UnsupportedQueryError("a query of top items requires a job that counts items")
+        raise UnsupportedQueryError("a query for top items requires a job that counts items")
 
     def may_be_of(self, items: int) -> bool:
         """Return whether the domain has one item and all numbers are finite."""

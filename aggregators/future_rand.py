@@ -71,8 +71,8 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
         if wrong.any():
             raise ValueError(
-                f"message at epoch {epoch} is {words[wrong][0]}; expected 0 to "
-                f"{2 * due - 1}, with {NEWCOMER} added for new devices after the first interval"
+                f"message at epoch {epoch} is {words[wrong][0]}; expected 0 to {2 * due - 1}, "
+                f"plus {NEWCOMER} from a new device on an interval after the first"
             )
 
     def _count(

@@ -101,7 +101,8 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         aggregator, before = cls(law), 0
         if len(data) % aggregator._entry.itemsize:
             raise ValueError(
-                f"sums are {len(data)} bytes; expected a multiple of {aggregator._entry.itemsize}"
+                f"sums are {len(data)} bytes long; expected a multiple of "
+                f"{aggregator._entry.itemsize}"
             )
         for entry in np.frombuffer(data, aggregator._entry):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)

@@ -80,7 +80,9 @@ class HeavyHitters(EstimatedCounts):
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         items, values = np.array(body["found"], np.int64), np.array(body["values"], np.float64)
         if items.shape != values.shape or items.ndim != 1:
-            raise ValueError(f"{items.size} items do not match {values.size} values")
+            raise ValueError(
+                f"got {items.size} items and {values.size} values; expected one value per item"
+            )
         return cls(
             items=items,
             values=values,

@@ -140,7 +140,8 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             total = np.frombuffer(data, "<i8", law.dimensions, start + _HEADER_BYTES)
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"epoch {epoch} follows {before}; expected later ones up to {law.last_epoch}"
+                    f"epoch {epoch} follows epoch {before}; expected increasing epochs up to "
+                    f"{law.last_epoch}"
                 )
             # No coordinate of a direction exceeds 2^15.
             if not 1 <= reports <= _COUNT_CAP or np.abs(total).max() > reports << 15:

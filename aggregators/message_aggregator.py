@@ -66,7 +66,7 @@ class EpochMessages:
             epoch = int.from_bytes(data[start : start + _EPOCH_BYTES], "little")
             received, start = MessageCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
             if epoch <= before:
-                raise ValueError(f"epoch {epoch} follows {before}; expected increasing epochs")
+                raise ValueError(f"epoch {epoch} after epoch {before}; expected increasing epochs")
             if not len(received.words):
                 raise ValueError(f"epoch {epoch} has no messages; expected at least 1")
             words_by_epoch._received[epoch] = received

@@ -105,12 +105,12 @@ class MessageCounts:
         """Deserialize `to_bytes` at `start` and return the end; raise `ValueError` if malformed."""
         begin = start + _ROWS_BYTES + 1
         if begin > len(data) or data[begin - 1] not in _COUNTS:
-            raise ValueError(f"message counts of {len(data)} bytes are malformed at byte {start}")
+            raise ValueError(f"message counts are malformed at byte {start} of {len(data)}")
         rows, counted = int.from_bytes(data[start : begin - 1], "little"), _COUNTS[data[begin - 1]]
         middle = begin + rows * dtype.itemsize
         end = middle + rows * counted.itemsize
         if end > len(data):
-            raise ValueError(f"counts of {len(data)} bytes are truncated; expected {end} bytes")
+            raise ValueError(f"message counts end at byte {len(data)}; expected {end} bytes")
         words = np.frombuffer(data, dtype, rows, begin)
         counts = np.frombuffer(data, counted, rows, middle)
         if (words[1:] <= words[:-1]).any():

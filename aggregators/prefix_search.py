@@ -142,8 +142,8 @@ def _candidates(
         extension = level.length - length
         if 1 << extension > MOST_CANDIDATES:
             raise ValueError(
-                f"level {index} adds {extension} bits to the previous level, so more than "
-                f"{MOST_CANDIDATES} prefixes would be checked. Add levels in between"
+                f"level {index} adds {extension} bits to the previous level and "
+                f"requires checking more than {MOST_CANDIDATES} prefixes. Add levels in between"
             )
         length = level.length
         children = np.arange(1 << extension, dtype=np.int64)

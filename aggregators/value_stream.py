@@ -136,7 +136,8 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             sums = SymbolSums(*numbers)
             if not sums.possible():
                 raise ValueError(
-                    f"epoch {epoch}: no symbols have the count, sum and sum of squares {numbers}"
+                    f"epoch {epoch}: no set of symbols has the count, sum and sum of squares "
+                    f"{numbers}"
                 )
             aggregator._sums[epoch] = sums
             before = epoch

@@ -75,7 +75,7 @@ def _print_list(print_and_exit: bool) -> None:
     if print_and_exit:
         print_pairs((each.name, _in_a_sentence(each)) for each in listed())
         programs = "; ".join(each.command for each in PROGRAMS.values())
-        print_text(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
+        print_text(f"\nRun one: {PROGRAM} NAME. Separate programs: {programs}", whole=True)
         print_text(f"Options: {PROGRAM} --help")
         raise typer.Exit
 
@@ -251,7 +251,7 @@ def _show(
     pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
     pairs += [(name, experiment.references[name]) for name in compared]
     if with_loss:
-        pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
+        pairs.insert(0, ("loss", "exact epsilon for a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
         pairs.append(
             (
@@ -293,8 +293,8 @@ _MEANING = {
     "mean": "root mean squared error of each seed, averaged over the seeds",
     "messages": "messages per user, including dummies; then the planned number",
     "selected": "trials that identify the item with the most users; then the expected probability",
-    "stages": "no: reports went from the devices directly to the aggregator, without codec and "
-    f"stages, because their topics would exceed {MOST_TOPIC_BYTES >> 30} GiB",
+    "stages": "no: reports went from the devices directly to the aggregator, without the codec "
+    f"and the stages, because their topics would exceed {MOST_TOPIC_BYTES >> 30} GiB",
     "covered": (
         "intervals that contain the ground truth: 95 % expected over many trials, as errors within "
         "a trial are correlated"

@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=USERS, help="(%(default)s)")
     parser.add_argument("--items", type=int, default=ITEMS, help="(%(default)s)")
     parser.add_argument("--wanted", dest="target", type=int, default=WANTED, help="(%(default)s)")
-    parser.add_argument("--no-sketch", action="store_true", help="skip the sketch (minutes)")
+    parser.add_argument("--no-sketch", action="store_true", help="skip the sketch (takes minutes)")
     chosen = parser.parse_args()
     for row in rows(chosen.users, chosen.items, chosen.target, with_sketch=not chosen.no_sketch):
         print(row, flush=True)

@@ -204,7 +204,7 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for number, (setting, points) in enumerate(found.items()):
-        label = f"{users // setting.groups:,} devices, {setting.reports} report(s) of each"
+        label = f"{users // setting.groups:,} devices, {setting.reports} report(s) each"
         color, marker = COLORS[number], "osD^v"[number]
         x, y = [one.epsilon for one in points], [one.accuracy for one in points]
         axes.plot(x, y, color=color, marker=marker, markersize=4, label=label)
@@ -226,7 +226,7 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
     axes.set_ylabel("accuracy on the test set, %")
     axes.set_ylim(60, 100)
     axes.set_title(
-        "MNIST, learned by ldp_sgd: a linear model of 650 numbers", loc="left", fontsize=11
+        "MNIST, learned with ldp_sgd: a linear model of 650 numbers", loc="left", fontsize=11
     )
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     tidy(axes)
@@ -250,9 +250,9 @@ def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Learn MNIST by ldp_sgd.")
-    parser.add_argument("folder", type=Path, help="folder of the four IDX files, as .gz")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each setting (%(default)s)")
+    parser = argparse.ArgumentParser(description="Learn MNIST with ldp_sgd.")
+    parser.add_argument("folder", type=Path, help="folder with the four IDX files, as .gz")
+    parser.add_argument("--seeds", type=int, default=3, help="runs per setting (%(default)s)")
     parser.add_argument("--picture", type=Path, help="train for longer and plot to this PNG file")
     arguments = parser.parse_args()
     found = (

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare(
         arguments,
         "prepare_image",
-        "Make an item log of an image, with one user per unit of luminosity.",
+        "Make an item log from an image, with one user per unit of luminosity.",
         "https://github.com/vasturiano/three-globe/blob/master/example/img/earth-night.jpg",
         item_rows,
         as_it_is=(".pgm.gz",),

@@ -115,8 +115,9 @@ def state_changes(lives: Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.prepare_traminer",
-        description="Make a change log of mvad, biofam or actcal of the R package TraMineR.",
-        epilog="Get SOURCE from R, with TraMineR from CRAN; for biofam and actcal likewise:\n"
+        description="Make a change log from the data mvad, biofam or actcal in the R package "
+        "TraMineR.",
+        epilog="Export SOURCE from R, with TraMineR from CRAN (biofam and actcal the same way):\n"
         '  install.packages("TraMineR")\n'
         '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")',
         # Keeps URLs and commands on one line, for copying.

@@ -35,7 +35,7 @@ PROGRAMS = {
     "learn_mnist": Shipped(
         "learn_mnist",
         "python -m experiments.learn_mnist FOLDER",
-        "Digits of MNIST learned by ldp_sgd, and membership inference",
+        "Digits of MNIST learned with ldp_sgd, and membership inference",
         'Tables XI and XII of "Encode, Shuffle, Analyze Privacy Revisited"',
     ),
 }

@@ -65,7 +65,7 @@ class ByteGenerator:
         values = end - least + endpoint
         kind = np.dtype(dtype)
         if values < 1:
-            raise ValueError(f"range [{least}, {least + values}) is empty; expected low below high")
+            raise ValueError(f"range [{least}, {least + values}) is empty; expected low < high")
         limits = np.iinfo(kind)
         if not limits.min <= least <= least + values - 1 <= limits.max:
             raise ValueError(

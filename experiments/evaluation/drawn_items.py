@@ -41,13 +41,13 @@ class DrawnItems(ABC):
         domain = job.domain
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
-                f"{self.kind} data require a domain of at most {MOST_DRAWN:,} items; this job of "
-                f"{job.protocol} has none. Use a 'change_log' instead"
+                f"{self.kind} data require a domain of at most {MOST_DRAWN:,} items; this "
+                f"{job.protocol} job has none. Use a 'change_log' instead"
             )
         if domain.slots is None and self.held_at_once > 1:
             raise InputError(
-                f"{self.kind} data are sets of several items, but users of {job.protocol} have "
-                "one value each. Set 'held: 1' or use another protocol"
+                f"{self.kind} data are sets of several items, but each user in {job.protocol} has "
+                "one value. Set 'held: 1' or use another protocol"
             )
         return ()
 

@@ -266,7 +266,7 @@ def _draw_distribution(
             "x",
             color=_GROUND_TRUTH,
             markersize=9,
-            label="quantiles, true" if share == SHARES[0] else None,
+            label="quantiles, ground truth" if share == SHARES[0] else None,
         )
     upper.set_ylabel("users with smaller values")
     upper.yaxis.set_major_formatter(_USERS)

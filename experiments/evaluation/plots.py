@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = {
-    "epsilon": "target epsilon of a user's whole stream",
+    "epsilon": "target epsilon for a user's whole stream",
     "k": "k, maximum changes",
     "n": "n, users",
     "d": "d, epochs",

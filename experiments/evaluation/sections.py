@@ -55,8 +55,8 @@ class Synthetic(Section):
     )
     changes: Grid[Count] | None = Field(
         default=None,
-        description="the maximum number of changes per user, an integer of at least 1, or a "
-        "list of such numbers; default: as many as the job follows",
+        description="the maximum number of changes per user, an integer of at least 1, or a list "
+        "of such numbers; default: the job's max_changes",
     )
     seed: int = Field(default=1, ge=0, description="an integer of at least 0")
 
@@ -109,13 +109,14 @@ class Data(Section):
     )
     axes: tuple[str, ...] = Field(
         default=(),
-        description="names in pictures for the values' coordinates, one text each",
+        description="names of the values' coordinates in pictures, a list with one text per "
+        "coordinate",
     )
     top_items: int | None = Field(
         default=None,
         ge=1,
         description="the maximum number of users that can have an item at an epoch, if that is "
-        "public: estimates are also compared clipped to this range; an integer of at least 1",
+        "public: estimates clipped to this maximum are also compared; an integer of at least 1",
     )
     synthetic: Synthetic | None = None
     zipf: Zipf | None = None
@@ -152,14 +153,14 @@ class JobGrid(Section):
     )
     drawn: bool = Field(
         default=True,
-        description="whether pictures show its estimates of sets of items, for which these "
-        "are computed again: true or false",
+        description="whether to show its estimates of sets of items in pictures, which requires "
+        "computing them again: true or false",
     )
     references: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
         default={},
         description="root mean squared errors from elsewhere, for comparison: for each name in "
-        "the experiment's `references` and each name of an estimate, a list with a number, or "
-        "none, for each combination of parameters",
+        "the experiment's `references` and each name of an estimate, a list with one number, or "
+        "'none', per combination of parameters",
     )
 
     @model_validator(mode="after")
@@ -184,7 +185,8 @@ class ExperimentFile(Section):
     )
     references: dict[str, str] = Field(
         default={},
-        description="other results for comparison: a sentence that explains them, by name",
+        description="results from elsewhere, for comparison: for each name, a sentence that "
+        "explains them",
     )
 
     @model_validator(mode="after")

@@ -92,8 +92,8 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     for view, times in seen.items():
         if view not in law:
             return (
-                f"sends {show_reports(view)} for {show_values(stream)}, {times} of "
-                f"{windows:,} times; the mechanism never sends this"
+                f"sends {show_reports(view)} for {show_values(stream)} in {times} of {windows:,} "
+                "windows; the mechanism never sends this"
             )
     views = list(law)
     shares = np.array([float(law[view]) for view in views])
@@ -124,7 +124,7 @@ def _one_by_one(
     if unlikely is None:
         return ""
     epoch, report, least = each = list(lawful)[unlikely]
-    sent = f"{report} at epoch {epoch} at least {least} times in a window"
+    sent = f"{report} at epoch {epoch} at least {least} times"
     return _finding(sent, stream, found[each], windows, shares[unlikely])
 
 
@@ -148,8 +148,8 @@ def _unlikely(
 
 def _finding(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {sent} for {show_values(stream)} {times:,} of {windows:,} times; "
-        f"expected about {share * windows:,.1f} times by the mechanism"
+        f"sends {sent} for {show_values(stream)} in {times:,} of {windows:,} windows; the "
+        f"mechanism sends it in about {share * windows:,.1f}"
     )
 
 
@@ -181,7 +181,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {show_values(stream)}; expected about "
-                    f"{devices * mean:,.0f} times by the mechanism"
+                    f"{devices:,} devices with {show_values(stream)}; the mechanism sends it "
+                    f"about {devices * mean:,.0f} times"
                 )
     return ""

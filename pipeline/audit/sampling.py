@@ -121,7 +121,7 @@ class Sample:
             yield Finding(
                 self.subject,
                 attack,
-                f"{seen}: {trials:,} trials with two neighbors{self._power(false_alarm)}",
+                f"{seen}: {trials:,} trials with two neighboring inputs{self._power(false_alarm)}",
                 AuditOutcome.FAILED if failed else AuditOutcome.CONSISTENT,
                 claimed=self.guarantee.epsilon,
                 delta=self.guarantee.delta,

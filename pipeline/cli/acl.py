@@ -68,8 +68,8 @@ def acl(
         AclFormat,
         typer.Option(
             "--format",
-            help="Output format. kafka-acls: commands for Kafka's own tool, to add or (with "
-            "--revoke) remove them.",
+            help="Output format. kafka-acls prints commands for Kafka's own tool that add the "
+            "ACLs or, with --revoke, remove them.",
         ),
     ] = AclFormat.table,
     replay: Annotated[
@@ -77,7 +77,7 @@ def acl(
         typer.Option(
             "--replay",
             metavar="NAME",
-            help="Print the ACLs for a future replay of the deployed job, under this name.",
+            help="Print the ACLs for a future replay of the deployed job under this name.",
         ),
     ] = None,
     servers: Servers = None,
@@ -94,7 +94,7 @@ def acl(
         raise UsageProblem("--apply and --revoke are mutually exclusive")
     form = AclFormat.json if as_json else form
     if form is AclFormat.kafka_acls and apply:
-        raise UsageProblem("--format kafka-acls only prints commands: remove --apply and --revoke")
+        raise UsageProblem("--format kafka-acls only prints commands: remove --apply")
     silence("kafka")
     loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())

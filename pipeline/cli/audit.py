@@ -46,7 +46,7 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[JOB|JOBFILE|PROTOCOL]",
-            help="Name of a protocol, a job file, or name of a deployed job. Default: all "
+            help="Name of a protocol, a job file, or the name of a deployed job. Default: all "
             "protocols.",
         ),
     ] = None,
@@ -55,7 +55,7 @@ def audit(
         typer.Option(
             min=20,
             help="Half the number of trials on which each attack is judged. More trials detect "
-            "smaller losses. Default: 5000, which take a few minutes for a protocol.",
+            "smaller losses. Default: 5000, which takes a few minutes per protocol.",
         ),
     ] = None,
     quick: Annotated[
@@ -63,7 +63,7 @@ def audit(
         typer.Option("--quick", help="Draw fewer samples: at most a minute for all protocols."),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of a repeatable audit. Default: new randomness.")
+        int | None, typer.Option(help="Seed for a repeatable audit. Default: new randomness.")
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,

@@ -37,8 +37,8 @@ def budget(
         bool,
         typer.Option(
             "--compose",
-            help="Compose charges with a privacy filter if the result is below their sum, as with "
-            "many small charges. Reserves half of delta.",
+            help="Compose charges with a privacy filter if the result is below their sum, as "
+            "with many small charges. Reserves half of the delta.",
         ),
     ] = False,
     per: Annotated[
@@ -46,9 +46,9 @@ def budget(
         typer.Option(
             "--per",
             metavar="PERIOD",
-            help="Limit charges within any period this long, such as P1Y, instead of all time. "
-            "A recurring job of sampled_response then counts the horizons that a period can "
-            "overlap; other charges count whole.",
+            help="Limit charges within any period this long, such as P1Y, instead of over all "
+            "time. A recurring job of sampled_response then counts the horizons that a period "
+            "can overlap; other charges count in full.",
         ),
     ] = None,
     remove: Annotated[
@@ -122,7 +122,7 @@ def _change(
     if delta is not None and not 0 <= delta < 1:
         raise UsageProblem(f"--delta: got {delta:g}; expected a number of at least 0 and below 1")
     if reason is None or not reason.strip():
-        raise UsageProblem("--reason is missing: the ledger permanently records the reason")
+        raise UsageProblem("--reason is required: the ledger permanently records it")
     return BudgetDeclaration(
         population=population,
         epsilon=epsilon,

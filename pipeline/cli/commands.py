@@ -197,7 +197,7 @@ COMMANDS = {
     "diff": CommandEntry(
         _RESULTS,
         "diff:diff",
-        "Compare two jobs of one protocol and domain. Exits with 1 if they differ.",
+        "Compare two jobs with the same protocol and domain. Exits with 1 if they differ.",
         "students students-replay",
     ),
     "list": CommandEntry(_RESULTS, "jobs:list_jobs", "List the deployed jobs.", "--json"),

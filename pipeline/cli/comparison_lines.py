@@ -56,8 +56,8 @@ def show_protocols(plan: Plan) -> None:
         present = "" if plan.guarantee.shuffled is None else ", for users present at every epoch"
         note += (
             f"; central, delta: against an analyst of all epochs{present}; local: against an "
-            "observer who links a device's messages; CPU s: seconds for a million users, on one "
-            f"core of this machine, measured with {DEVICES:,} devices"
+            "observer who links a device's messages; CPU s: CPU seconds for a million users, on "
+            f"one core of this machine, measured with {DEVICES:,} devices"
         )
     else:
         columns |= {">delta": lambda at: rounded_up(expected[at].delta)}
@@ -72,7 +72,7 @@ def show_protocols(plan: Plan) -> None:
     elif len(measured) == 1:
         name = expected[0].protocol
         print_text(
-            f"no other protocol was compared: {name} has no alternative with the same answers"
+            f"no other protocol was compared: {name} has no alternative that gives the same answers"
         )
 
 
@@ -124,15 +124,15 @@ def _name(found: Sequence[Compared], place: int) -> str:
 def show_outlook(plan: Plan, seen: Outlook) -> None:
     """Print the guarantee if some users are absent and some of the others collude."""
     print_text(
-        f"\nepsilon for a user's {plan.guarantee.subject} with {seen.dropout:.0%} of users absent, "
-        f"{seen.colluding:.0%} of the others colluding",
+        f"\nepsilon for a user's {plan.guarantee.subject} with {seen.dropout:.0%} of users absent "
+        f"and {seen.colluding:.0%} of the others colluding",
         "bold",
     )
     released = "enough" if seen.released else "too few to release any epoch"
     needed = f"shuffle.minimum = {plan.minimum:,}"
     print_pairs(
         [
-            ("present", f"{number(seen.present)}, {released} for {needed}"),
+            ("present", f"{number(seen.present)}, {released} ({needed})"),
             ("honest", number(seen.honest)),
             *_epsilons(seen, always=plan.guarantee.shuffled is not None),
         ]

@@ -29,7 +29,7 @@ def dead_letters(
     job: JobName,
     limit: Annotated[
         int,
-        typer.Option("--limit", min=1, metavar="N", help="Maximum records to list, latest first."),
+        typer.Option("--limit", min=1, metavar="N", help="Number of latest records to list."),
     ] = 20,
     save: Annotated[
         Path | None,
@@ -39,8 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Requeue each record that is now valid and belongs to an open epoch, once, and "
-            "delete its dead letter.",
+            help="Requeue, once, every record that is now valid and belongs to an open epoch, "
+            "and delete its dead letter.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -79,7 +79,7 @@ def dead_letters(
         hidden = deployed.protocol_entry.shuffling is not None
         if hidden and save is not None:
             raise UsageProblem(
-                f"job {deployed.name} has protocol {deployed.protocol}, whose reports are not "
+                f"job {deployed.name} uses protocol {deployed.protocol}, whose reports are not "
                 "private before the shuffle, and --save would store them permanently. Remove "
                 "--save"
             )
@@ -98,7 +98,10 @@ def dead_letters(
         print_text("; ".join([listed, *of_them]))
         _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
-            print_text(f"{total - len(latest):,} earlier ones. To list them: --limit {total}")
+            print_text(
+                f"{total - len(latest):,} earlier records are not listed. To list them: --limit "
+                f"{total}"
+            )
     if save is not None:
         for letter in latest:
             save_dead_letter(letter, save)

@@ -59,7 +59,7 @@ def deploy(
             metavar="POPULATION=EPSILON[,DELTA]",
             help="Set the limit on the charges of all jobs of this population. It replaces the "
             "smallest limit that any job file declares. POPULATION=none removes the limit. Asks "
-            "first.",
+            "for confirmation.",
         ),
     ] = None,
     yes: Yes = False,
@@ -68,8 +68,8 @@ def deploy(
         typer.Option(
             "--noise-key",
             metavar="FILE",
-            help="File with the key of the noise, for a shuffler that adds noise; created if "
-            "missing. Default: a file in the local state folder.",
+            help="File with the noise key, for a shuffler that adds noise; created if missing. "
+            "Default: a file in the local state folder.",
         ),
     ] = None,
     servers: Servers = None,
@@ -81,8 +81,8 @@ def deploy(
     In a running job, changes to some settings apply in place: shuffle.grace, topics.retention,
     budget, the keys of devices.tokens, and descriptions for readers (title, description, unit,
     labels). Without changes, nothing is done. The smallest budget ever declared for a population
-    binds all its jobs until --set-budget sets another. Asks before --replace ends a deployment, and
-    before users are charged again.
+    binds all its jobs until --set-budget sets another. Asks for confirmation before --replace ends
+    a deployment, and before users are charged again.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
@@ -295,7 +295,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
         producer.name for producer in read_registry(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
-        ("workers", workers, "supervisors stop theirs; stop the other workers"),
+        ("workers", workers, "supervisors stop the workers that they started; stop the others"),
         ("producers", producers, "their records are now rejected; restart them"),
     ):
         if names:
@@ -320,7 +320,8 @@ def undeploy(
     """End a deployment. Topics and estimates remain unless --delete-topics is given.
 
     However, estimates, query, serve, record and replay require a deployed job: run dpstream record
-    first to keep a recording that can be read and replayed. Lists the losses, and asks first.
+    first to keep a recording that can be read and replayed. Lists the losses, and asks for
+    confirmation.
     """
     with cluster_of(servers, kafka_config) as cluster:
         name = name_of(job)
@@ -343,12 +344,15 @@ def undeploy(
     print_text(f"undeployed {ended.name}: {effect}; stop its {ends}")
     if not delete_topics:
         print_text(
-            "dpstream estimates, record and replay find only deployed jobs. To save what they "
-            "read, before the next undeploy: 'dpstream record JOB'. From the topic, as JSON:"
+            "The commands estimates, record and replay find only deployed jobs. Before you "
+            "undeploy a job whose data you still need: 'dpstream record JOB'. The topic's "
+            "estimates, as JSON:"
         )
         print_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
     if ended.needs_noise_key:
-        print_text("its noise key can remove the noise from its counts: delete the file")
+        print_text(
+            "anyone with its noise key can remove the noise from its counts: delete the file"
+        )
         if (file := noise_key_file(ended.name)).exists():
             print_command(f"rm {file}")
 

@@ -47,7 +47,7 @@ def diff(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two jobs of one protocol and domain. Exits with 1 if they differ.
+    """Compare two jobs with the same protocol and domain. Exits with 1 if they differ.
 
     Compares every epoch: first integers (window_status, contributors, population and the counts
     themselves), then published estimates, by their largest difference in standard errors.
@@ -92,7 +92,8 @@ def _check_all_there(
     if missing is not None:
         names = " or ".join(job.name for job in jobs)
         raise NoCountsError(
-            f"epoch {missing:,} is not published by {names}: wait for it, or compare other epochs"
+            f"epoch {missing:,} is not yet published by {names}: wait for it, or compare other "
+            "epochs"
         )
 
 

@@ -25,7 +25,7 @@ CsvFile = Annotated[
         "--csv",
         metavar="FILE",
         dir_okay=False,
-        help="Write CSV: a row for every epoch and estimate, dates in the job's time zone.",
+        help="Write CSV: one row per epoch and estimate, with dates in the job's time zone.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -35,7 +35,8 @@ ParquetFile = Annotated[
         "--parquet",
         metavar="FILE",
         dir_okay=False,
-        help="Write the same rows as Parquet, with types: timestamps, dictionaries of names.",
+        help="Write the same rows as Parquet, with typed columns: timestamps, and dictionaries "
+        "of names.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -64,7 +64,8 @@ def estimates(
         bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
     ] = False,
     format: Annotated[
-        Format, typer.Option(help="Output format: json has one object per line, csv a header.")
+        Format,
+        typer.Option(help="Output format. json: one object per line; csv: rows below a header."),
     ] = Format.table,
     smoothed: Annotated[
         bool,
@@ -132,7 +133,7 @@ def estimates(
     """Print published estimates: for items the largest, for numbers the quartiles.
 
     Printed CSV contains all items or numbers; printed JSON contains the published records. Files
-    have a row for every epoch and estimate. They contain all items or numbers, unless a query
+    have one row per epoch and estimate. They contain all items or numbers, unless a query
     selects some.
     """
     file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})

@@ -37,7 +37,7 @@ UserList = Annotated[
         metavar="FILE",
         help="File of all enrolled users, who are public: one user per line, or a CSV with a "
         "column user, plain or gzip. Rows of other users are ignored. Default: all users with a "
-        "row.",
+        "row in the input.",
     ),
 ]
 ToEpoch = Annotated[

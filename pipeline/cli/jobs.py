@@ -84,7 +84,7 @@ def _epsilon_in_short(job: DeployedJob) -> str:
     guarantee = promised(job)
     delta = f", delta {rounded_up(guarantee.delta, 3)}" if guarantee.delta else ""
     if guarantee.unit == "epoch":
-        return f"{rounded_up(guarantee.epsilon, 3)}{delta} an epoch"
+        return f"{rounded_up(guarantee.epsilon, 3)}{delta} per epoch"
     endless = job.epochs.renew and job.horizons is None
     return f"{'n x ' if endless else ''}{rounded_up(guarantee.epsilon, 3)}{delta}"
 

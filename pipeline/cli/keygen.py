@@ -25,7 +25,8 @@ def keygen(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...", help="Names of the pairs: NAME.pub here, NAME.key in --keys."
+            metavar="NAME...",
+            help="Names of the key pairs. Each is written as NAME.pub here and NAME.key in --keys.",
         ),
     ],
     keys: SealingKeys = None,

@@ -57,8 +57,8 @@ def ledger(
         typer.Option(
             "--accept-loss",
             metavar="REASON",
-            help="Continue after damage to the ledger, without the lost entries; records the "
-            "reason. Asks first.",
+            help="Continue after damage to the ledger, without the lost entries, for this "
+            "reason, which is recorded. Asks for confirmation.",
         ),
     ] = None,
     yes: Yes = False,

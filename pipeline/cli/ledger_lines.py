@@ -150,7 +150,7 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
             ]
         )
     if rows:
-        print_text("\nreleased, by manifests", "bold")
+        print_text("\nreleased windows, according to manifests", "bold")
         print_table(["deployment", "windows", ">contributors", "each with"], rows)
 
 
@@ -197,7 +197,7 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
     void = [place for place in report.state.chain.places if not place.counts]
     counting = len(report.state.chain.counting)
     if not findings:
-        races = f"; {len(void):,} void (lost a race)" if void else ""
+        races = f"; {len(void):,} void (another writer was first)" if void else ""
         print_text(
             f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green"
         )

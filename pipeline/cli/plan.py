@@ -104,8 +104,8 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Input of the job, or CSV item,count: predict errors for these item frequencies. "
-            "The output is then not private.",
+            help="Input file of the job, or a CSV with the columns item,count: predict errors "
+            "for these item frequencies. The output is then not private.",
         ),
     ] = None,
     plot: Annotated[
@@ -129,12 +129,12 @@ def plan(
         float,
         typer.Option(
             metavar="SHARE",
-            help="Share of reporting users that collude with the observer, such as 0.1.",
+            help="Share of reporting users who collude with the observer, such as 0.1.",
         ),
     ] = 0.0,
     dropout: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="Share of users that do not report at an epoch."),
+        typer.Option(metavar="SHARE", help="Share of users who do not report at an epoch."),
     ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
@@ -169,8 +169,9 @@ def plan(
         _plot(made, plot)
     if changes_from is not None:
         tell(
-            f"not private: the shares of users by changes are counted in {changes_from} without "
-            "noise. Do not publish these shares, or results with other changes"
+            f"not private: {changes_from} was counted without noise to obtain the share of users "
+            "with each number of changes. Do not publish these shares, or a "
+            "parameters.max_changes chosen by them"
         )
     if reference_input is not None:
         tell(

@@ -118,8 +118,12 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
     contents, sizes, delta = map(rounded_up, losses)
     print_pairs(
         [
-            ("epsilon per epoch", f"{contents} for the messages of a user"),
-            ("", f"{sizes} for the sizes of all crowds, delta {delta}; in sum, the epsilon above"),
+            ("epsilon per epoch", f"{contents} for a user's messages"),
+            (
+                "",
+                f"{sizes} for the sizes of all crowds, delta {delta}; their sum is the epsilon "
+                "above",
+            ),
             (
                 "messages deleted",
                 f"in each crowd, {number(crowds.shift)} on average and at most "
@@ -261,7 +265,7 @@ def _show_parties(plan: Plan) -> None:
         f"which of two {'streams of values' if len(plan.epochs) > 1 else 'values'} a user has"
     )
     if plan.guarantee.only_removal:
-        guessing = "whether a user has items or none"
+        guessing = "whether a user has any items"
     horizon = "" if plan.guarantee.horizons is None else " in one horizon"
     print_text(f"maximum success rate of guessing {guessing}{horizon} (baseline: 50 in 100)")
     print_table(

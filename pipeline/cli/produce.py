@@ -104,15 +104,16 @@ def produce(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder for the randomness that the devices draw. Default: in the state folder.",
+            help="Folder for the randomness that the devices draw. Default: one in the state "
+            "folder.",
         ),
     ] = None,
     group: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="(in jobs that learn) Group of all devices. Default: devices are spread over all "
-            "groups.",
+            help="(in jobs that learn) Assign all devices to this group. Default: spread them "
+            "over all groups.",
         ),
     ] = None,
     skip_bad_rows: SkipBadRows = False,

@@ -50,7 +50,7 @@ def print_produced(
     else:
         first, last = map(producer.job.epochs.dated, (closed_before + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
-        print_text(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+        print_text(f"{plural(len(producer.users), 'user')}, {epochs}: reports drawn and sent")
     if unknown_users and not as_json:
         print_text(
             f"{unknown_users_text(unknown_users)}. To enroll them, add them to the user list "

@@ -52,7 +52,7 @@ def producers(
                 "state": "state",
                 ">first epoch": "first_epoch",
                 ">last epoch": "last_epoch",
-                ">last in": "last_in",
+                ">last included": "last_in",
                 ">devices": "devices",
             },
             registered,

@@ -87,7 +87,8 @@ def query(
     box: Box = None,
     crowd: Crowd = None,
     format: Annotated[
-        Format, typer.Option(help="Output format: json has one object per line, csv a header.")
+        Format,
+        typer.Option(help="Output format. json: one object per line; csv: rows below a header."),
     ] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     servers: Servers = None,

@@ -40,7 +40,8 @@ def record(
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Folder of the recording: new, or containing a recording of this job to continue.",
+            help="Folder for the recording: a new one, or one with a recording of this job to "
+            "continue.",
         ),
     ] = None,
     from_epoch: Annotated[
@@ -71,8 +72,8 @@ def record(
 ) -> None:
     """Record a job's released windows, manifests, partials and estimates as Parquet.
 
-    When run again on the same folder, it continues where it stopped. A recording is as anonymous as
-    the topics it is made from, that is, as private as the job promises. It contains nothing else,
+    When run again on the same folder, it continues where it stopped. A recording is as private as
+    the topics it is made from, which are as private as the job promises. It contains nothing else,
     and its files are accessible only to their owner (0600). Data that was deleted earlier is listed
     as missing.
     """
@@ -220,7 +221,7 @@ def _print_verified(path: Path, found: Verification) -> None:
     if found.index is None:
         return
     for gap in found.index.missing:
-        print_text(f"already missing during recording: {gap}")
+        print_text(f"already missing when recorded: {gap}")
     if found.problems:
         print_text(
             f"{plural(len(found.problems), 'problem')}: record the job again, if it still exists"

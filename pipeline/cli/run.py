@@ -75,7 +75,7 @@ def run(
         typer.Argument(
             metavar="JOB",
             help="Name of a deployed job, or its job file. Default: supervise all deployed jobs, "
-            "one worker process each, tracking deployments, changes, pauses and drains.",
+            "with one worker process each, and follow deployments, changes, pauses and drains.",
         ),
     ] = None,
     jobs: Annotated[
@@ -131,7 +131,7 @@ def run(
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help="(without JOB) Stop workers that have been idle this long, and start them on "
+            help="(without JOB) Stop workers that have been idle this long, and restart them on "
             "demand; for many jobs on one machine. Default: never.",
         ),
     ] = None,

@@ -66,7 +66,7 @@ def serve(
         typer.Option(
             "--password-file",
             metavar="FILE",
-            help="Require a password. The file has its hash, as dpstream password writes it.",
+            help="Require a password. The file contains its hash, written by dpstream password.",
         ),
     ] = None,
     trusted_header: Annotated[

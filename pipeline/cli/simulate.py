@@ -55,7 +55,7 @@ def simulate(
         typer.Option("--input", metavar="FILE", help="Change log: CSV, JSON lines or Parquet."),
     ],
     seed: Annotated[
-        int | None, typer.Option(help="Seed of a repeatable run. Default: new randomness.")
+        int | None, typer.Option(help="Seed for a repeatable run. Default: new randomness.")
     ] = None,
     trials: Annotated[
         int, typer.Option(min=1, help="Number of repetitions, run on all cores.")

@@ -89,7 +89,7 @@ Browser = Annotated[
     bool,
     typer.Option(
         "--browser/--no-browser",
-        help="Open the live page if this machine has a screen. Its address is printed in any case.",
+        help="Open the live page if this machine has a screen. Its address is always printed.",
     ),
 ]
 
@@ -113,7 +113,7 @@ def up(
     page: Annotated[
         bool,
         typer.Option(
-            "--page", help="Also serve the live page; on a terminal, it stays until Ctrl-C."
+            "--page", help="Also serve the live page; on a terminal, it stays up until Ctrl-C."
         ),
     ] = False,
     browser: Browser = True,
@@ -166,8 +166,8 @@ def demo(
         Demo,
         typer.Argument(
             metavar="[students|devices]",
-            help="students: one input, three jobs, end to end. devices: 10,000 devices that report "
-            "for themselves, and a page on which your browser is one more.",
+            help="students: one input, three jobs, end to end. devices: 10,000 devices that "
+            "report by themselves, and a page on which your browser is one more.",
         ),
     ] = Demo.students,
     output: Output = _DEMO_FOLDER,
@@ -278,7 +278,7 @@ def _run(
         if page is not None:
             print_text()
             print_command(f"The live page: {page}")
-            print_text("It stays until Ctrl-C.")
+            print_text("It stays up until Ctrl-C.")
 
     def screen() -> Screen:
         return Screen(PrintableConsole(stderr=as_json, highlight=False))

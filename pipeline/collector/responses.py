@@ -37,7 +37,7 @@ class RequestProblem(Enum):
     """Reason to reject a request: last path segment of the problem's type, status and title."""
 
     MALFORMED = ("malformed", 400, "the body is not in the format of this job's reports")
-    TWICE = ("malformed", 400, "two envelopes from one device: send one per epoch")
+    TWICE = ("malformed", 400, "two envelopes from one device: send only one per epoch")
     SEALED = ("malformed", 400, "the contents are not sealed as this job requires")
     FOREIGN = ("malformed", 400, "a report has messages that this job's protocol does not have")
     EPOCH = ("epoch", 400, "this job has no such epoch")

@@ -145,8 +145,8 @@ def exact_guarantees_are_attained(case: Case) -> None:
     less = guarantee.epsilon - slack
     if largest_divergence(case, guarantee, exponential(less, rounded_up=True)) <= guarantee.delta:
         raise DoesNotConformError(
-            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, but "
-            "its actual epsilon is smaller; expected that epsilon, or another basis"
+            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, but its "
+            "actual epsilon is smaller; expected the actual epsilon, or another basis"
         )
 
 
@@ -161,8 +161,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, often in seen.items():
             if view not in law:
                 raise DoesNotConformError(
-                    f"sends reports {show_reports(view)} for {show_values(stream)}, "
-                    f"{often} of {WINDOWS:,} times; its exact law rules them out"
+                    f"sends reports {show_reports(view)} for {show_values(stream)} in "
+                    f"{often} of {WINDOWS:,} windows; its exact law rules them out"
                 )
         shares = np.array([float(probability) for probability in law.values()])
         times = np.array([seen[view] for view in law])
@@ -172,8 +172,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
             if wrong:
                 raise DoesNotConformError(
-                    f"sends reports {show_reports(view)} for {show_values(stream)} {count:,} of "
-                    f"{WINDOWS:,} times; expected {share * WINDOWS:,.0f} under its exact law"
+                    f"sends reports {show_reports(view)} for {show_values(stream)} in {count:,} "
+                    f"of {WINDOWS:,} windows; expected {share * WINDOWS:,.0f} under its exact law"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)

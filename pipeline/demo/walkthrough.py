@@ -144,7 +144,8 @@ def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
     lines.append(f"  all {len(jobs)} combined: {right} of cases, for an observer of all of these.")
     lines.append(
         "Whatever else an observer knows, and however fast its computers, the reports of jobs "
-        "without a trusted party add no more than this; more requires the device or its producer."
+        "without a trusted party add no more than this; learning more requires the device or its "
+        "producer."
     )
     lines += [_rests_on(job) for job in jobs if not needs_no_trust(job.guarantee.trust)]
     return WalkthroughScreen(4, "What an observer can learn about one student", tuple(lines))

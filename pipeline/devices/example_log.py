@@ -84,7 +84,7 @@ def load_example_log(
         lines = [line] if (line := text.readline(_HEADER_CAP)) else []
         if line and (kind := other_format(line)) is not None:
             raise InputError(
-                f"{name}: {kind}; examples are CSV, with {HEADER_NEEDS} in the first line"
+                f"{name}: {kind}; expected examples as CSV, with {HEADER_NEEDS} in the first line"
             )
         header = next(read_records(lines, separator=input_format.separator), None)
         if header is None or header.broken or not header.fields:

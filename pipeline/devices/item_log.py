@@ -173,7 +173,7 @@ def load_item_log(
         same = crowds == crowds[_first_rows(epochs, user_indices)]
         if not same.all():
             warnings.append(
-                f"{counted(int(np.count_nonzero(~same)), 'value')} in another {domain.column} "
+                f"{counted(int(np.count_nonzero(~same)), 'value')} in a {domain.column} other "
                 "than the user's first one in the epoch: not used"
             )
             epochs, user_indices, values = epochs[same], user_indices[same], values[same]

@@ -127,8 +127,8 @@ class LiveSource:
             )
         if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: 'duplicates' is {input_format.duplicates}, but live "
-                "rows always count a user's first items. Remove 'duplicates'"
+                f"{name}: 'duplicates' is {input_format.duplicates}, but of live rows, a user's "
+                "first items always count. Remove 'duplicates'"
             )
         self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None

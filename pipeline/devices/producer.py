@@ -561,8 +561,8 @@ class Producer:
                     self._store.set_fact("group", group)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
-                f"{directory} belongs to another producer or deployment: use a directory of its "
-                "own for each producer and deployment"
+                f"{directory} belongs to another producer or deployment: use a separate directory "
+                "for each producer and deployment"
             )
         elif group is not None and group != self._store.fact("group"):
             raise ProducerError(
@@ -642,7 +642,9 @@ class Producer:
         if self._times is not None and self._clock is not None:
             rejection = self._times.rejection(epoch, self._clock())
             if rejection is not None:
-                raise ProducerError(f"{rejection}: no reports were drawn. Report the epoch then")
+                raise ProducerError(
+                    f"{rejection}: no reports were drawn. Report the epoch after its start"
+                )
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling

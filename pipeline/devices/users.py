@@ -81,8 +81,7 @@ def _names(
     needed = f"the header has {columns.width}"
     if not columns.is_header:
         needed = (
-            "expected one user per line, quoted if it contains a comma, or a column below a "
-            "header with user"
+            "expected one user per line, quoted if it contains a comma, or CSV with a column user"
         )
     bad = [
         BadRow(line, f"{counted(len(row), 'field')}; {needed}")

@@ -83,8 +83,8 @@ class BudgetDeclaration:
         job = one_line(self.job)
         deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
         if self.deployment == BY_COMMAND:
-            done = "lifted" if self.epsilon is None else "set"
-            return f"an operator {done} it by {job} ({day}: {one_line(self.reason)})"
+            done = "removed" if self.epsilon is None else "set"
+            return f"an operator {done} it with '{job}' ({day}: {one_line(self.reason)})"
         if self.operator:
             return f"an operator set it with job {job} ({deployment})"
         return f"job {job} declared it ({deployment})"

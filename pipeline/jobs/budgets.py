@@ -210,7 +210,7 @@ def check_budget(
             holder = _tightest(standing, everything)
             allowed, counted = _decimal(holder.epsilon or 0.0), _counted(holder, everything)
             if (filtered := _filtered(holder, everything)) is not None:
-                composed = f" (composed {rounded_up(filtered, 4)} in all)"
+                composed = f" (composed: {rounded_up(filtered, 4)} in total)"
         if counted > allowed:
             raise BudgetError(
                 f"the budget of population {people} is {name} "
@@ -230,12 +230,12 @@ def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Ch
     endless = next((each for each in (*earlier, charge) if each.horizons_in(period) is None), None)
     if endless is not None:
         raise BudgetError(
-            f"the budget of population {people} is epsilon {limit.epsilon:g} in {spell}"
-            f"{_source(limit, charge)}, but job {one_line(endless.job)} charges it without limit: "
-            "its guarantee is for one horizon, not for any few consecutive epochs. Only recurring "
-            "jobs of sampled_response with epochs.start and epochs.length count by period. Use "
-            "another population for one of the jobs, or, if its users agree, remove the budget "
-            f"with --set-budget {people}=none"
+            f"the budget of population {people} is epsilon {limit.epsilon:g} in "
+            f"{spell}{_source(limit, charge)}, but job {one_line(endless.job)} charges it without "
+            "limit: its guarantee is for one horizon, not for any period of consecutive epochs. "
+            "Only recurring jobs of sampled_response with epochs.start and epochs.length are "
+            "counted by period. Use another population for one of the jobs, or, if its users "
+            f"agree, remove the budget with --set-budget {people}=none"
         )
     for name, allowed, requested, charged in _in_period(charge, limit, earlier):
         horizons = charge.horizons_in(period) or 1
@@ -440,7 +440,8 @@ def endless_warning(job: Job) -> str | None:
     return (
         f"job {job.name} is a recurring job without a budget, so population {job.population} is "
         "charged without limit: afterwards, no budget for this population can be enforced. Add a "
-        "budget, after which the job ends, or in sampled_response a budget per period"
+        "budget, so that the job ends when it is spent, or, in sampled_response, a budget per "
+        "period"
     )
 
 

@@ -111,10 +111,11 @@ def _unable(entry: Protocol) -> str:
     )
     if entry.sampled is not None:
         why = (
-            "users are hidden among those who answer in the same epoch. 'plan' states the epsilon "
-            "of one answer after shuffling, with reports: 1; choose parameters.epsilon by that"
+            "users are hidden among those who answer in the same epoch. With reports: 1, 'plan' "
+            "states the epsilon of one answer after shuffling; choose parameters.epsilon "
+            "accordingly"
         )
     return (
-        f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one "
-        f"of: {able}"
+        f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one of "
+        f"these protocols: {able}"
     )

@@ -107,7 +107,9 @@ class DeployedJob(Job):
         replay_of: Origin of a replay, which has no devices and no shuffler, and charges no user.
     """
 
-    version: Literal[1] = Field(default=1, description="1; a later version requires later software")
+    version: Literal[1] = Field(
+        default=1, description="1; a higher version requires newer software"
+    )
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
     fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
     constants: dict[str, Any]

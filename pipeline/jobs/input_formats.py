@@ -140,8 +140,8 @@ class InputFormat(Section):
     encoding: Annotated[str, PlainValidator(_encoding)] | None = Field(
         default=None,
         description=(
-            "an encoding known to Python, such as latin-1 or cp1252. Default: the byte order "
-            "mark, or UTF-8"
+            "an encoding known to Python, such as latin-1 or cp1252. Default: that of the byte "
+            "order mark, or UTF-8 without one"
         ),
     )
     time_format: Annotated[str, PlainValidator(_time_format)] | None = Field(

@@ -112,7 +112,8 @@ class Job(Wording):
         min_length=1,
         max_length=MOST_ROLL_UPS,
         description=(
-            f"a list of up to {MOST_ROLL_UPS} numbers of epochs, each at least 2, such as [24, 168]"
+            f"a list of up to {MOST_ROLL_UPS} window lengths in epochs, each at least 2, such as "
+            "[24, 168]"
         ),
     )
 
@@ -435,12 +436,15 @@ class Job(Wording):
         """Return why means over `window` epochs have no interval; None if they have one."""
         entry, domain = self.protocol_entry, self.domain
         if self.last_epoch is not None and window > self.last_epoch:
-            return f"the job has {self.last_epoch:,} epochs; use at most that many"
+            return (
+                f"the job has {self.last_epoch:,} epochs; expected a window of at most that length"
+            )
         longest = entry.longest_window(law)
         if longest is not None and window > longest:
             return (
-                f"in more than {longest:,} epochs a device answers twice, and its answers are "
-                f"correlated, so the mean has no known interval; use at most {longest:,} epochs"
+                f"in a window of more than {longest:,} epochs a device answers more than once, "
+                "and its answers are correlated, so the mean has no known interval; expected at "
+                f"most {longest:,} epochs"
             )
         if domain.kind not in ("value", "items") or domain.column or entry.learning is not None:
             return (

@@ -74,8 +74,7 @@ class Crowds(Section):
     )
     epsilon: float = Field(
         gt=0,
-        description="a number above 0: the privacy loss that the sizes of all crowds "
-        "together cause",
+        description="a number above 0: the privacy loss from the sizes of all crowds together",
     )
     delta: float = Field(
         ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"

@@ -218,7 +218,7 @@ class Cluster:
             ) from error
         except TopicSpreadError as error:
             raise ClusterError(
-                f"the topics were created, but after {_SPREADING_SECONDS:g} s, {error}. Check "
+                f"the topics were created, but {_SPREADING_SECONDS:g} s later, {error}. Check "
                 "that all brokers are up, then run the same command again"
             ) from None
 

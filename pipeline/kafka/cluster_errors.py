@@ -50,8 +50,8 @@ class RecordTooLargeError(ClusterError):
     def __init__(self, topic: str, size: int) -> None:
         job = topic.partition(".")[0]
         super().__init__(
-            f"topic {topic} rejects a record of {size:,} bytes: max.message.bytes of the topic, or "
-            "message.max.bytes of the brokers, is less than the job needs. Restore the value "
+            f"topic {topic} rejects a record of {size:,} bytes: max.message.bytes of the topic, "
+            "or message.max.bytes of the brokers, is lower than the job needs. Restore the value "
             f"(see 'dpstream status {job}') and run the same command again; no record is lost"
         )
 

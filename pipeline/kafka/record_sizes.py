@@ -55,8 +55,9 @@ def check_record_sizes(job: DeployedJob) -> None:
         size, room = sizes[topic.name], _room(topic)
         if size > room:
             raise RecordSizeError(
-                f"job {job.name} cannot run: a record in {topic.name} can take {size:,} bytes "
-                f"with only {users:,} users, but the limit is {room:,} bytes. {_advice(job, topic)}"
+                f"job {job.name} cannot run: a record in {topic.name} can reach {size:,} bytes "
+                f"with as few as {users:,} users, but the limit is {room:,} bytes. "
+                f"{_advice(job, topic)}"
             )
 
 

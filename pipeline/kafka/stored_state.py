@@ -136,9 +136,9 @@ def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) 
         )
     if set_forward:
         yield (
-            f"another program set the offsets of stage {stage} in {topic} forward "
-            f"({'; '.join(set_forward)}); records below them may be unprocessed. To read from "
-            f"the start of the topic: 'dpstream run {stage} {job.name}'"
+            f"another program advanced the offsets of stage {stage} in {topic} "
+            f"({'; '.join(set_forward)}); records below them may be unprocessed. To read from the "
+            f"start of the topic: 'dpstream run {stage} {job.name}'"
         )
 
 

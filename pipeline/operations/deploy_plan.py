@@ -400,8 +400,8 @@ def _name_rejection(
     if fresh.fingerprint != running.fingerprint:
         return DeploymentError(
             f"{deployed}, but its reports have another meaning "
-            f"({changes or 'same settings, other constants'}) and cannot be combined: change "
-            f"the name of this job; {begin}"
+            f"({changes or 'same settings, other constants'}) and cannot be combined with those "
+            f"of this job: change the name of this job; {begin}"
         )
     own = {_TOKEN_KEYS} if _asks_for_tokens(running) and _asks_for_tokens(fresh) else set()
     if all(key in own or _is_operators(key) for key in differences):

@@ -462,7 +462,8 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     records = "1 record" if form.chunks == 1 else f"{form.chunks:,} records"
     return (
         f"reports are in shares: every producer sends {sent:,} bytes in {records} per epoch, "
-        "independent of its number of devices; bytes are those of one producer for all users",
+        "independent of its number of devices; the bytes shown are for one producer with all "
+        "users",
     )
 
 
@@ -476,7 +477,7 @@ def _of_unknown_users(job: Job, law: Law) -> tuple[str, ...]:
     elif protocol.shuffling is not None:
         left = "which the shuffler's noise still protects"
     return (
-        "without devices.tokens any client can invent devices: of shuffle.minimum, "
-        f"{job.shuffle.minimum:,}, all but one may be invented by an attacker who wants to see "
-        f"what that one adds, {left}",
+        "without devices.tokens any client can invent devices: an attacker can invent all but "
+        f"one of the shuffle.minimum devices ({job.shuffle.minimum:,}), to see what that one "
+        f"adds, {left}",
     )

@@ -152,7 +152,7 @@ class _Parties:
         if job.shared:
             sees = "one share of each sum, which is pseudorandom by itself"
         elif self._entry.stage_sum(self._law) is not None:
-            sees = "one sum with noise of each window"
+            sees = "one noisy sum per window"
         else:
             sees = "shuffled messages, not their senders"
         if job.sealed is not None and not job.shared:
@@ -166,7 +166,7 @@ class _Parties:
         name = "shuffler operator" if instances == 1 else f"one of {instances} shuffler operators"
         if job.sealed is not None:
             sees, colludes = (
-                "who sends how many sealed messages, padded",
+                "who sends how many sealed messages, cover traffic included",
                 "it does not collude with",
             )
             colludes, others = "it does not collude with", "the aggregator"

@@ -56,8 +56,9 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
     if asked < minimum <= users:
         fewer = "use fewer groups" if job.protocol_entry.learning else "use fewer epochs"
         yield (
-            f"of {users:,} users, {asked:,} are asked at an epoch, fewer than shuffle.minimum, "
-            f"{minimum:,}: every epoch would be suppressed. Lower shuffle.minimum, or {fewer}"
+            f"of {users:,} users, only {asked:,} are asked at an epoch, fewer than "
+            f"shuffle.minimum, {minimum:,}: every epoch would be suppressed. Lower "
+            f"shuffle.minimum, or {fewer}"
         )
     elif job.devices is not None and job.protocol_entry.sampled is not None:
         yield from _of_drawn_turns(job, asked)
@@ -68,19 +69,19 @@ def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
     least, minimum = math.floor(asked - _DEVIATIONS * math.sqrt(asked)), job.shuffle.minimum
     if least < minimum <= asked:
         yield (
-            f"devices draw at random when they answer: about {asked:,} at an epoch, and sometimes "
-            f"as few as {max(0, least):,}, below shuffle.minimum, {minimum:,}: such an epoch would "
-            "be suppressed. Lower shuffle.minimum, or use fewer epochs"
+            f"devices draw at random when they answer: about {asked:,} answer at an epoch, "
+            f"sometimes as few as {max(0, least):,}, below shuffle.minimum, {minimum:,}: such an "
+            "epoch would be suppressed. Lower shuffle.minimum, or use fewer epochs"
         )
     length = job.epochs.length
     if length is None or length.months or length.exact >= timedelta(days=1):
         return
     if job.late < _LATE_EPOCHS * length.exact.total_seconds():
         yield (
-            "an answer counts only if the device sends it before reports of its epoch are late. "
-            "With epochs shorter than a day, devices that are often off miss more answers: if that "
-            "depends on the value, estimates are biased. Set devices.late and shuffle.grace to "
-            f"at least {_LATE_EPOCHS} epochs"
+            "an answer counts only if the device sends it before reports for its epoch become "
+            "late. With epochs shorter than a day, devices that are often off miss more answers: "
+            "if that depends on the value, estimates are biased. Set devices.late and "
+            f"shuffle.grace to at least {_LATE_EPOCHS} epochs"
         )
 
 
@@ -128,7 +129,8 @@ def _of_budgets(job: Job) -> Iterator[str]:
         yield (
             f"job {job.name} is a recurring job without a budget: every horizon charges its users "
             "again, without limit. Add a budget: the job then ends when it is spent, unless the "
-            "budget is for a period (per) and the job keeps it forever, as sampled_response can"
+            "budget is for a period (per) and the job stays within it forever, as "
+            "sampled_response can"
         )
 
 

@@ -145,11 +145,11 @@ def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
     group = Resource(ResourceKind.GROUP, group_prefix(job, stage), prefixed=True)
     yield Privilege(group, Operation.READ, "shares partitions and commits offsets")
     yield from grants.on(Operation.READ, "reads its input", *uses.reads)
-    why = "checks that deleted reports are finished"
+    why = "checks that deleted reports were processed"
     yield from grants.on(Operation.READ, why, *(uses.checks - uses.reads))
     yield from grants.on(Operation.WRITE, "writes its output", *uses.writes)
     if uses.deletes is not None:
-        yield from grants.on(Operation.DELETE, "deletes finished reports", uses.deletes)
+        yield from grants.on(Operation.DELETE, "deletes processed reports", uses.deletes)
     yield from grants.on(
         Operation.DESCRIBE_CONFIGS, "warns if a topic uses another clock", *uses.topics
     )

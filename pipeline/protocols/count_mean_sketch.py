@@ -46,7 +46,7 @@ class CountMeanSketchForecast(PerEpochForecast):
         self.notes = (
             "for comparison only: use count_min, which is more accurate, or fragments if the "
             "shuffler separates the messages of a device",
-            f"messages hide among those of the same row: {law.bits.minimum:,} of the "
+            f"a message hides only among those of the same row: {law.bits.minimum:,} of the "
             f"{law.minimum:,} users required by shuffle.minimum",
             "if the shuffler keeps the messages of a device together, epsilon is "
             f"{rounded_up(law.bits.local_epsilon, 4)} at every epoch",

@@ -39,9 +39,9 @@ class LdpSgdForecast:
             },
         )
         self.notes = (
-            f"gradients have at most length clip, {law.clip:g}, and 100% noise has that length; "
-            "it averages out over steps and decreases with more users, larger epsilon, a smaller "
-            "model or fewer groups",
+            f"gradients have length at most clip, {law.clip:g}, and noise of 100% has that "
+            "length; noise averages out over steps and decreases with more users, larger "
+            "epsilon, a smaller model or fewer groups",
             "if the shuffler knows which messages come from the same device, epsilon is "
             f"{rounded_up(law.local_epsilon(law.reports), 4)} at every step it participates in, "
             f"{rounded_up(law.local_epsilon(law.reports * law.participations), 4)} in all",

@@ -167,7 +167,10 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             else published.window_status
         )
         if published.reason is not None and published.window_status is not WindowStatus.CORRUPT:
-            yield f"the estimate of epoch {row.epoch} explains a corrupt window, but is not corrupt"
+            yield (
+                f"the estimate of epoch {row.epoch} has the reason of a corrupt window, but not "
+                "that status"
+            )
         says = (window_status, published.contributors, published.population, published.closed_at)
         decided = (
             manifest.window_status,

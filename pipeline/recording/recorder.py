@@ -82,7 +82,7 @@ def open_recording(
         )
     if from_epoch is not None and from_epoch != index.from_epoch:
         raise RecordingError(
-            f"{path} was started with --from-epoch {index.from_epoch}: continue without the "
+            f"{path} was started with --from-epoch {index.from_epoch}: continue without this "
             "option, or choose another folder"
         )
     return index

@@ -184,7 +184,7 @@ def best_lines(
         best = least_error(found, None if place < 0 else place)
         label = "best for single epochs" if place < 0 else f"best for means over {epochs:,} epochs"
         if best is None:
-            yield label, "unknown: no error of these means can be predicted"
+            yield label, "unknown: the error of these means cannot be predicted"
             continue
         error = best.rmse if place < 0 else best.windows[place]
         assert error is not None
@@ -219,7 +219,7 @@ def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
         instead = "an unknown RMSE" if other is None else f"{other:,.0f}"
         yield (
             f"{best.title} is predicted to be more accurate for {of_what} without a trusted party: "
-            f"RMSE {error:,.0f} of {_USERS:,} users instead of {instead}"
+            f"with {_USERS:,} users, RMSE {error:,.0f} instead of {instead}"
         )
 
 

@@ -175,8 +175,9 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
     """Return the query; raise `UnsupportedQueryError` if the job's cells do not support it."""
     if counts_query.of_tree and not has_tree(job):
         raise UnsupportedQueryError(
-            f"{counts_query.of_tree} require protocol count_min with queries: ranges over numbers "
-            f"or points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
+            f"{counts_query.of_tree} require protocol count_min with 'queries: ranges', over "
+            f"numbers or points; job {job.name} ({job.protocol}) counts single items. Use --item "
+            "or --top"
         )
     return counts_query
 

@@ -379,8 +379,9 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
             places = kind.ranks(state.job, point)
     if len(series) > 1 and not kind.quantiles:
         notes.append(
-            "Selecting the largest items biases their estimates upward: each interval is valid for "
-            "an item chosen in advance. Ranks are those possible under simultaneous intervals."
+            "Selecting the largest items biases their estimates upward: each interval is valid "
+            "for an item chosen in advance. Ranks are those consistent with simultaneous "
+            "intervals."
         )
     return {
         **_about(point),

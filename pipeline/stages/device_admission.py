@@ -110,7 +110,8 @@ class DeviceAdmission:
                 "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, expected)
             ]
             return Rejection(
-                Reason.SEALED, f"reports are {names[0]}; epoch {batch.epoch} requires {names[1]}"
+                Reason.SEALED,
+                f"reports are {names[0]}; at epoch {batch.epoch} they must be {names[1]}",
             )
         size = self._form.size + (0 if expected is None else CIPHERTEXT_BYTES)
         if batch.contents.shape[1] != size:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 FORMS = (
-    "ISO 8601 (P7D, PT1H, P1M) or a whole number and a unit: ms, s, min, h, d, w, the unit as a "
-    "word, months or years (60 s, 7d, 24 hours, 1 month)"
+    "ISO 8601 (P7D, PT1H, P1M) or a whole number with a unit (ms, s, min, h, d, w, or in words, "
+    "up to years), such as 60 s, 7d, 24 hours or 1 month"
 )
 
 _MICROSECONDS = {

@@ -99,7 +99,7 @@ def check_randomizer(statement: Statement) -> None:
         )
     if statement.rolling is not None and not _rolls(statement, devices.rolling):
         raise StatementError(
-            f"the statement of job {statement.job} states epsilon for any few consecutive epochs, "
+            f"the statement of job {statement.job} states an epsilon for consecutive epochs, "
             "which its mechanism does not guarantee: the device does not join"
         )
     if devices.law.last_epoch < statement.clock.count:

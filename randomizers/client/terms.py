@@ -124,7 +124,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
         sentences.append(f"All answers{until} together cost {cost}: a guess about them {right}.")
         if until:
-            sentences.append(f"Every further {clock.count} times cost the same again.")
+            sentences.append(f"The next {clock.count} times cost the same again, and so on.")
         if statement.rolling is not None:
             sentences.append(_of_rolling(*statement.rolling))
     else:
@@ -153,8 +153,8 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
     return [
         f"This device answers {answers} of every {count} times, which it draws at random when it "
         f"joins{kept}. A time that is over by then is not made up for.",
-        "Each time, it sends an envelope of the same size; only those of its answers contain one. "
-        f"One more without an answer, when it joins{again}, counts the user as a participant.",
+        "Each time, it sends an envelope of the same size, with or without an answer. One more, "
+        f"without an answer, when it joins{again}, counts the user as a participant.",
     ]
 
 

@@ -139,7 +139,7 @@ def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple
     needed = _blanket(parameters, delta, fewest, minimum)
     raise ValueError(
         f"messages_per_user is {limit:g}; expected at least {parameters.items + needed:.4g} with "
-        f"{minimum:,} contributors. Raise it, or the minimum"
+        f"{minimum:,} contributors. Raise messages_per_user or the minimum"
     )
 
 

@@ -35,7 +35,7 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     )
     if epsilon > parameters.epsilon:
         raise ValueError(
-            f"{parameters.reports} reports per step lose epsilon {epsilon:.4g} with {minimum:,} "
+            f"{parameters.reports} reports per step cost epsilon {epsilon:.4g} with {minimum:,} "
             f"contributors; expected at most {parameters.epsilon:g}, the loss of one report. Use "
             "fewer reports or a larger shuffle.minimum"
         )

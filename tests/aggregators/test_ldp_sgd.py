@@ -178,7 +178,7 @@ def test_invalid_sums_are_rejected() -> None:
     huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
     for broken, message in (
         (data[:-1], "bytes long; expected a multiple of 88"),
-        (data[size:] + data[:size], "epoch 1 follows 2; expected"),
+        (data[size:] + data[:size], "epoch 1 follows epoch 2; expected"),
         (data[:8] + bytes(8) + data[16:size], "out of range for 0 reports"),
         (huge, "out of range for 50 reports"),
     ):

@@ -112,5 +112,7 @@ def test_invalid_queries_are_rejected() -> None:
         with pytest.raises(ValueError, match="at least 1"):
             heavy_items(code, np.zeros(256, np.int64), 1.0, 1.0, 10, top, width)
     wide = code_of((8, 256), (40, 256))
-    with pytest.raises(ValueError, match=("bits to the previous level, so more than")):
+    with pytest.raises(
+        ValueError, match=("bits to the previous level and requires checking more than")
+    ):
         heavy_items(wide, np.zeros(512, np.int64), 1.0, 1.0, 10, 1)

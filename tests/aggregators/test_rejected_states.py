@@ -86,9 +86,13 @@ def read_sums(data: bytes) -> object:
 @pytest.mark.parametrize(
     ("read", "data", "message"),
     [
-        (read_tables, tables(0, 9), "epoch 9 follows 0; expected"),
+        (read_tables, tables(0, 9), "epoch 9 follows epoch 0; expected"),
         (read_tables, tables(8, 99), "expected 100"),
-        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 follows 7; expected increasing"),
+        (
+            read_tables,
+            tables(2 * 17 + CELLS * 3, 9),
+            "epoch 9 follows epoch 7; expected increasing",
+        ),
         (read_tables, tables(-1, 0x80), r"count at epoch 8 is out of range; expected 0 to 2\^53"),
         (read_tree, b"x" * 15, "tree state is 15 bytes long; expected a multiple of"),
         (
@@ -96,17 +100,17 @@ def read_sums(data: bytes) -> object:
             integers(63 * 3, 1),
             ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes with"),
         ),
-        (read_tree, integers(2, 1, 2, 1), "cells of a tree are out of order"),
+        (read_tree, integers(2, 1, 2, 1), "tree cells are out of order"),
         *(
             (read_tree, integers(2, n), ("a count in a tree is out of range; expected 1 to 2"))
             for n in (-1, 0, 2**53 + 1)
         ),
-        (read_messages, b"\0\0", "message counts of 2 bytes are malformed at byte"),
-        (read_messages, integers(2) + b"\1" + bytes(9), "bytes are truncated; expected"),
+        (read_messages, b"\0\0", "message counts are malformed at byte"),
+        (read_messages, integers(2) + b"\1" + bytes(9), "message counts end at byte"),
         (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "messages are out of order"),
         (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
         *(
-            (read_stream, integers(1, *sums), "epoch 1: no symbols have the count, sum and sum")
+            (read_stream, integers(1, *sums), "epoch 1: no set of symbols has the count, sum")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
         (read_stream, integers(2, 1, 0, 0)[:-1], "sums are 31 bytes long; expected a multiple"),
@@ -115,7 +119,7 @@ def read_sums(data: bytes) -> object:
         (read_items, items_of(1, 1, 73), "out of range for 1 symbols"),
         (read_items, items_of(1, 1, 40, -40), "out of range for 1 symbols"),
         (read_items, items_of(1, 0, 0), "out of range for 0 symbols"),
-        (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
+        (read_items, items_of(1, 1)[:-1], "bytes long; expected a multiple of"),
         (read_items, 2 * items_of(1, 1), "epoch 1 follow those of epoch 1"),
         (read_items, items_of(EPOCHS + 1, 1), "expected increasing epochs from 1 to 8"),
         (read_responses, integers(1, 1, 1)[:-1], "counts are 23 bytes long; expected a"),
@@ -144,7 +148,7 @@ def test_invalid_state_bytes_are_rejected(
 @pytest.mark.parametrize(
     ("epoch", "words", "message"),
     [
-        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, with"),
+        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, plus"),
         (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
         (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
         (1, [[0, 0]], r"messages of epoch 1 are uint8 of shape \(1, 2\)"),

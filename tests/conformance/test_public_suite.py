@@ -192,7 +192,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.devices_draw_by_the_exact_law,
             devices(Twice),
             0,
-            "times; its exact law rules them out",
+            "windows; its exact law rules them out",
         ),
         (
             checks.devices_draw_by_the_exact_law,
@@ -204,7 +204,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.devices_draw_by_the_exact_law,
             devices(Naming),
             0,
-            "sends reports 7 for the values 1, ",
+            "sends reports 7 for the values 1 in ",
         ),
         (
             running.restored_devices_continue,

@@ -74,7 +74,7 @@ def test_guarantee_states_the_local_loss() -> None:
 
 def test_several_reports_per_step_with_a_larger_total_loss_are_rejected() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
-    with pytest.raises(ValueError, match=r"4 reports per step lose .* with 10 contributors"):
+    with pytest.raises(ValueError, match=r"4 reports per step cost .* with 10 contributors"):
         calibrate(requested, 1, minimum=10)
 
 

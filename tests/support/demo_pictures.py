@@ -22,7 +22,7 @@ HEIGHT = 1080
 """Window height that includes the curves."""
 
 _ADDRESS = re.compile(r"The live page: (http://\S+)")
-_OPEN = "It stays until Ctrl-C."
+_OPEN = "It stays up until Ctrl-C."
 
 
 def main() -> None:

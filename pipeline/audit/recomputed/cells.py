@@ -101,5 +101,5 @@ def _long_horizon() -> Iterator[str]:
         if least > delta:
             yield (
                 f"states a delta of {delta:g} for {_LONG:,} epochs with {mean:.6g} dummies "
-                f"each; it is at least {least:.4g}"
+                f"each; the true delta is at least {least:.4g}"
             )

@@ -105,4 +105,4 @@ def _asked() -> Iterator[str]:
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):
-            yield f"calibrates crowds to epsilon {epsilon:g}, but their sizes lose more"
+            yield f"calibrates crowds to epsilon {epsilon:g}, but their sizes reveal more"

@@ -121,8 +121,8 @@ def _less(
     if least <= delta:
         return ""
     return (
-        f"states a delta of {delta:.6g} for {what} and epsilon {epsilon:.4g}; it is at least "
-        f"{least:.6g}"
+        f"states a delta of {delta:.6g} for {what} and epsilon {epsilon:.4g}; the true delta is "
+        f"at least {least:.6g}"
     )
 
 
@@ -142,7 +142,7 @@ def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
 def _either_view(
     sets: Sequence[Messages], mean: float, epsilon: float, delta: float
 ) -> Iterator[str]:
-    what = f"{mean:.4g} dummies of each item"
+    what = f"{mean:.4g} dummies per item"
     if mean < _FEW:
         yield _less(what, *_views(sets, mean), epsilon, delta)
     absent, present = _labeled(sets, mean)

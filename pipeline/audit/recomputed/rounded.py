@@ -71,7 +71,7 @@ def _odds() -> Iterator[str]:
     for odds in (Fraction(3), Fraction(10**30 + 1, 10**30), Fraction(7, 5)):
         for times in (1, 3, 100):
             if exponential(log_rounded_up(odds, times), rounded_up=True) < odds**times:
-                yield f"states less than {times} times the logarithm of {odds}"
+                yield f"states a loss below {times} times the logarithm of {odds}"
 
 
 def _answers() -> Iterator[str]:
@@ -155,7 +155,7 @@ def _too_rare(logarithm: float, kind: str, contributors: int) -> str:
     if math.isnan(logarithm) or logarithm <= math.log(REDRAW_PROBABILITY):
         return ""
     return (
-        f"redraws {kind} dummies of {contributors:,} contributors with probability "
+        f"redraws {kind} dummies for {contributors:,} contributors with probability "
         f"{math.exp(logarithm):.3g}, but charges {REDRAW_PROBABILITY:.3g}"
     )
 

@@ -45,7 +45,10 @@ def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str
     """Return a failure reason if the stated delta is too small, else ""."""
     if Fraction(stated) >= least:
         return ""
-    return f"states a delta of {float(stated):.6g} for {what}; it is at least {float(least):.6g}"
+    return (
+        f"states a delta of {float(stated):.6g} for {what}; the true delta is at least "
+        f"{float(least):.6g}"
+    )
 
 
 def mirrored(pair: Pair) -> Pair:

@@ -126,7 +126,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         ahead = snapshot.heartbeat["ahead"]
         text = "Producers that send epochs ahead of time; at most 8 are counted."
         yield gauge("producers_ahead", text, len(ahead))
-        text = "Epochs by which the producer furthest ahead is ahead of time."
+        text = "Epochs by which the most advanced producer is ahead of time."
         yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
     if "open_windows" in snapshot.heartbeat:
         yield gauge(

@@ -53,8 +53,9 @@ class Timings:
     def __post_init__(self) -> None:
         if not 2 * self.heartbeat <= self.session <= self.request:
             raise ValueError(
-                f"session is {self.session} s; expected at least twice the heartbeat interval "
-                f"({2 * self.heartbeat} s) and at most the request timeout ({self.request} s)"
+                f"the session timeout is {self.session} s; expected at least twice the heartbeat "
+                f"interval ({2 * self.heartbeat} s) and at most the request timeout "
+                f"({self.request} s)"
             )
 
     @classmethod

@@ -70,9 +70,9 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     published = status.published
     if published is not None and published.reason is not None:
         yield (
-            f"Epoch {job.epochs.dated(published.epoch)} is corrupt: {published.reason}. If "
-            "shares cannot be decrypted, check that both aggregators have the keys of its key "
-            f"period, and find the producer of these shares: 'dpstream producers {job.name}'"
+            f"Epoch {job.epochs.dated(published.epoch)} is corrupt: {published.reason}. If shares "
+            "cannot be decrypted, check that both aggregators have the keys for its key period, "
+            f"and find the producer of these shares: 'dpstream producers {job.name}'"
         )
     limit = job.change_limit
     if (

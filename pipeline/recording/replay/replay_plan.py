@@ -71,7 +71,7 @@ class ReplayPlan:
                 epoch, payload = next(payloads, (None, b""))
                 if epoch != manifest.epoch:
                     raise ReplayError(
-                        f"{source.place} has no partial of {in_words([manifest.epoch])}"
+                        f"{source.place} has no partial for {in_words([manifest.epoch])}"
                     )
             yield manifest, payload
 
@@ -194,7 +194,7 @@ def _check_windows(source: ReplaySource, again: list[int]) -> None:
     if again[-1] > missing[-1]:
         possible.append(f"--from-epoch {missing[-1] + 1}")
     if all(map(source.has_partial, missing)):
-        possible.append("--from-partials, which estimates again from the counts")
+        possible.append("use --from-partials, which estimates again from the counts")
     raise ReplayError(
         f"the windows of {in_words(missing)} are no longer in {source.place} "
         f"({_retention(source.job)}): {', or '.join(possible)}"

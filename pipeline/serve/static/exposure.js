@@ -31,7 +31,7 @@ function drawing({ reports, epsilons, limit }) {
   const up = (epsilon) => HEIGHT - BOTTOM - (epsilon / limit) * (HEIGHT - TOP - BOTTOM);
   const at = (index) => `${across(reports[index]).toFixed(1)} ${up(epsilons[index]).toFixed(1)}`;
   const ticks = [1, ...(last > LINEAR ? [Math.round(Math.sqrt(last))] : []), last];
-  const said = `Epsilon of a user rises from ${loss(epsilons[0])} with 1 report to ${loss(epsilons.at(-1))} with all ${count(last)}; it never exceeds ${loss(limit)}.`;
+  const said = `A user's epsilon rises from ${loss(epsilons[0])} with 1 report to ${loss(epsilons.at(-1))} with all ${count(last)}; it never exceeds ${loss(limit)}.`;
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
     svg("path", { class: "axis", d: `M${LEFT} ${up(0)}H${WIDTH - RIGHT}` }),
     svg("path", { class: "limit", d: `M${LEFT} ${up(limit)}H${WIDTH - RIGHT}` }),

@@ -20,7 +20,7 @@ const DEAD_LETTERS = {
   epoch: "epoch out of range or in another partition",
   punctuation: "end-of-epoch mark contradicts the producer's batches",
   protocol: "messages invalid for the protocol",
-  sealed: "wrongly sealed or unsealed, or sealed to an unavailable key",
+  sealed: "not sealed as the job requires, or sealed to an unavailable key",
 };
 const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 

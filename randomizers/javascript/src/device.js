@@ -65,7 +65,7 @@ export class Device {
     this.assumedContributors = 0;
     /** @type {number | null} number of epochs in a horizon at which the device answers; null: at all */
     this.answers = null;
-    /** @type {{ epochs: number, epsilon: number } | null} loss of any few consecutive epochs of a recurring job */
+    /** @type {{ epochs: number, epsilon: number } | null} loss for any `epochs` consecutive epochs of a recurring job */
     this.rolling = null;
     /** Fields of the state that a device keeps for all horizons of a recurring job. */
     this.lasting = /** @type {string[]} */ ([]);

@@ -117,7 +117,7 @@ test('a mechanism that ends before the horizon, or exceeds its epsilon, is rejec
         ['guarantee', { rolling: { epochs: 4, epsilon: told.guarantee.epsilon * 0.9 } }],
       ]) {
         const forged = { ...told, [section]: { ...told[section], ...change } };
-        const message = /how often a device answers|any few consecutive epochs/;
+        const message = /how often a device answers|an epsilon for consecutive epochs/;
         await assert.rejects(checkRandomizer(readStatement(JSON.stringify(forged))), { kind: 'statement', message });
       }
     }

@@ -78,7 +78,7 @@ def test_dead_letters_lists_counts_by_reason_and_latest_records(
     )
     output = dpstream("dead-letters", "small", "--limit", 2).output
     assert output.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
-    assert "2 earlier ones. To list them: --limit 4" in output
+    assert "2 earlier records are not listed. To list them: --limit 4" in output
     assert " ".join(output.splitlines()[-2].split()).startswith("reports 0 4 protocol")
     assert "batch of epoch 7" in output
     shown = dpstream("dead-letters", "small", "--json", "--limit", 3)

@@ -155,11 +155,11 @@ def test_budget_change_requires_a_reason(
     assert result.code == 0, result.errors
     assert "the budget of population students is epsilon 2, delta 0, for all jobs" in result.output
     entry = dpstream("ledger", "--json").json["budgets"][-1]
-    assert "an operator set it by dpstream budget (" in entry["by"]
+    assert "an operator set it with 'dpstream budget' (" in entry["by"]
     assert ": ticket 12)" in entry["by"]
     assert dpstream("deploy", path, "--yes").code == 0
     rejected = dpstream("deploy", path, "--replace", "--yes")
-    assert "as an operator set it by dpstream budget" in rejected.errors
+    assert "as an operator set it with 'dpstream budget'" in rejected.errors
     lifted = ("budget", "students", "--remove", "--reason", "these people have left", "--yes")
     assert "is removed, for all jobs: recorded" in dpstream(*lifted).output
     assert (
@@ -176,8 +176,8 @@ def test_budget_change_requires_a_reason(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--epsilon", "2"], "--reason is missing"),
-        (["--remove"], "--reason is missing"),
+        (["--epsilon", "2"], "--reason is required"),
+        (["--remove"], "--reason is required"),
         (["--epsilon", "0", "--reason", "a"], "--epsilon: got 0"),
         (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
@@ -235,7 +235,7 @@ def test_composed_budget_admits_many_small_charges(
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
     rejected = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
-    assert "and this one would charge 1 (composed " in rejected.errors
+    assert "and this one would charge 1 (composed: " in rejected.errors
     assert dpstream("ledger", "--verify").code == 0
 
 

@@ -35,7 +35,7 @@ def test_topic_input_resumes_after_the_last_epoch(
     put(cluster, {"who": {"id": "bob"}, "week": 99, "on": True}, partition=1)
     result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 3)
     assert result.code == 0, result.errors
-    assert result.output == "2 users, epochs 1 to 3: drawn and sent\n"
+    assert result.output == "2 users, epochs 1 to 3: reports drawn and sent\n"
     for warning in (
         "events of cluster memory:offset 1: missing key 'who.id': '{\"who\": 3}' (partition 0); sk",
         "epoch 3 is closed",

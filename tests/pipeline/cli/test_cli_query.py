@@ -171,7 +171,7 @@ class TestRejections:
             (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
             (["--item", "@none.txt"], "--item: none.txt cannot be read: No such file or directory"),
             (["--item", ""], "--item is empty"),
-            (["--range", "walk:bus"], "require protocol count_min with queries: ranges"),
+            (["--range", "walk:bus"], "require protocol count_min with 'queries: ranges'"),
             (["--quantile", 0.5], "--quantile requires a job over numbers; use --item,"),
             (["--box", "0:1"], "--box requires a job over points of a grid"),
             (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),

@@ -221,7 +221,7 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
 def test_privacy_filter_admits_small_charges_whose_sum_exceeds_the_budget() -> None:
     """A hundred charges of 1/4 and one of 1 sum to 26, but to less than 17 by the filter."""
     check_budget(job(), small(100), [COMPOSED])
-    with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
+    with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed: 19"):
         check_budget(job(), small(140), [COMPOSED])
     with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job(), small(100), [replace(COMPOSED, composed=False)])
@@ -293,9 +293,9 @@ def test_composed_budget_round_trips() -> None:
             BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"composed": true', wrong))
     with pytest.raises(CodecError):
         BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"ticket 12"', b"7"))
-    assert COMPOSED.who == "an operator set it by dpstream budget (1970-01-01: ticket 12)"
+    assert COMPOSED.who == "an operator set it with 'dpstream budget' (1970-01-01: ticket 12)"
     lifted = replace(COMPOSED, epsilon=None, delta=None)
-    assert "an operator lifted it" in lifted.who
+    assert "an operator removed it" in lifted.who
 
 
 def weekly(
@@ -352,7 +352,7 @@ def test_charges_without_a_rolling_guarantee_count_in_full() -> None:
         assert charge.horizons_in("P1Y") is None
         with pytest.raises(BudgetError, match=f"job {endless.name} charges it without limit"):
             check_budget(weekly(name="next"), [charge])
-    with pytest.raises(BudgetError, match=r"with epochs.start and epochs.length count by period"):
+    with pytest.raises(BudgetError, match=r"with epochs.start and epochs.length are counted by"):
         check_budget(without_calendar, [])
 
 

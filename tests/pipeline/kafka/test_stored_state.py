@@ -95,7 +95,7 @@ def test_contradictions_report_settings_that_lose_or_reject_records(
             Committed(9),
             "beyond the end of small.reports (partition 0: offset 9, end offset 8)",
         ),
-        (Committed(8, own=False), "forward (partition 0: offset 8, start offset 5)"),
+        (Committed(8, own=False), "(partition 0: offset 8, start offset 5)"),
         (Committed(5, own=False), None),
     ],
 )

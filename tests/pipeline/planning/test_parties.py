@@ -154,7 +154,7 @@ def test_shuffler_that_adds_noise_sees_everything() -> None:
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
     assert rows["shuffler operator"].epsilon is None
     assert "adds the noise itself" in rows["shuffler operator"].sees
-    assert rows["aggregator"].sees == "one sum with noise of each window"
+    assert rows["aggregator"].sees == "one noisy sum per window"
 
 
 def test_fragments_have_a_local_guarantee_per_epoch() -> None:

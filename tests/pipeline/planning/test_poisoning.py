@@ -82,7 +82,7 @@ def _counts(dummies: str) -> Job:
 
 def test_plan_warns_that_devices_may_be_invented() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
-    assert "of shuffle.minimum, 2, all but one may be invented" in note
+    assert "invent all but one of the shuffle.minimum devices (2)" in note
     assert note.endswith("its own epsilon still protects")
     for dummies, left in (
         ("poisson", "without the noise of other users that the guarantee assumes"),

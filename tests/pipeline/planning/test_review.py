@@ -87,7 +87,8 @@ def test_plan_warns_of_few_answers_if_devices_draw_when_to_answer() -> None:
     assert said(1_108, devices={}) == ""
     varying = said(1_109, devices={})
     assert (
-        "about 1,250 at an epoch, and sometimes as few as 1,108, below shuffle.minimum" in varying
+        "about 1,250 answer at an epoch, sometimes as few as 1,108, below shuffle.minimum"
+        in varying
     )
     # Producers deal the epochs of answers evenly.
     assert said(1_250) == ""

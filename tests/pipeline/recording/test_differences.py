@@ -201,13 +201,13 @@ def test_diff_explains_incomparable_jobs(deploy: Deploy, dpstream: Commands) -> 
     for other in ("b", "a"):
         outcome = dpstream("diff", "a", other)
         assert (outcome.code, outcome.output) == (1, "")
-        assert f"epoch 1 is not published by a or {other}" in outcome.errors
+        assert f"epoch 1 is not yet published by a or {other}" in outcome.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
         (["tuples"], 2, "protocols are count_min and hadamard"),
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
-        (["b", "--epochs", "1..2"], 1, "epoch 2 is not published by a or b"),
+        (["b", "--epochs", "1..2"], 1, "epoch 2 is not yet published by a or b"),
         (["b", "--epochs", "1..4"], 1, "epoch 4 is out of range: the last epoch of job a is 3"),
         (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
     ]

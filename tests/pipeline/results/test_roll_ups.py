@@ -126,7 +126,7 @@ def test_errors_after_a_missing_epoch_are_unknown_until_the_next_horizon() -> No
     ("job", "epochs", "message"),
     [
         (JOB, 13, "the job has 12 epochs"),
-        (TWICE, 5, "in more than 4 epochs a device answers twice"),
+        (TWICE, 5, "of more than 4 epochs a device answers more than once"),
         (deployed("future_rand", max_changes=2), 4, "future_rand: the published data do not show"),
         (deployed("range_values", max_changes=2, low=0, high=8, buckets=8), 4, "a single count"),
         (PERMANENT, 4, "fragments: the published data do not show"),
@@ -142,7 +142,7 @@ def test_window_whose_mean_has_no_interval_is_rejected_with_the_reason(
 def test_windows_are_limited_to_epochs_in_which_no_user_answers_twice() -> None:
     check_window(JOB, 12)
     check_window(TWICE, 4)
-    with pytest.raises(RollUpError, match="in more than 12 epochs"):
+    with pytest.raises(RollUpError, match="of more than 12 epochs"):
         check_window(deployed(renew=True, reports=1), 13)
 
 
@@ -155,7 +155,7 @@ def test_interval_of_a_change_between_windows_includes_correlation() -> None:
     assert estimate.value == pytest.approx(300.0)
     persisting = PEOPLE**2 / (PEOPLE - 1) * (0.2 * 0.8 + 0.5 * 0.5) / 3
     assert estimate.standard_error == pytest.approx(math.sqrt(2 * 900 / 3 + persisting))
-    with pytest.raises(ChangeError, match="answers twice in more than 12 epochs"):
+    with pytest.raises(ChangeError, match="more than 12 epochs a device answers more than once"):
         list(changes(JOB, roll_ups(JOB, records, 5), 2, 5))
     with pytest.raises(ChangeError, match="of two windows"):
         list(changes(deployed("value_stream", max_changes=2), [], 1, 3))
@@ -177,8 +177,8 @@ def test_mean_of_any_window_is_queried_by_its_epochs() -> None:
     [
         ([4, 2], "distinct numbers in ascending order"),
         ([1], "each at least 2"),
-        ([], "up to 8 numbers of epochs"),
-        ([5], "answers twice"),
+        ([], "up to 8 window lengths in epochs"),
+        ([5], "answers more than once"),
     ],
 )
 def test_invalid_roll_ups_in_a_job_file_are_rejected(roll_up: list[int], message: str) -> None:

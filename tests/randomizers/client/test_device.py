@@ -236,8 +236,8 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
         "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
         "answers 1 of every 4 times, which it draws at random when it joins and keeps forever. A "
         "time that is over by then is not made up for. Each time, it sends an envelope of the same "
-        "size; only those of its answers contain one. One more without an answer, when it joins, "
-        "and again every 4 times, counts the user as a participant. "
+        "size, with or without an answer. One more, without an answer, when it joins, and again "
+        "every 4 times, counts the user as a participant. "
     )
     assert (
         " The user's values at any 4 times in a row cost epsilon 1 in total, forever, even if "
@@ -254,11 +254,19 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
     ("section", "change", "why"),
     [
         ("epochs", {"answers": 2}, "disagree on how often a device answers"),
-        ("epochs", {"count": 2}, "any few consecutive epochs"),
+        ("epochs", {"count": 2}, "an epsilon for consecutive epochs"),
         ("epochs", {"answers": None}, "disagree on how often a device answers"),
         ("epochs", {"answers": 5}, "expected a number of epochs within a horizon"),
-        ("guarantee", {"rolling": {"epochs": 5, "epsilon": 1}}, "any few consecutive epochs"),
-        ("guarantee", {"rolling": {"epochs": 4, "epsilon": 0.9}}, "any few consecutive epochs"),
+        (
+            "guarantee",
+            {"rolling": {"epochs": 5, "epsilon": 1}},
+            "an epsilon for consecutive epochs",
+        ),
+        (
+            "guarantee",
+            {"rolling": {"epochs": 4, "epsilon": 0.9}},
+            "an epsilon for consecutive epochs",
+        ),
         ("guarantee", {"rolling": {"epochs": 0, "epsilon": 1}}, "expected a positive integer"),
     ],
 )
@@ -525,7 +533,8 @@ def test_device_joins_the_deployment_whose_terms_were_given(phone: Phone) -> Non
     assert terms.description.startswith(
         "Job logins asks every day, with no end date, starting 2026-03-01 00:00 UTC. All answers "
         "before 2026-03-05 00:00 UTC together cost epsilon 1: a guess about them that was 50 % "
-        "likely is right in at most 73.2 % of cases. Every further 4 times cost the same again."
+        "likely is right in at most 73.2 % of cases. The next 4 times cost the same again, and so "
+        "on."
     )
     assert terms.description.endswith("Collectors see the network address and a random id.")
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "max_changes": 2})

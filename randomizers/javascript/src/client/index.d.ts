@@ -70,7 +70,7 @@ export interface Guarantee {
   unit: 'stream' | 'epoch';
   neighbors: string;
   trust: string;
-  /** In recurring jobs that ask seldom: the loss of any few consecutive epochs, forever. */
+  /** In recurring jobs that ask seldom: the loss for any `epochs` consecutive epochs, forever. */
   rolling?: { epochs: number; epsilon: number };
 }
 

@@ -86,7 +86,7 @@ export async function checkRandomizer(statement) {
   if (rolling && !(own && rolling.epochs <= Math.min(own.epochs, epochs.count) && own.epsilon <= (Number(rolling.epsilon) / 1e9) * OFF)) {
     throw new ClientError(
       'statement',
-      `the statement of job ${job} states epsilon for any few consecutive epochs, which its mechanism does not ` +
+      `the statement of job ${job} states an epsilon for consecutive epochs, which its mechanism does not ` +
         'guarantee: the device does not join',
     );
   }

@@ -44,8 +44,8 @@ function inSentences(told, spent, limit, charges) {
     sentences.push(
       `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
         'A time that is over by then is not made up for.',
-      'Each time, it sends an envelope of the same size; only those of its answers contain one. ' +
-        `One more without an answer, when it joins${again}, counts the user as a participant.`,
+      'Each time, it sends an envelope of the same size, with or without an answer. ' +
+        `One more, without an answer, when it joins${again}, counts the user as a participant.`,
     );
   }
   const right = `that was 50 % likely is right in at most ${percentRight(guarantee)} of cases`;
@@ -54,7 +54,7 @@ function inSentences(told, spent, limit, charges) {
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.recurring ? ` before ${moment(later)}` : '';
     sentences.push(`All answers${until} together cost ${inWords(told)}: a guess about them ${right}.`);
-    if (told.recurring) sentences.push(`Every further ${epochs.count} times cost the same again.`);
+    if (told.recurring) sentences.push(`The next ${epochs.count} times cost the same again, and so on.`);
     if (told.rolling) {
       const { epochs: row, epsilon } = told.rolling;
       sentences.push(
