@@ -38,8 +38,8 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
         means = f" between means over {window:,} epochs" if window > 1 else ""
         raise ChangeError(
             f"job {job.name}: over more than {longest:,} epochs a device answers more than once, "
-            f"and its answers are correlated, so a change{means} {lag:,} apart has no known interval. "
-            "Use a smaller distance"
+            f"and its answers are correlated, so a change{means} {lag:,} apart has no known "
+            "interval. Use a smaller distance"
         )
     if window > 1:
         raise ChangeError(
