@@ -21,7 +21,7 @@ def counted(count: int, noun: str = "row") -> str:
 
 
 class InputError(DpstreamError, ValueError):
-    """Unusable input; the message names the file, the problem and the fix."""
+    """The input is unusable; the message names the file, the problem and the fix."""
 
     exit_code = WRONG_INPUT
 
@@ -40,7 +40,7 @@ class BadRow:
 
     @property
     def kind(self) -> str:
-        """Reason without the parts specific to this row.
+        """Reason without the parts that are specific to this row.
 
         >>> BadRow(3, "value 'x' is not 0 or 1").kind
         'value ... is not 0 or 1'
@@ -58,7 +58,7 @@ class BadRowReason:
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Number of bad rows in an input, and the first of them in file order.
+    """Number of bad rows in an input, and the first bad rows in file order.
 
     Attributes:
         reasons: Reasons in order of appearance; those beyond a maximum number are counted under the
@@ -113,7 +113,7 @@ class BadRows:
 
 
 class BadRowsError(InputError):
-    """Bad rows where none are allowed; the message mentions skipping only if that is possible."""
+    """Bad rows are not allowed here; the message mentions skipping only if that is possible."""
 
     def __init__(self, bad_rows: BadRows, *, skippable: bool = True) -> None:
         otherwise = " or skip them with --skip-bad-rows" if skippable else ""

@@ -1,7 +1,8 @@
 """Read lines without buffering a record that is too long.
 
-Malformed files are read to the end, or rejected, within a few megabytes of memory. Examples are one
-endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to gigabytes.
+Malformed files are read to the end or rejected, using only a few megabytes of memory. Examples are
+one endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class EndlessLineError(ValueError):
 
 
 class BoundedLines:
-    """Iterator over lines that rejects lines that make a record too long.
+    """Iterator over lines that rejects a line if it makes a record too long.
 
     A file is read only as far as needed.
 

@@ -37,7 +37,7 @@ class ChangeLog:
         values: New value of each change; shape (changes,), in the domain's dtype (int8 for 0/1).
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
-        on_user_list: True if `users` come from a user list. Otherwise, they are all users with a
+        on_user_list: True if `users` come from a user list. Otherwise, `users` are all users with a
             row, at any position and with any value.
         unknown_users: Number of users who have rows but are not on the user list; their rows are
             not used.
@@ -55,12 +55,12 @@ class ChangeLog:
     unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return the indices of users whose values change in an epoch, and the new values."""
+        """Return the ascending indices of users whose values change in an epoch, and the values."""
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
     def values_at(self, epoch: int) -> NDArray[Any]:
-        """Return every user's value at the end of an epoch; at 0, the initial values."""
+        """Return every user's value at the end of an epoch; at epoch 0, the initial values."""
         values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
         stop = np.searchsorted(self.epochs, epoch, side="right")
         # In reverse order, a user's first change is the latest one.
@@ -108,21 +108,22 @@ def load_change_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ChangeLog:
-    """Read a change log, plain or gzip, whatever its file name.
+    """Read a change log from a plain or gzip file with any name.
 
     The file is CSV unless `input_format` says otherwise. Its first line names the columns in any
     order: ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times
     are ISO 8601 or Unix seconds, and require a `calendar`. Other columns are not used.
 
     * The last row of a user in an epoch determines the epoch's value.
-    * Rows before epoch 1 determine the initial value. Without a value, they only list their user.
+    * Rows before epoch 1 determine the initial value. Such rows without a value only list their
+      user.
     * Rows after `last_epoch`, by default the last epoch in any row, are not used. With
-      `to_last_row`, the log ends with its last row if that is earlier.
+      `to_last_row`, the log ends with its last row if that row is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. A row that contradicts an
       earlier line for the same user and epoch (or time, in a log with times) is bad, too, unless
       ``input_format.duplicates`` selects one of the rows.
-    * `users` is the user list, with or without rows. If None, it is all users with a row, including
-      bad rows and rows outside the horizon.
+    * `users` is the user list, with or without rows. If None, the users are all users with a row,
+      including bad rows and rows outside the horizon.
 
     Raises:
         BadRowsError: If there are bad rows and `skip_bad_rows` is false. All bad rows are counted;
@@ -199,7 +200,7 @@ def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
 
 
 def _changes(table: Table, initial: int) -> Table:
-    """Return the last row for each user and epoch, unless it repeats the user's current value."""
+    """Return the last row per user and epoch, except rows that repeat the user's current value."""
     epochs = np.maximum(table.epochs, 1)
     is_last = np.roll(starts(table.users) | starts(epochs), -1)
     table = Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)

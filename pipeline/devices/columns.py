@@ -23,7 +23,7 @@ _NAMES_SHOWN = 20
 
 
 class Placing(StrEnum):
-    """Source of a row's epoch: the column `epoch` or `time`, or the row's time of arrival."""
+    """Source of a row's epoch: the column `epoch`, the column `time`, or the time of arrival."""
 
     EPOCH = "epoch"
     TIME = "time"
@@ -68,8 +68,8 @@ class Columns:
     ) -> Columns:
         """Find the columns of a header by name, in any order and any case.
 
-        With `live`, rows without epoch and time belong to the epoch of their arrival. `crowd` is
-        the column with a user's crowd. `name` and `where` locate the header in messages.
+        With `live`, rows without epoch and time belong to the epoch in which they arrive. `crowd`
+        is the column with a user's crowd. Messages locate the header by `name` and `where`.
 
         Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """
@@ -142,7 +142,7 @@ def is_text(text: str) -> bool:
 def no_such_columns(
     name: str, header: Sequence[str], missing: Sequence[str], input_format: InputFormat, where: str
 ) -> str:
-    """Return a message with the missing columns, the existing ones, and how to map them."""
+    """Return a message with the missing columns, the existing columns, and how to map them."""
     needed = HEADER_NEEDS
     if input_format.columns != AS_IT_IS.columns:
         called = [

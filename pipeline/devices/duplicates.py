@@ -26,7 +26,7 @@ def precedence(
 
 
 def ranked(items: list[int], rule: str | None) -> list[int]:
-    """Sort items by `rule`'s preference; None means "first".
+    """Sort items by `rule`'s preference; without a rule, the order stays.
 
     >>> ranked([5, 9, 2], "largest"), ranked([5, 9, 2], "last"), ranked([5, 9, 2], None)
     ([9, 5, 2], [2, 9, 5], [5, 9, 2])
@@ -45,9 +45,9 @@ class RowAction(Enum):
     """Effect of a row on its user's value.
 
     Attributes:
-        NEWER: The row is newer than known ones, so its value counts.
+        NEWER: The row is newer than all known rows, so its value counts.
         SAME: The row repeats the known value.
-        OLDER: A row for a later time was read before, so this one has no effect.
+        OLDER: A row for a later time was read before, so this row has no effect.
         PREFERRED: Of several rows for the same time, the rule selects this one.
         PASSED_OVER: Of several rows for the same time, the rule selects another one.
         CONTRADICTS: A row for the same time has another value, and no rule selects one of them.
@@ -79,7 +79,7 @@ def row_action(
     >>> row_action(None, (3, 20), 2, 0)
     <RowAction.OLDER: 3>
 
-    `position` is a time or epoch. With `rule` None or reject, rows for the same time must not
+    `position` is a time or epoch. If `rule` is None or "reject", rows for the same time must not
     differ. `newest` is the position and value of the user's row that counts so far, or None.
     """
     if newest is None or position > newest[0]:

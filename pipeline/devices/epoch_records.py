@@ -39,7 +39,7 @@ class DrawnEpoch:
     def records(
         self, reports: Reports, generator: np.random.Generator
     ) -> Iterator[tuple[Role, Iterator[bytes]]]:
-        """Yield the topic and records of each parallel shuffler's part of the reports.
+        """Yield each parallel shuffler's topic, and the records with its part of the reports.
 
         The shuffler that finalizes windows comes last. `reports` has shape (n, width), or is
         `CountedMessages`. Raises `CodecError` if there are more reports than records can hold.
@@ -56,7 +56,7 @@ class DrawnEpoch:
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Messages, FixedSize | None]]:
-        """Return each batch's messages and fixed size; None means the smallest size."""
+        """Return each batch's messages and fixed size; None means the smallest possible size."""
         words = self._words(reports, generator)
         if most is not None:
             from dpstream.topics.fixed_sizes import fixed_size, split_fixed
@@ -65,7 +65,7 @@ class DrawnEpoch:
         return [(chunk, None) for chunk in split_messages(words)] if words.rows else []
 
     def _words(self, reports: Reports, generator: np.random.Generator) -> Messages:
-        """Return the messages to send, in an order that hides which ones are dummy messages."""
+        """Return the messages to send, in an order that hides which of them are dummy messages."""
         if isinstance(reports, CountedMessages):
             return Messages(reports.values, reports.counts)
         if self.job.protocol_entry.shuffling is None:

@@ -1,7 +1,7 @@
 """Example logs: the labeled example of each user, the same at every epoch.
 
-A file has one row per user, in any order. Its first line names the columns: ``user`` and ``class``;
-all other columns are the features, in order.
+A file has one row per user, in any order. The first line names the columns: ``user``, ``class``,
+and the features in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExampleLog:
     Attributes:
         users: User names, sorted.
         examples: Class and features of each user; int16, shape (users, 1 + features), as defined by
-            `ExampleDomain`; zeros for a listed user without a usable row.
+            `ExampleDomain`; zeros for a user on the user list without a usable row.
     """
 
     users: tuple[str, ...]
@@ -68,9 +68,9 @@ def load_example_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ExampleLog:
-    """Read a CSV file of examples, plain or gzip, whatever its file name.
+    """Read examples from a plain or gzip CSV file with any name.
 
-    If a user has several rows, the first counts and the other rows are bad.
+    If a user has several rows, the first row counts and the other rows are bad.
     ``input_format.columns.value`` names the column of the class. Other arguments and all errors are
     those of `load_change_log`.
     """

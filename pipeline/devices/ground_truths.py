@@ -19,7 +19,8 @@ class GroundTruths(ABC):
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
         """Return the true value of every quantity estimated at an epoch: int64, shape (estimates,).
 
-        None if the input lacks the estimated quantity, such as the accuracy of a learned model.
+        Returns None if the input lacks the estimated quantity, such as the accuracy of a learned
+        model.
         """
 
     def known(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
@@ -57,7 +58,7 @@ class ChangedGroundTruths(GroundTruths):
 
 
 class AveragedGroundTruths(GroundTruths):
-    """Mean of the ground truth over a window that ends with the epoch, rounded to integers."""
+    """Mean of the ground truth over the window that ends with an epoch, rounded to integers."""
 
     def __init__(self, ground_truths: GroundTruths, window: int) -> None:
         self._ground_truths, self._window = ground_truths, window

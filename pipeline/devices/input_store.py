@@ -1,8 +1,8 @@
 """Persist a producer's topic input in the file that also stores the producer's draws.
 
-Two kinds of transactions change this input. One adds the events read and the new offset. The other
-randomizes an epoch and deletes its rows. At any moment, the file therefore shows whether an event
-is unread, waiting for its epoch, or drawn.
+Two kinds of transactions change this input. One kind adds the events read and the new offset. The
+other kind randomizes an epoch and deletes the epoch's rows. At any moment, the file therefore shows
+whether an event is unread, waiting for its epoch, or drawn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WaitingRow(NamedTuple):
 
 
 class InputStore:
-    """Tables of a topic's events in a producer's file; methods raise `sqlite3.Error`."""
+    """Tables for a topic's events in a producer's file; methods raise `sqlite3.Error`."""
 
     def __init__(self, store: ProducerStore) -> None:
         self._store = store
@@ -65,7 +65,7 @@ class InputStore:
         )
 
     def rows_to(self, epoch: int) -> Iterator[WaitingRow]:
-        """Yield the waiting rows up to an epoch, by partition, in log order."""
+        """Yield the waiting rows for epochs up to `epoch`, by partition, in log order."""
         found = self._connection.execute(
             "SELECT epoch, partition, event, user, position, value FROM input_rows "
             "WHERE epoch <= ? ORDER BY partition, event, rowid",
@@ -82,7 +82,7 @@ class InputStore:
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """Return the position and value of the row that counts for each user."""
+        """Return, by user, the position and value of the row that counts."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
@@ -93,7 +93,7 @@ class InputStore:
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Add users who have an event, as `listed` if their event has no value."""
+        """Add users who have an event; they are `listed` if their event has no value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",
@@ -101,7 +101,7 @@ class InputStore:
         )
 
     def users(self, *, listed: bool) -> list[str]:
-        """Return all users with an event, or if `listed`, only the listed ones; sorted."""
+        """Return all users with an event, sorted; if `listed`, only users who are listed."""
         found = self._connection.execute(
             "SELECT user FROM input_users WHERE listed >= ? ORDER BY user", (int(listed),)
         )

@@ -1,8 +1,8 @@
 """Item logs: the items of each user at each epoch.
 
 A file has one row per item, in any order: ``user,epoch,value`` or ``user,time,value``. Epochs are
-independent: a user has exactly the items of its rows in an epoch. All users are present at every
-epoch, with or without items. A row without a value only lists its user.
+independent: in an epoch, a user has exactly the items in the user's rows for that epoch. All users
+are present at every epoch, with or without items. A row without a value only lists its user.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _HeldGroundTruths(GroundTruths):
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog
-"""Log of any kind, with the values of all users by epoch."""
+"""Change, item or example log, with the values of all users by epoch."""
 
 
 def load_value_log(
@@ -111,7 +111,7 @@ def load_value_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
-    """Read a change, item or example log, as the domain requires; see the three loaders."""
+    """Read a change, item or example log, as the domain requires; see the loaders of each kind."""
     if isinstance(domain, ExampleDomain):
         return load_example_log(
             path,
@@ -145,10 +145,10 @@ def load_item_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ItemLog:
-    """Read a file of items, plain or gzip, whatever its file name.
+    """Read an item log from a plain or gzip file with any name.
 
     Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
-    used. If a user has more items at an epoch than `ValueDomain.slots`, the first ones in the file
+    used. If a user has more items at an epoch than `ValueDomain.slots`, the first items in the file
     are used, unless ``input_format.duplicates`` selects others.
     """
     assert domain.slots is not None

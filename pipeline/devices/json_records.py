@@ -28,7 +28,7 @@ _EXACT: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of a record's fields, dotted for nested ones.
+    """Keys of a record's fields; keys of nested fields contain dots.
 
     >>> Keys.of({"payload": {"user": "ann"}, "epoch": 3, "value": True},
     ...         InputFormat.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
@@ -57,7 +57,7 @@ class Keys:
         stamped: bool = False,
         name: str = "",
     ) -> Keys:
-        """Derive the keys from the first of several records.
+        """Derive the keys from the first record of an input.
 
         `input_format` names the keys, and `crowd` is the key of the crowd. If `stamped`, records
         without epoch and time are placed by a timestamp. Raises `InputError` if a key is missing.
@@ -129,7 +129,7 @@ def json_file(
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file with one object per line.
 
-    Raises `InputError` if no line is an object, or if the first one lacks a key.
+    Raises `InputError` if no line is an object, or if the first object lacks a key.
     """
     lines = enumerate(_lines(text), 1)
     bad: list[BadRow] = []
@@ -236,7 +236,7 @@ def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _lines(text: TextIO) -> Iterator[str]:
-    """Yield lines without buffering one that is too long to be a record."""
+    """Yield lines without buffering a line that is too long to be a record."""
     while piece := text.readline(RECORD_CAP + 1):
         if len(piece) <= RECORD_CAP:
             yield piece

@@ -2,15 +2,15 @@
 
 Sans I/O: `LiveSource` receives bytes and the time, and returns events.
 
-* Rows for the running epoch become changes. When the clock passes the end of the running epoch, it
-  is closed and the next epoch runs.
-* Rows for later epochs are buffered until their epoch runs.
+* Rows for the running epoch become changes. When the clock passes the end of the running epoch,
+  this epoch is closed and the next epoch runs.
+* A row for a later epoch is buffered until that epoch runs.
 * A row for a closed epoch is late and cannot change that epoch. The row's value holds from the
   running epoch on, unless its user has a newer row. The values at a closing epoch are therefore
   those of a `ChangeLog` with the rows read so far.
 * If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
-* A row without a value before epoch 1 lists its user.
+* A row before epoch 1 without a value lists its user.
 * Unusable rows of any kind are skipped and counted. A source that stopped at an unusable row would
   reveal something about the row's contents.
 * At the end of the input, epochs that have ended are closed. The running epoch stays open, so that
@@ -44,7 +44,7 @@ LINE_CAP = 1 << 20  # bytes of one line
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Value of a user from the running epoch on; it can be the same as before."""
+    """Value of a user from the running epoch on; it can equal the previous value."""
 
     epoch: int
     user: str
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """New items that a user has in the running epoch, in addition to earlier ones."""
+    """New items of a user in the running epoch, in addition to the user's earlier ones."""
 
     epoch: int
     user: str
@@ -85,8 +85,10 @@ class LiveSource:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
         lateness: Time for which an epoch still accepts its rows after it has ended by the clock.
-        hold: Maximum number of buffered rows for later epochs; others are dropped and counted.
-        input_format: Format of the rows; without one, JSON if the first line is an object.
+        hold: Maximum number of buffered rows for later epochs; further rows are dropped and
+            counted.
+        input_format: Format of the rows; by default, JSON if the first line is an object, otherwise
+            CSV.
 
     Attributes:
         deadline: Closing time of the running epoch; None when the source is finished.
@@ -156,7 +158,7 @@ class LiveSource:
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
-        """Close the epochs that have ended by now, in order, and return the events."""
+        """Close the epochs that have ended by `now`, in order, and return the events."""
         events: list[Event] = []
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))

@@ -26,8 +26,8 @@ def read_on(
 ) -> None:
     """Read every partition from the source's current offset to the offset in `ends`.
 
-    `notify` is called with sentences on events that were deleted before they were read, and on the
-    first bad events. Raises `InputError` if a partition ends before the current offset.
+    `notify` is called with sentences about events that were deleted before they were read, and
+    about the first bad events. Raises `InputError` if a partition ends before the current offset.
     """
     logged: set[BadRow] = set(source.bad_rows.first)
     starts, offsets = log.starts(), source.offsets
@@ -72,8 +72,8 @@ def produce_to(
     """Read the current events in a topic, and close every open epoch up to `last_epoch`.
 
     The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second.
-    `on_epoch` is called with every closed epoch. Raises `InputError`; see `read_on` and
-    `TopicInput.close`.
+    `on_epoch` is called with every closed epoch. Raises `InputError` as `read_on` and
+    `TopicInput.close` do.
     """
     if producer.closed_epoch >= last_epoch:
         return
@@ -100,7 +100,7 @@ def produce_as_they_come(
     """Read events as they arrive, and close epochs by the clock, until the job ends.
 
     An epoch is closed once it has ended and all events that were in the topic at its end are read.
-    `clock` returns the current time with a zone; other arguments and errors are those of
+    `clock` returns the current time with a time zone; other arguments and errors are those of
     `produce_to`.
     """
     last_epoch = producer.job.last_epoch

@@ -71,7 +71,7 @@ class Producer:
     """Randomize the values of devices, epoch by epoch, and send the reports.
 
     The draws of enrolled devices are saved in `state_directory`. This folder belongs to one
-    producer of one deployment, and is locked while it is open.
+    producer of one deployment, and is locked while the producer is open.
 
     Devices can be enrolled at any time, and count as having value 0 before that. A device that
     leaves must be withdrawn: the value 0 is reported for it until its horizon ends, and the next
@@ -86,10 +86,11 @@ class Producer:
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
     which starts again at value 0. A device with value 1 then spends a change of its budget. Draws
-    that the protocol keeps forever, such as phases, stay with a user who leaves and enrolls again.
+    that the protocol keeps forever, such as phases, are kept for a user who leaves and enrolls
+    again.
 
     Args:
-        state_directory: Folder for the state (mode 0700); None discards it at the end.
+        state_directory: Folder for the state (mode 0700); None discards the state at the end.
         name: Name of the producer, unique in the deployment.
         transport: Writes to the job's topics.
         first_epoch: First epoch to report; fixed when the producer is first opened.
@@ -104,7 +105,7 @@ class Producer:
     Raises:
         ProducerError: If the directory belongs to another deployment or producer, or if its state
             cannot be read or written, for example because the disk is full.
-        FolderInUse: If another process has it open.
+        FolderInUse: If another process has the directory open.
     """
 
     _horizon: int
@@ -227,10 +228,10 @@ class Producer:
         caller sets, because absent devices would stay in the estimates. After the horizon, they are
         no longer enrolled. At each epoch, a random fraction of them is present. This fraction
         equals the fraction present among the devices that stay, so absence does not depend on the
-        value. This is correct if absence is independent across epochs.
+        value. This method assumes that absence is independent across epochs.
 
-        For a device whose value is not 0, this is a change. A guarantee for values that never
-        change, such as that of memoized_response, then no longer holds for the device. The
+        For a device whose value is not 0, the withdrawal is a change. A guarantee for values that
+        never change, such as that of memoized_response, then no longer holds for the device. The
         guarantee for its whole stream still holds. The last horizon of a device is public, and must
         not depend on its value. Raises `ProducerError` if a user is not enrolled.
         """
@@ -275,7 +276,7 @@ class Producer:
         self._present[:] = True
 
     def close(self, epoch: int) -> None:
-        """Draw the epoch's reports once, and send them.
+        """Draw the reports for an epoch, once, and send the reports.
 
         The epoch must be later than every closed epoch. Skipped epochs have no reports.
 
@@ -290,7 +291,7 @@ class Producer:
         self._transport.run(self.close_steps(epoch, beside))
 
     def ready(self, epoch: int) -> bool:
-        """Return whether an epoch can be closed; in learning jobs, after its model is published."""
+        """Return whether an epoch can be closed; in learning jobs, once its model is published."""
         return self._models is None or self._transport.run(self._models.find(epoch)) is not None
 
     def leave(self, last_epoch: int) -> None:
@@ -308,7 +309,7 @@ class Producer:
         self._transport.run(steps())
 
     def shut(self) -> None:
-        """Close the state and unlock its directory."""
+        """Close the state, and unlock the state directory."""
         self._store.close()
         if self._lock is not None:
             self._lock.release()
@@ -325,7 +326,7 @@ class Producer:
         yield from self._send()
 
     def close_steps(self, epoch: int, beside: Callable[[], None] | None = None) -> Steps[None]:
-        """Yield the actions of `close`; the draw is durable before anything is sent."""
+        """Yield the actions of `close`; the draw is stored durably before anything is sent."""
         self._check_open(epoch)
         model = None if self._models is None else (yield from self._find_model(epoch))
         with self._storing(), self._store.transaction():
@@ -380,7 +381,7 @@ class Producer:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
-        """Return the model for an epoch's reports, or raise before reports are drawn."""
+        """Return the model for an epoch's reports; raise if missing, before reports are drawn."""
         assert self._models is not None
         model = yield from self._models.find(epoch)
         if model is None:
@@ -417,10 +418,10 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
-        Draws that last forever stay. Such draws of leaving devices are stored, because drawing
-        them again for users who enroll again would cost more than the guarantee states. At skipped
-        epochs of the horizon, devices enrolled before its start count as absent, and newer devices
-        count as having value 0.
+        Draws that last forever are kept, even for leaving devices, because drawing them again for
+        users who enroll again would cost more than the guarantee states. At skipped epochs of the
+        horizon, devices enrolled before its start count as absent, and newer devices count as
+        having value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -458,7 +459,7 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Set leaving devices to the initial value, present at the rate of staying devices."""
+        """Set leaving devices to the initial value, present as often as devices that stay."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)
@@ -479,7 +480,7 @@ class Producer:
             ) from None
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
-        """Return values as integers, or sets as lists of the same length."""
+        """Return values as integers; sets become lists that all have the same length."""
         slots, columns = self.job.domain.slots, self.job.domain.columns
         if columns is not None:
             return [self._row(user, value, columns) for user, value in values.items()]
@@ -610,7 +611,7 @@ class Producer:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """Roll back to the stored state if a draw cannot be stored.
+        """Context that rolls back to the stored state if a draw cannot be stored.
 
         Values set for the open epoch, which are only in memory, are kept.
         """

@@ -1,14 +1,15 @@
 """Feed a producer from a change log, epoch by epoch, or from live rows.
 
-Both start after the last epoch that the producer has closed, so an interrupted run can be repeated
-with the same arguments.
+Both kinds of input start after the last epoch that the producer has closed, so an interrupted run
+can be repeated with the same arguments.
 
-The users enrolled and present are public. They never depend on values, or on when a row arrives.
+Which users are enrolled and present is public. This never depends on values, or on when a row
+arrives.
 
 * With a user list, the enrolled users are those on the list.
 * Without a user list, the enrolled users are all users with a row, including bad rows and rows
-  outside the horizon, in the file with which the producer starts. All are enrolled before its first
-  epoch.
+  outside the horizon, in the file with which the producer starts. All of them are enrolled before
+  the producer's first epoch.
 * Every enrolled user is present at every closed epoch, with its last value.
 * Rows of unknown users are not used; `unknown_users` is the number of these users.
 """
@@ -88,7 +89,7 @@ def input_warnings(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrollment(log: ValueLog) -> str:
-    """Return the number of enrolled users and what is public about them, for the operator."""
+    """Return a message for the operator: how many users are enrolled, and what is public."""
     users = counted(len(log.users), "user")
     if log.on_user_list:
         return f"{users} on the user list, which is public"
@@ -132,7 +133,7 @@ def produce_change_log(
     rate: float | None = None,
     on_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> int:
-    """Close every open epoch of the log; all users are present at each.
+    """Close every open epoch in the log; all users are present at every epoch.
 
     In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
     producer's first closed epoch, users are enrolled only from a user list, because a later first
@@ -183,7 +184,7 @@ class LiveProducer:
 
     Users are enrolled before the first epoch is closed: by a user list, by rows without a value
     placed before epoch 1, or by calls to the producer. Every enrolled user is present at every
-    closed epoch, with its last value, or with its items at the epoch, possibly none. A file in
+    closed epoch, with its last value, or with its items at the epoch, which can be none. A file in
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
 
     Raises:
@@ -237,7 +238,7 @@ class LiveProducer:
         return self._producer.job.domain.slots
 
     def take(self, events: Iterable[Event]) -> None:
-        """Process events of a `LiveSource`.
+        """Process events from a `LiveSource`.
 
         Raises `InputError` if no user is enrolled at the first value or the end of the first epoch.
         """
@@ -350,7 +351,7 @@ def produce_live(
     """Read rows until the input or the job ends.
 
     `source` starts after the last epoch that the producer of `live` has closed. `clock` returns the
-    current time with a zone. `notify` receives a sentence about each of the first bad rows.
+    current time with a time zone. `notify` receives a sentence about each of the first bad rows.
 
     Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
     """

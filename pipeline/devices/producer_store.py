@@ -1,9 +1,9 @@
 """Persistent state of a producer, in one SQLite file.
 
 One durable transaction per epoch stores the devices' new state, the finished records, and the
-number of the epoch, after which the input continues. Only committed records are ever sent, and they
-are stored until acknowledged. No epoch is randomized a second time, because that would spend the
-privacy budget twice.
+number of the epoch; a restart continues after this epoch. Only committed records are ever sent, and
+they stay stored until they are acknowledged. No epoch is randomized a second time, because that
+would spend the privacy budget twice.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ProducerStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return the context manager of an atomic transaction, which is durable at its end."""
+        """Return a context manager for an atomic transaction, which is durable at its end."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -97,7 +97,7 @@ class ProducerStore:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """Return the offset after a partition's last acknowledged record; 0 before the first."""
+        """Return the offset after a partition's last acknowledged record; 0 without any."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 
@@ -121,20 +121,20 @@ class ProducerStore:
         )
 
     def replace_users(self, names: Iterable[str]) -> None:
-        """Start again with these users, none of them leaving."""
+        """Replace all users by these users, none of whom is leaving."""
         self._connection.execute("DELETE FROM users")
         self._connection.execute("DELETE FROM leaving")
         self.add_users(0, names)
 
     def add_departed(self, name: str, values: Mapping[str, int]) -> None:
-        """Store an array's value per user, for users who may enroll again."""
+        """Store the array `name`'s value for each user, for users who may enroll again."""
         self._connection.executemany(
             "INSERT OR REPLACE INTO departed VALUES (?, ?, ?)",
             ((user, name, value) for user, value in values.items()),
         )
 
     def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
-        """Return an array's value per user, for the users that `add_departed` has stored."""
+        """Return the array `name`'s value for each user that `add_departed` has stored."""
         if self._connection.execute("SELECT 1 FROM departed LIMIT 1").fetchone() is None:
             # Usual, and a million users may enroll at once.
             return {}
@@ -152,7 +152,7 @@ class ProducerStore:
         }
 
     def save_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Write the arrays that differ from those last written."""
+        """Write the arrays that differ from the arrays written last."""
         for name, array in arrays.items():
             written = self._written.get(name)
             if written is not None and np.array_equal(written, array):
@@ -171,7 +171,7 @@ class ProducerStore:
         )
 
     def outbox(self) -> Iterator[tuple[int, Role, int, bytes]]:
-        """Yield position, topic, partition and value of all unsent records, in order."""
+        """Yield the position, topic, partition and value of all unsent records, in order."""
         rows = self._connection.execute(
             "SELECT position, role, partition, value FROM outbox ORDER BY position"
         )

@@ -46,7 +46,7 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """An open file, and its records in batches of any length.
+    """An open file, with its records in batches of any length.
 
     `place` is the text before the number of a record, if that number is not a line number.
     """
@@ -138,7 +138,7 @@ def _reject_container(name: str, begin: bytes) -> None:
 def _as_text(
     binary: io.BufferedReader | gzip.GzipFile, input_format: InputFormat
 ) -> tuple[TextIO, list[str]]:
-    """Decode bytes by a byte order mark or the configured encoding; also return warnings."""
+    """Decode bytes by a byte order mark or the configured encoding; return warnings, too."""
     marked, said = encoding_marked(binary.peek(4)[:4])
     encoding = marked or input_format.encoding or "utf-8"
     if encoding == "utf-8":
@@ -157,7 +157,7 @@ def _format_of(name: str, binary: io.BufferedReader | gzip.GzipFile) -> str:
 
 
 def other_format(line: str) -> str | None:
-    """Return the format of a file that starts with this line, or None for CSV and user lists.
+    """Return the format of a file that starts with `line`, or None for CSV and user lists.
 
     >>> other_format('{"user": "ann"}'), other_format("{3F2504E0-4F89}"), other_format("user,value")
     ('JSON', None, None)
@@ -173,7 +173,7 @@ def other_format(line: str) -> str | None:
 
 
 def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
-    """Return the encoding of a byte order mark other than UTF-8, and a warning about it."""
+    """Return the encoding that a byte order mark states, unless it is UTF-8, and warnings."""
     mark = next(filter(begin.startswith, _MARKS), None)
     if mark is None:
         return None, []

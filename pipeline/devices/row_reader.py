@@ -1,4 +1,4 @@
-"""Interpret the texts in rows by the input's format and the job's values and calendar."""
+"""Interpret the texts in rows according to the input format, the job's values and its calendar."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RowReader:
 
     @property
     def named_zone(self) -> tzinfo:
-        """Zone for times without one: the format's or the calendar's zone, or UTC."""
+        """Time zone for times that state none: the format's zone, the calendar's zone, or UTC."""
         there = None if self.calendar is None else self.calendar.zone
         return self.input_format.zone or there or UTC
 
@@ -72,7 +72,7 @@ class RowReader:
         return texts, problems, clamped
 
     def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
-        """Add the configured texts for 1 and 0 to problems found by the job's domain."""
+        """Add to `problems`, from the job's domain, the configured texts for 1 and 0."""
         words = [*self.input_format.true, *self.input_format.false]
         if not words:
             return problems

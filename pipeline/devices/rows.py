@@ -50,10 +50,10 @@ class Records:
     """Consecutive records.
 
     Attributes:
-        lines: First line of each record, or the record's number; int64.
-        broken: Lines after these records that are not valid CSV.
-        bad: Other invalid records.
-        named: Users of invalid records, if readable.
+        lines: Number of each record's first line, or of the record; int64.
+        broken: Invalid CSV that follows these records, if any.
+        bad: Records that are invalid for other reasons.
+        named: Users in invalid records, if readable.
     """
 
     fields: list[list[str]]
@@ -98,13 +98,13 @@ class Rows:
 
     Attributes:
         lines: First physical line of each row; int64.
-        epochs: Epoch of each row; int32; 0 or less before the first epoch, and 0 if placed by
-            arrival.
-        positions: Time in microseconds or epoch, which orders the rows of a user; int64.
+        epochs: Epoch of each row; int32; at most 0 before the first epoch, and 0 for rows placed by
+            their arrival.
+        positions: Time in microseconds, or epoch, by which a user's rows are ordered; int64.
         values: Value of each row, in the domain's dtype.
-        listed: Line and user of rows without a value placed before epoch 1, which list their user.
-            These rows are also good rows if an empty value has a meaning in the domain.
-        named: Users of bad rows.
+        listed: Line and user of rows before epoch 1 without a value, which list their user. These
+            rows are also good rows if an empty value has a meaning in the domain.
+        named: Users in bad rows.
         counts: Counts of good rows that were not used as written.
     """
 
@@ -122,8 +122,8 @@ class Rows:
 class RowCounts:
     """Number of rows that were not used as written.
 
-    `zoneless` counts times without a zone; `unclear`, those in an hour that a clock change repeats
-    or skips; `clamped`, numbers outside the job's range.
+    `zoneless` counts times without a time zone, `unclear` times within an hour that a clock change
+    repeats or skips, and `clamped` numbers outside the job's range.
     """
 
     zoneless: int = 0
@@ -275,7 +275,7 @@ def stamped(
 
     Writers of a topic choose timestamps, so these can be wrong: microseconds that are read as
     milliseconds, for example, are after the year 9999. Records written before Kafka had timestamps
-    have the timestamp -1. Line numbers are offsets.
+    have the timestamp -1. The offsets serve as line numbers.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

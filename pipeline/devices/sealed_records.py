@@ -22,7 +22,7 @@ from dpstream.topics.shares import share_table, table_of
 
 @dataclass(frozen=True, slots=True)
 class SealedEpoch(DrawnEpoch):
-    """Epoch with a ciphertext for every report; cover traffic hides a secret number of reports."""
+    """Epoch with a ciphertext for every report; cover traffic hides how many reports there are."""
 
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
@@ -41,7 +41,7 @@ class SealedEpoch(DrawnEpoch):
 
 @dataclass(frozen=True, slots=True)
 class SharedEpoch(DrawnEpoch):
-    """Epoch as a table of report counts in two shares, with a size independent of the counts."""
+    """Epoch as a table of report counts in two shares, whose size is independent of the counts."""
 
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator

@@ -1,4 +1,4 @@
-"""Read the rows of a file into columns, whatever the columns mean."""
+"""Read the rows of a file into columns, independently of the columns' meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpstream.pipeline.values.times import shown
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows as columns, with users as positions in the tuple of all users.
+    """Rows as columns; users are given by their positions in the tuple of all users.
 
     Attributes:
         positions: Time or epoch of each row, according to the file's `placing`.
@@ -44,14 +44,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputTable:
-    """Rows of a file within the horizon, and its users.
+    """A file's rows within the horizon, and the file's users.
 
     Attributes:
         users: Users on the user list, or all users with a row, at any position and with any value;
             sorted.
         on_user_list: True if `users` come from a user list.
-        unknown_users: Number of other users with a row.
-        last_epoch: Horizon, or the last epoch in any row if there is no horizon.
+        unknown_users: Number of users with a row who are not among `users`.
+        last_epoch: Last epoch of the horizon, or the last epoch in any row without a horizon.
         warnings: Sentences on unused parts of the file.
     """
 
@@ -98,7 +98,7 @@ def read_table(
     to_last_row: bool,
     users: Collection[str] | None = None,
 ) -> InputTable:
-    """Read a file, plain or gzip, whatever its file name.
+    """Read a plain or gzip file with any name.
 
     Arguments are those of `load_change_log`. Raises `InputError` if the file cannot be read, lacks
     a header or, without a user list, has no row.
@@ -165,8 +165,9 @@ def _of_users(
 ) -> tuple[Table, Table, int]:
     """Return the rows of known users, the rows of other users, and the number of other users.
 
-    `users` are the known users, sorted; their rows then have positions in `users`. `numbers` maps
-    all users with a row to 0, 1, ... in order; the rows of other users keep these numbers.
+    `users` are the known users, sorted; in the result, their rows have positions in `users`.
+    `numbers` maps all users with a row to 0, 1, ... in order; the rows of other users keep these
+    numbers.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
@@ -185,7 +186,7 @@ def _example(table: Table, users: Sequence[str], place: str) -> str:
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each element starts a run of equal elements, shape (elements,)."""
+    """Return whether each element starts a run of equal elements: bool, shape (elements,)."""
     starts = np.ones(len(column), dtype=bool)
     np.not_equal(column[1:], column[:-1], out=starts[1:])
     return starts

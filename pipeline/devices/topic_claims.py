@@ -1,4 +1,4 @@
-"""Bind a producer to the topic that it started with, in the producer's own file.
+"""Bind a producer, in the producer's own file, to the topic with which it started.
 
 A producer that mixed the values of two inputs would report changes that never happened. Every input
 except the first is therefore rejected.
@@ -21,9 +21,9 @@ _PLACING: Final = "input_placing"
 def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
     """Bind a producer to a topic, or check that it is already bound to this topic.
 
-    `topic` is the name of the topic, with the name of its cluster if that is not the job's. `made`
-    distinguishes it from an earlier topic with the same name; None if unknown. Raises `InputError`
-    if the producer has started with another input.
+    `topic` is the name of the topic, preceded by its cluster's name if that is not the job's
+    cluster. `made` distinguishes the topic from an earlier topic with the same name; None if
+    unknown. Raises `InputError` if the producer has started with another input.
     """
     store = producer.store
     known, known_made = store.fact(_TOPIC), store.fact(_MADE)

@@ -2,8 +2,8 @@
 
 Sans I/O: `TopicInput` receives records and calls to close an epoch. Events that were read wait in
 the producer's own file (`input_store`), together with the offsets. The transaction that randomizes
-an epoch deletes its rows. Nothing is ever written to the cluster of the events: after a restart,
-the offsets come from the file instead of a consumer group.
+an epoch also deletes the epoch's rows. Nothing is ever written to the cluster of the events: after
+a restart, the offsets come from the file instead of a consumer group.
 
 Events have the same meaning as live rows (`live`). A value holds until it changes, rows for a
 closed epoch are late, and for sets of items, epochs are independent. If the first events contain
@@ -35,13 +35,13 @@ from dpstream.pipeline.values.times import shown
 
 class EventLog(Protocol):
     def starts(self) -> Mapping[int, int]:
-        """Return the offset of the first available event, by partition."""
+        """Return the offset of the first event that is still available, by partition."""
 
     def ends(self) -> Mapping[int, int]:
         """Return the offset that the next new event will have, by partition."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """Read events from `start` to before `stop`; at the log's end, the slice ends at `stop`."""
+        """Read events from `start` on and before `stop`; at the log's end, up to `stop`."""
 
 
 @dataclass(slots=True)
@@ -59,15 +59,16 @@ class TopicInput:
     """Events that a producer has read from a topic.
 
     Args:
-        topic: Name of the topic, with the name of its cluster if that is not the job's.
-        user_list: Users to enroll; if empty, users that are listed or have an event.
+        topic: Name of the topic, with its cluster's name if that is not the job's cluster.
+        user_list: Users to enroll; if empty, users who are listed or have an event.
         everybody: Without a user list, True enrolls all users with an event before the first epoch
             is closed. False enrolls users listed by an event without a value before epoch 1.
         made: Identity that distinguishes the topic from an earlier one with the same name.
 
     Raises:
-        InputError: If the producer has started with another input, or places events differently.
-            Also if an enrolled user is not on the user list, or if the job's values never change.
+        InputError: If the producer has started with another input, or assigned events to epochs
+            differently. Also if an enrolled user is not on the user list, or if the job's values
+            never change.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class TopicInput:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Next offset to read, by partition; partitions that were never read are missing."""
+        """Next offset to read, by partition; partitions that were never read are omitted."""
         return self._store.offsets()
 
     @property
@@ -247,8 +248,8 @@ class TopicInput:
     def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
         """Derive the keys from the first event that has them.
 
-        Events with an epoch or a time take precedence: a single event without either must not cause
-        all others to be placed by their timestamps.
+        Events with an epoch or a time take precedence: a single event that has neither must not
+        cause all other events to be assigned to epochs by their timestamps.
         """
         rejection: InputError | None = None
         by_arrival: Keys | None = None

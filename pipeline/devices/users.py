@@ -20,13 +20,13 @@ from dpstream.pipeline.devices.rows import read_records, user_problems
 
 
 def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
-    """Read a user list, plain or gzip, and return the users, sorted.
+    """Read a plain or gzip user list, and return the users, sorted.
 
     User names are written as in the input, in quotes if they contain a comma. Empty lines and
     repeated users are harmless. The first line is a header if one of its fields is ``user``.
 
-    Raises `InputError` if the list is empty or has a line that is not a user. Also raises it if the
-    file is not a regular file or cannot be read.
+    Raises `InputError` if the list is empty or has a line that is not a user, or if the file is not
+    a regular file or cannot be read.
     """
     name = fspath(path)
     bad_rows = BadRows(name)

@@ -1,6 +1,7 @@
 """Job files, deployed jobs and budgets.
 
-- `job_files` parses job files; `deployed_job` adds the values that a deployment fixes.
+- `job_files` parses job files; `deployed_job` adds the values that are fixed at deployment.
 - `jobs_topic` reads deployed jobs, phases, charges and budgets from ``dpstream.jobs``.
-- Each section has a module: `epochs`, `shuffle`, `sealed`, ...; short ones are in `job_sections`.
+- Each section of a job file has a module, such as `epochs` or `sealed`; short sections share
+  `job_sections`.
 """

@@ -1,9 +1,9 @@
 """Budget declarations for populations, and the choice of the binding one.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
-declared binds every later deployment, whatever the later job file declares or omits. It remains
-binding even after the job that declared it is undeployed. Only an operator can change it, by naming
-the population and the new budget.
+declared binds every later deployment, whatever the later job file declares or omits. The budget
+remains binding even after the job that declared it is undeployed. Only an operator can change the
+budget, by naming the population and the new budget.
 
 Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` are never
 deleted.
@@ -59,7 +59,7 @@ class BudgetDeclaration:
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
-        """Return the budget that a job's file declares; None without one, and for replays."""
+        """Return the budget that a job's file declares; None without a budget or for replays."""
         if job.budget is None or job.replay_of is not None:
             return None
         return cls(
@@ -90,7 +90,7 @@ class BudgetDeclaration:
         return f"job {job} declared it ({deployment})"
 
     def most(self, quantity: str) -> float | None:
-        """Return the limit on the sum of charged epsilons or deltas; None without a limit."""
+        """Return the limit on the sum of charged epsilons or deltas; None if there is no limit."""
         amount: float | None = getattr(self, quantity)
         if amount is not None and quantity == "delta" and self.composed:
             return amount / 2
@@ -112,7 +112,7 @@ class BudgetDeclaration:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BudgetDeclaration:
-        """Read a record's value; unknown keys are ignored."""
+        """Decode a declaration from its record's value; ignore unknown keys."""
         try:
             values = json.loads(data)
             values = {"per": None, **values}
@@ -154,7 +154,7 @@ class BudgetDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """All-time budget set by an operator; epsilon None lifts it, delta None keeps the delta."""
+    """All-time budget set by an operator; epsilon None lifts it, delta None leaves delta as is."""
 
     population: str
     epsilon: float | None
@@ -206,7 +206,7 @@ def standing_budgets(
 def standing_for(
     job: DeployedJob, declared: Iterable[BudgetDeclaration]
 ) -> list[BudgetDeclaration]:
-    """Return `standing_budgets` for a job's population, including the job's own declaration."""
+    """Return the `standing_budgets` of a job's population, including the job's own declaration."""
     earlier = list(declared)
     own = BudgetDeclaration.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):

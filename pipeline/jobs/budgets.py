@@ -13,8 +13,8 @@
 - The limit for a population is the smallest budget that any job has declared for it
   (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
-  many horizons as the budget allows, and ends after the last. Without a budget, it never ends, so
-  its total charge is unlimited and no budget for its users can be enforced.
+  many horizons as the budget allows, and ends after the last horizon. Without a budget, it never
+  ends, so its total charge is unlimited and no budget for its users can be enforced.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Charge:
 
     @classmethod
     def of(cls, job: DeployedJob) -> Charge:
-        """Return the charge of a deployment: the user-level loss, if known.
+        """Return the charge for a deployment: the user-level privacy loss, if known.
 
         A guarantee that covers only a single epoch is charged once for every epoch of a horizon.
         """
@@ -112,7 +112,7 @@ class Charge:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Charge:
-        """Read a record's value; raise `CodecError` if it is not a charge."""
+        """Decode a charge from its record's value; raise `CodecError` if it is invalid."""
         try:
             charge = cls(**json.loads(data))
         except (TypeError, ValueError, RecursionError) as error:
@@ -145,7 +145,7 @@ class Charge:
 def horizons_within_budget(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> int | None:
-    """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
+    """Return how many horizons a recurring job gets; None without a budget, and 1 for other jobs.
 
     The result is at least 1, even if no horizon fits the budget; `check_budget` then raises an
     error. `charges` and `declared` can include other populations; `declared` is in order of
@@ -172,7 +172,7 @@ def horizons_within_budget(
 def check_budget(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> Charge:
-    """Return the charge of a deployment if it fits its population's budget.
+    """Return the charge for a deployment if it fits its population's budget.
 
     Raises:
         BudgetError: If the charge does not fit. The message states who declared the budget, the
@@ -300,7 +300,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the all-time budget with the least remaining epsilon; charges must fit all of them."""
+    """Return the all-time budget with the least remaining epsilon; charges must fit all."""
     with_epsilon = (each for each in standing if each.epsilon is not None and each.per is None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -320,7 +320,7 @@ def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """Charges to a job's users and their budget, for one quantity: epsilon or delta.
+    """Charges to a job's users and the users' budget, for one quantity: epsilon or delta.
 
     `earlier` is the sum of the charges by other deployments, and `charged` is the charge by this
     one; None means unlimited. `binding` declares the budget, if there is one. `filtered` is the
@@ -342,7 +342,8 @@ class BudgetAccount:
     def remaining(self) -> float | None:
         """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        Another charge of this amount fits the budget. With a filter, a larger one might also fit.
+        Another charge of this amount fits the budget. With a filter, a larger charge might also
+        fit.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
@@ -412,7 +413,7 @@ def total_of(
 def period_budgets(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> list[tuple[str, str]]:
-    """Describe each budget per period: the limit, and the charges toward it, rounded up."""
+    """Describe each per-period budget: its limit, and the charges counted toward it, rounded up."""
     found = []
     for limit in standing:
         if limit.per is None or limit.epsilon is None:
@@ -434,7 +435,7 @@ def _float_of(number: Fraction | None) -> float | None:
 
 
 def endless_warning(job: Job) -> str | None:
-    """Return a warning if a job makes budgets of a shared population unenforceable, or None."""
+    """Return a warning if a job makes budgets of a shared population unenforceable; else None."""
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (
@@ -463,5 +464,5 @@ def _accounts(
 
 
 def _decimal(number: float) -> Fraction:
-    """Convert a float by its shortest decimal form, so that ten times 0.1 is exactly 1."""
+    """Convert a float to its shortest decimal value, so that ten times 0.1 is exactly 1."""
     return Fraction(repr(number))

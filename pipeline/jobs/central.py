@@ -3,8 +3,8 @@
 A user's whole stream counts as one message of a locally private randomizer. If the shuffler mixes
 the streams of many users, much less is revealed about each user. The local epsilon can therefore be
 larger, which improves estimates. It is computed once, as the largest local epsilon that meets
-the central guarantee after shuffling. A deployed job stores both guarantees. The local one also
-protects users whose streams are shuffled with fewer others.
+the central guarantee after shuffling. A deployed job stores both guarantees. The local guarantee
+also protects users whose streams are shuffled with fewer others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGITS: Final = 4
 
 
 class Central(Section):
-    """Guarantee for the shuffled streams of users who report in every window."""
+    """Guarantee for users who report in every window, after their streams are shuffled."""
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(
@@ -43,7 +43,8 @@ class Central(Section):
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a job file's values with the largest local epsilon that the central guarantee allows.
 
-    An existing ``parameters.epsilon`` stays. Raises `JobError` if it exceeds the allowed maximum.
+    An existing ``parameters.epsilon`` stays unchanged. Raises `JobError` if it exceeds the allowed
+    maximum.
     """
     entry, stated = _entry(values), _stated(values)
     parameters, shuffle = values.get("parameters"), values.get("shuffle")
@@ -88,7 +89,7 @@ def _most(stated: Central, minimum: int) -> float:
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
-    """Return the section, or None if it is invalid; the job's validation reports the problems."""
+    """Return the job's section `central`, or None if it is invalid; `Job` reports the problems."""
     try:
         return Central.model_validate(values["central"], strict=False)
     except (KeyError, ValueError):

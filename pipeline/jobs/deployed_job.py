@@ -64,8 +64,8 @@ Offsets = tuple[Annotated[int, Field(ge=0)], ...]
 class SignedDescription(Section):
     """Job description for devices, signed by the operator; see `descriptions`.
 
-    `statement` is canonical JSON, `signature` Ed25519 (64 bytes), and `signer` the public key (32
-    bytes) built into the app.
+    `statement` is canonical JSON. `signature` is an Ed25519 signature (64 bytes), and `signer` is
+    the public key (32 bytes) built into the app.
     """
 
     statement: str
@@ -73,7 +73,7 @@ class SignedDescription(Section):
     signer: Digest
 
     def encoded(self) -> dict[str, str]:
-        """Return the description for JSON, in base64 because the signature covers exact bytes."""
+        """Return the description as JSON, in base64 because the signature covers exact bytes."""
         parts = {
             "statement": self.statement.encode(),
             "signature": self.signature,
@@ -91,15 +91,15 @@ class Origin(Section):
 
 
 class DeployedJob(Job):
-    """A job with the values that `deploy` adds.
+    """A job with the values that are added at deployment.
 
     Attributes:
         deployment: 16 random bytes.
         fingerprint: 16 bytes, see `fingerprint_of`.
         constants: Calibrated mechanism (`Law`), as JSON.
         start_offsets: The deployment's first offset in each partition, by topic.
-        topic_ids: Kafka's ids of the topics at deployment; empty if the cluster has none.
-        deployed_at: Milliseconds since 1970.
+        topic_ids: Kafka's topic IDs at deployment; empty if the cluster has no topic IDs.
+        deployed_at: Time of deployment, milliseconds since 1970.
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
         noise_key: SHA-256 of the noise key that the shuffle workers share; None if they need no
             key, or if the key does not exist yet.
@@ -174,17 +174,17 @@ class DeployedJob(Job):
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
-        """Dummy messages that the shuffler adds to every released window; None without any."""
+        """Dummy messages that the shuffler adds to every released window; None if it adds none."""
         return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
     def stage_sum(self) -> StageSum | None:
-        """Sum that the shuffler releases for a window; None if it releases the messages."""
+        """Sum that the shuffler releases for a window; None if it releases messages instead."""
         return self.protocol_entry.stage_sum(self.law)
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """Mechanism by which the shuffler deletes random messages; None if none are deleted."""
+        """Mechanism by which the shuffler deletes random messages; None if it deletes none."""
         return self.protocol_entry.crowds(self.law)
 
     @property
@@ -195,8 +195,8 @@ class DeployedJob(Job):
     def counts_devices(self) -> bool:
         """True if public numbers count devices instead of messages.
 
-        The number of devices is public. The number of messages can be secret, and chunks of tables
-        are not reports.
+        The number of devices is public. The number of messages can be secret, or messages can be
+        chunks of tables instead of reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
 
@@ -222,7 +222,8 @@ class DeployedJob(Job):
         """First epoch that can be reported.
 
         For devices that report for themselves, it is the epoch in which the deployment starts.
-        Producers can report past epochs; manifests contain the first one they registered for.
+        Producers can report past epochs; manifests contain the first epoch for which they
+        registered.
         """
         if self.replay_of is not None:
             return self.replay_of.first_epoch
@@ -237,7 +238,7 @@ class DeployedJob(Job):
         return self.share_format(self.law)
 
     def format_of(self, role: Role) -> MessageFormat:
-        """Return the message format in a topic: plain, sealed, or as released by the shuffler."""
+        """Return the message format in a topic: plain, sealed, or the shuffler's release format."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:
@@ -258,7 +259,7 @@ class DeployedJob(Job):
 
     @property
     def window_deployment(self) -> bytes:
-        """Deployment of the windows: the original's, for a replay."""
+        """Deployment that the windows belong to; for a replay, the original deployment."""
         return self.deployment if self.replay_of is None else self.replay_of.deployment
 
     @property
@@ -268,14 +269,14 @@ class DeployedJob(Job):
 
     @property
     def partial_window_count(self) -> int:
-        """Number of parallel shufflers that each write a part of every window; 1 for a replay."""
+        """Number of parallel shufflers that write parts of every window; 1 for a replay."""
         return self.shuffle.instances if self.replay_of is None else 1
 
     def randomizer(self) -> Devices[Any]:
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to an observer of some of a device's reports; None if not computed."""
+        """Return the loss to an observer of some of a device's reports; None if unspecified."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -314,7 +315,7 @@ class DeployedJob(Job):
         """Decode a deployed job from the value of its record.
 
         Raises:
-            JobError: If the record is invalid or of another version, its protocol is unknown, its
+            JobError: If the record is invalid or from another version, its protocol is unknown, its
                 fingerprint does not match, or its constants exceed the declared privacy loss.
         """
         try:
@@ -378,9 +379,9 @@ def deploy_job(
 ) -> DeployedJob:
     """Start a deployment: calibrate the protocol and assign the job's identity.
 
-    `start_offsets` are the current end offsets of all topics, None for new topics; `deployed_at` is
-    in milliseconds since 1970; `deployment` is 16 bytes, random by default. Raises `JobError` if
-    the job's parameters and horizon cannot be calibrated.
+    `start_offsets` are the current end offsets of all topics, or None if the topics are new.
+    `deployed_at` is in milliseconds since 1970. `deployment` is 16 bytes, random by default. Raises
+    `JobError` if the job's parameters and horizon cannot be calibrated.
     """
     if start_offsets is None:
         topics = job.topic_settings()
@@ -398,7 +399,7 @@ def deploy_job(
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
-    They are the first bytes of SHA-256 over canonical JSON. The JSON contains the protocol,
+    The bytes are the first of a SHA-256 over canonical JSON. The JSON contains the protocol,
     parameters (without ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs
     and ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and
     shuffle instances. `values` is a deployed job as JSON values.

@@ -35,9 +35,9 @@ ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
 
 
 class Tokens(Section):
-    """Restriction of reports to devices with a token (a JWT) that one of these keys signed.
+    """Restriction of reports to devices that have a token (a JWT) signed with one of the keys.
 
-    `keys` are in JSON Web Key Set format, each with an id. Without `audience`, the audience of a
+    `keys` are in JSON Web Key Set format, each with an ID. Without `audience`, the audience of a
     token must be the job's name, so that tokens for another job are invalid. Without `issuer`, the
     issuer is not checked.
     """
@@ -78,7 +78,7 @@ class Tokens(Section):
 
 
 class DeviceReports(Section):
-    """Settings of devices that report for themselves.
+    """Settings for devices that report for themselves.
 
     Attributes:
         late: Seconds after the end of an epoch during which collectors accept its reports; None
@@ -134,14 +134,14 @@ class DeviceReports(Section):
 
     @property
     def trust(self) -> str:
-        """Assumption about collectors in a guarantee that relies on the shuffler."""
+        """Assumption about collectors that a guarantee makes if it relies on the shuffler."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffler"
         return "it also relies on the collectors, which can read every report and see its sender"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Replace file names in `devices` with the keys in these files; keys stay unchanged."""
+    """Return a job file's values, with the file names in `devices` replaced by the files' keys."""
     devices = values.get("devices")
     if not isinstance(devices, Mapping):
         return values

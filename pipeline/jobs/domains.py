@@ -34,7 +34,7 @@ _PREDICATES = "{NAME: CONDITION, ...}, where a condition is " + _CONDITION
 
 
 class _Kind(NamedTuple):
-    """Kind of domain that is not a list; `make` constructs a domain to validate it."""
+    """Kind of domain other than a list of labels; `make` constructs a domain to validate it."""
 
     keys: tuple[str, ...]
     form: str
@@ -133,7 +133,7 @@ def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
 
 
 def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
-    """Validate a domain that is not a list, and return it with values as text."""
+    """Validate a domain that is not a list of labels, and return it with its values as text."""
     *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
     allowed = f"{', '.join(others)} or {last}"
     rejected = JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {allowed}")])

@@ -1,7 +1,7 @@
 """Starts and ends of epochs by the job's calendar, compared with the broker's clock.
 
 Times are milliseconds since 1970. Reports for an epoch are rejected until `CLOCK_TOLERANCE` before
-its start; the epoch is due when it has ended.
+the epoch starts. An epoch is due when it has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microsecon
 LAST_MOMENT = 253_402_300_799_999
 """Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Tolerated clock difference in seconds. Larger ones are reported, and can make records early."""
+"""Tolerated clock difference in seconds; larger differences are reported as warnings."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 
@@ -35,7 +35,7 @@ class EpochSpans:
         return self._start(epoch), self._start(epoch + 1)
 
     def begins(self, epoch: int) -> str | None:
-        """Return the start of an epoch in ISO 8601 with zone; None without a calendar."""
+        """Return an epoch's start in ISO 8601 with a time zone; None without a calendar."""
         moment = self._start(epoch)
         return None if moment is None else iso_moment(moment)
 
@@ -62,8 +62,8 @@ class EpochTimes:
     def early_by(self, epoch: int, written: int) -> float | None:
         """Return the seconds by which a record was written before its epoch started.
 
-        None if the record is early by at most `CLOCK_TOLERANCE`, or not early; infinity for an
-        epoch after the year 9999.
+        Returns None if the record is not early, or early by at most `CLOCK_TOLERANCE`; infinity for
+        an epoch after the year 9999.
         """
         start = self.start(epoch)
         if start is None:
@@ -75,11 +75,11 @@ class EpochTimes:
         return end is not None and end <= now
 
     def epoch_of(self, now: int) -> int:
-        """Return the current epoch; 0 or a negative number before the first."""
+        """Return the epoch at time `now`; at most 0 before epoch 1."""
         return self._calendar.epoch_of(_moment(now))
 
     def rejection(self, epoch: int, written: int) -> str | None:
-        """Return why to reject a report written at `written`; None if its epoch has started."""
+        """Return why to reject a report written at `written`, or None if its epoch has started."""
         early = self.early_by(epoch, written)
         if early is None:
             return None

@@ -44,7 +44,7 @@ def epoch_name(job: Job, epoch: int) -> EpochName:
 
 
 def period(job: Job) -> str:
-    """Return the name of the length of a job's epochs, such as "week"; "epoch" if it has none."""
+    """Return the unit of a job's epochs, such as "week"; "epoch" if it is not a single unit."""
     calendar = job.epochs.calendar
     count, unit = (0, "") if calendar is None else _counted(calendar.length)
     return unit if count == 1 else "epoch"
@@ -79,7 +79,7 @@ def _in(name: str) -> EpochName:
 
 
 def _counted(length: Duration) -> tuple[int, str]:
-    """Return a length as a count of its largest unit: (2, "week"), or (0, "") without a unit."""
+    """Return a length as a count of its largest unit, such as (2, "week"); (0, "") if none."""
     if length.months and length.exact:
         return 0, ""
     if length.months:

@@ -36,7 +36,7 @@ def _instant(value: object) -> datetime:
 
 
 def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
-    """Convert a time to UTC; a time without a zone is in `zone`."""
+    """Convert a time to UTC; a time without a time zone is taken to be in `zone`."""
     try:
         return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
@@ -129,11 +129,11 @@ class Epochs(Section):
         return self.horizon_of(epoch) * self.count + 1
 
     def local(self, epoch: int) -> int:
-        """Return an epoch's number within its horizon, at least 1, as protocols use it."""
+        """Return an epoch's number within its horizon, counted from 1, as protocols use it."""
         return (epoch - 1) % self.count + 1
 
     def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
-        """Format an epoch's number, then `last`, and in parentheses `more` and its start."""
+        """Format an epoch's number, followed by `last`, and by `more` and its start in brackets."""
         calendar = self.calendar
         known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
         return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")

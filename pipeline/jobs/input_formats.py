@@ -1,8 +1,9 @@
 """Section ``input`` of a job file: the format of the rows that producers read.
 
-Only readers of input use it. The meaning of reports does not depend on it, so a running job accepts
-a new format without being redeployed. Omitted keys have defaults: CSV in UTF-8 with commas and
-standard column names, times in ISO 8601 or Unix seconds, and values as the job defines them.
+Only programs that read input use this section. The meaning of reports does not depend on it, so a
+running job accepts a new format without being redeployed. Omitted keys have defaults: CSV in UTF-8
+with commas and standard column names, times in ISO 8601 or Unix seconds, and values as the job
+defines them.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _zone(value: object) -> str:
 
 
 def _word(value: object) -> object:
-    """Return the text of a value that YAML parsed as a number, true or false."""
+    """Return a value as text if YAML parsed it as a number, true or false."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     return value
@@ -197,12 +198,12 @@ class InputFormat(Section):
 
     @property
     def zone(self) -> tzinfo | None:
-        """Zone of times without one; None if not configured."""
+        """Time zone for times that state none; None if not configured."""
         return None if self.timezone is None else ZoneInfo(self.timezone)
 
     @property
     def words(self) -> dict[str, str]:
-        """Texts that mean 1 or 0, normalized by `folded`, with their meaning."""
+        """Texts that mean 1 or 0, normalized by `folded`, each with its meaning."""
         return {
             **{folded(word): "1" for word in self.true},
             **{folded(word): "0" for word in self.false},
@@ -233,7 +234,7 @@ class InputFormat(Section):
         return None
 
     def with_changes(self, changes: Mapping[str, Any]) -> InputFormat:
-        """Return a copy with changed keys; columns are merged."""
+        """Return a copy with changed keys; changed columns are merged with existing columns."""
         written = self.model_dump(mode="json")
         columns = {**written.get("columns", {}), **changes.get("columns", {})}
         values = {**written, **changes, **({"columns": columns} if columns else {})}

@@ -247,7 +247,7 @@ class Job(Wording):
 
     @cached_property
     def protocol_entry(self) -> Protocol:
-        """Protocol entry, split by crowd if there are crowds."""
+        """Registry entry of the job's protocol, adapted to crowds if the job has crowds."""
         entry, crowds = PROTOCOLS[self.protocol], self.crowds
         if crowds is None:
             return entry
@@ -261,7 +261,7 @@ class Job(Wording):
 
     @property
     def population_name(self) -> str:
-        """Population of the job; by default, one with the job's name."""
+        """Name of the job's population; by default, the name of the job."""
         return self.population if self.population is not None else self.name
 
     @property
@@ -291,7 +291,7 @@ class Job(Wording):
         return f"epoch {self.epochs.dated(epoch, last, horizon)}"
 
     def guarantee_of(self, law: Law) -> Guarantee:
-        """Return a mechanism's guarantee for every user, per horizon for a recurring job."""
+        """Return a mechanism's guarantee for every user; in a recurring job, it is per horizon."""
         devices = self.protocol_entry.randomizer(law)
         guarantee = devices.guarantee
         if self.sealed is not None:
@@ -360,13 +360,13 @@ class Job(Wording):
 
     @property
     def late(self) -> float:
-        """Seconds after the end of an epoch during which collectors accept its reports."""
+        """Time in seconds after an epoch's end during which collectors accept its reports."""
         assert self.devices is not None
         return self.shuffle.grace / 2 if self.devices.late is None else self.devices.late
 
     @property
     def later_parties(self) -> tuple[str, ...]:
-        """Parties of a sealed job that open reports after the first stage."""
+        """Parties in a sealed job that decrypt reports after the first stage."""
         if self.sealed is None:
             return ()
         first = [stage_party(index) for index in range(self.shuffle.instances)]
@@ -375,7 +375,7 @@ class Job(Wording):
     def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
         """Return the number of devices without a value that each later party adds to a window.
 
-        It is the number of honest users that the guarantee needs. The guarantee therefore holds
+        This is the number of honest users that the guarantee needs. The guarantee therefore holds
         regardless of which reports another party replaces. The number is 0 if the job is not sealed
         or learns a model, or if the guarantee needs no honest users. `entry` defaults to the job's
         protocol.
@@ -395,7 +395,7 @@ class Job(Wording):
     def calibrate(self) -> Law:
         """Return the mechanism (`Law`) with the best estimates under the declared guarantee.
 
-        Raises `JobError` if none exists for these parameters and this horizon.
+        Raises `JobError` if no mechanism exists for the job's parameters and horizon.
         """
         try:
             law = self.protocol_entry.calibrate(
@@ -470,7 +470,7 @@ class Job(Wording):
         return self.shuffle.spared(parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
-        """Return the format of the tables of report counts, each of which is sent in two shares.
+        """Return the format of the tables with report counts, which are sent in two shares each.
 
         Raises `JobError` if a table would have too many cells, or if a count could be too large for
         its cell.
@@ -595,7 +595,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
 
 @contextmanager
 def _of_protocol() -> Iterator[None]:
-    """Attribute errors in a protocol from another package to the key "protocol"."""
+    """Context in which errors in a protocol from another package count as errors in "protocol"."""
     try:
         yield
     except ProtocolError as error:
@@ -610,7 +610,7 @@ def _for_protocol(model: type[JobType], protocol: Protocol) -> type[JobType]:
 
 
 def _for_no_protocol(model: type[JobType]) -> type[JobType]:
-    """Return a model that reports an unknown protocol and all other problems of the job."""
+    """Return a model that reports both an unknown protocol and the job's other problems."""
     registered = Field(description=f"one of {', '.join(PROTOCOLS)}")
     fields: dict[str, Any] = {"protocol": (Literal[tuple(PROTOCOLS)], registered)}
     return create_model(model.__name__, __base__=model, **fields)

@@ -57,7 +57,7 @@ class JobPhase:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> JobPhase:
-        """Read a record's value.
+        """Decode a phase from its record's value.
 
         >>> paused = JobPhase("students", bytes(16), Phase.PAUSED, 1_700_000_000_000)
         >>> JobPhase.from_bytes(paused.to_bytes()) == paused

@@ -1,7 +1,7 @@
 """Valid epochs and partitions of a job, checked for every record that is read.
 
-Records of trusted roles are checked too: a well-formed record that names an epoch outside the job
-would otherwise make a reader loop without end.
+Records from trusted roles are checked too: otherwise, a well-formed record with an epoch outside
+the job would make a reader loop forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 
 
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Return why a record for an epoch does not belong in a partition, or None if it does."""
+    """Return why a record for an epoch does not belong in a partition; None if it does."""
     problem = epoch_problem(job, epoch)
     if problem is None and job.topics.partition_of(epoch) != partition:
         return f"epoch {epoch} belongs in partition {job.topics.partition_of(epoch)}"

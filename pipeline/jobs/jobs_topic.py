@@ -54,7 +54,7 @@ class JobsTopic(ListedJobs):
 
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
-"""Value of `Receipt.about` if the latest ledger entry is not a deployment's charge."""
+"""Value of `Receipt.about` for ledger entries other than a deployment's charge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,9 @@ class Receipt:
 
     Truncating the ledger leaves an intact chain of hashes; receipts reveal the missing entries.
 
-    `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`; `entry` is the record's
-    SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since 1970.
+    `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`. `entry` is the ledger
+    record's SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since
+    1970.
     """
 
     about: str
@@ -81,7 +82,7 @@ class Receipt:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Receipt:
-        """Read a record's value.
+        """Decode a receipt from its record's value.
 
         >>> receipt = Receipt(LATEST, "0" * 64, 7, 1_700_000_000_000)
         >>> Receipt.from_bytes(receipt.to_bytes()) == receipt

@@ -64,7 +64,7 @@ class SecretKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a key; raise `WrongKeyError` if anyone but the file's owner can access it."""
+        """Read a key; raise `WrongKeyError` if users other than the owner can access its file."""
         option = cls.NAME.replace(" ", "-")
         remedy = (
             f"copy it from the machine that deployed the job, or name another file with --{option}"
@@ -93,7 +93,7 @@ class SecretKey:
 
 
 class NoiseKey(SecretKey):
-    """Key that makes a window's noise the same for every worker and at every draw.
+    """Key that makes a window's noise the same whichever worker draws it, and however often.
 
     Otherwise, averaging two noisy versions of the same counts would reduce the noise. The noise is
     therefore a function of the key, the deployment and the epoch.
@@ -114,7 +114,7 @@ class NoiseKey(SecretKey):
 
 
 class CollectorKey(SecretKey):
-    """Key for the tags that replace device names; with two keys, a device could report twice."""
+    """Key for the tags that replace device names; a second key would let devices report twice."""
 
     __slots__ = ()
     NAME = "collector key"
@@ -143,7 +143,7 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
 
 
 def write_key_file(path: Path, content: bytes) -> None:
-    """Write a new key file, accessible only to its owner, to disk; raise if the file exists.
+    """Write a new key file that only its owner can access; raise `FileExistsError` if it exists.
 
     If a key is lost, data sealed to it cannot be opened, and a deployment that uses it cannot
     continue.
@@ -169,7 +169,7 @@ def write_pem(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
 
 
 def erase_key_file(path: Path) -> None:
-    """Overwrite a private key with zeros and remove its file; raise `WrongKeyError` on failure."""
+    """Overwrite a private key with zeros, and delete its file; raise `WrongKeyError` on failure."""
     try:
         with path.open("r+b") as file:
             file.write(bytes(path.stat().st_size))

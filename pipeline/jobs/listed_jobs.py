@@ -1,7 +1,7 @@
-"""Jobs and phases in ``dpstream.jobs``: all that is needed to run and read jobs.
+"""Jobs and phases in ``dpstream.jobs``: the data needed to run and read jobs.
 
-The topic is compacted: the last record with a key counts. Records are applied one by one, in the
-topic's order. `jobs_topic` also reads charges.
+The topic is compacted: only the last record with each key counts. Records are applied one by one,
+in the topic's order. `jobs_topic` also reads charges.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dpstream.topics.sealing import Lock, sealing_context
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """Locks of the parties that open ciphertexts. A lock is a public key and its context.
+    """Locks of the parties that decrypt ciphertexts. A lock is a public key with its context.
 
     `deployment` is the windows' deployment: for a replay, that of the original job.
     """
@@ -31,9 +31,9 @@ class Locks:
         return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
-        """Return the locks for reports in a topic, the innermost first."""
+        """Return the locks for the reports in a topic, the innermost layer's first."""
         return [self.of(party, epoch) for party in reversed(self.parties_after(role))]
 
     def parties_after(self, role: Role) -> list[str]:
-        """Return the parties that open a report's ciphertexts after a topic, in order."""
+        """Return the parties that decrypt reports after a topic, in order."""
         return [*map(stage_party, self.route.later_shufflers(role)), AGGREGATE]

@@ -35,7 +35,7 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MarkedYaml:
-    """Values in a file, and the line of each of its keys."""
+    """Values in a YAML file, and the line of each key."""
 
     values: dict[str, Any]
     lines: dict[Path, int]
@@ -82,7 +82,7 @@ def read_marked_yaml(text: str) -> MarkedYaml:
 
 
 class _Composer(yaml.SafeLoader):
-    """Composer that leaves every plain scalar as text, for `_scalar` to interpret."""
+    """YAML composer that leaves every plain scalar as text, for `_scalar` to interpret."""
 
     def resolve(self, kind: type[yaml.Node], value: object, implicit: object) -> str:
         return _TAGS[kind]

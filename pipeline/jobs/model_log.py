@@ -1,4 +1,4 @@
-"""Models of a deployment. As with estimates, the first record for an epoch counts."""
+"""Models published by a deployment; as with estimates, the first record for an epoch counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ModelLog:
     """Read ``<job>.model`` as it grows.
 
     Records of other deployments and invalid models are skipped. With `keep`, the models themselves
-    are stored, for `find`. `epochs` has all epochs that have produced a model.
+    are stored, for `find`. `epochs` has every epoch that has produced a model.
     """
 
     def __init__(self, job: DeployedJob, *, keep: bool) -> None:
@@ -35,10 +35,10 @@ class ModelLog:
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
         """Return the model that devices use at an epoch, or None if it is not published yet.
 
-        It is float64, shape (numbers,), and 0 at the first epoch of a horizon. It is also 0 at the
-        first epoch for which a producer has registered, because no earlier model is ever published.
-        Reading stops after the batch of records that contains the model; earlier models are
-        dropped.
+        The model is float64, shape (numbers,). All its numbers are 0 at the first epoch of a
+        horizon, and at the first epoch for which a producer has registered, because no earlier
+        model is ever published. Reading stops after the batch of records that contains the model;
+        earlier models are dropped.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

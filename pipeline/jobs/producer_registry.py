@@ -1,4 +1,4 @@
-"""Producers registered for a deployment, read from their topic."""
+"""Producers registered for a deployment, read from the topic of registrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.topics.records import Deregistration, Drain, Registration, decode_
 
 @dataclass(slots=True)
 class EnrolledProducer:
-    """One producer; `index` is its position in the order of registration."""
+    """A registered producer; `index` is its position in the order of registration."""
 
     index: int
     name: str
@@ -68,12 +68,12 @@ class ProducerRegistry:
         return np.array(self._first_epochs, np.int64)
 
     def reporting(self, epoch: int) -> NDArray[np.bool_]:
-        """Return `EnrolledProducer.reports_at` of every producer, in order of registration."""
+        """Return whether each producer reports at an epoch, in order of registration."""
         last_epochs = np.array(self._last_epochs, np.int64)
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrollment: bytes) -> EnrolledProducer | None:
-        """Return the producer with an enrollment id; None if no valid registration has it."""
+        """Return the producer with an enrollment ID; None if no valid registration has this ID."""
         return self._by_enrollment.get(enrollment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:
@@ -81,7 +81,7 @@ class ProducerRegistry:
 
     @property
     def first_epoch(self) -> int:
-        """Smallest registered first epoch; 1 without registrations."""
+        """Lowest first epoch of all registrations; 1 without registrations."""
         return self._first_epoch or 1
 
     def apply(self, producer_record: LogRecord) -> None:

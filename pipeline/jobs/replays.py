@@ -35,9 +35,10 @@ def replayed_job(
 ) -> Job:
     """Return the job to deploy for a replay of `original`.
 
-    `changed` is a job with another estimator or other topics; `partitions` overrides its number of
-    partitions. `name` defaults to the name of `changed`, or to the original's with ``-replay``.
-    Raises `ReplayError` with the difference if `changed` changes the meaning of reports.
+    `changed` is a job with another estimator or other topics; `partitions` overrides the job's
+    number of partitions. `name` defaults to the name of `changed`, or to the original's name
+    followed by ``-replay``. Raises `ReplayError` with the difference if `changed` changes the
+    meaning of reports.
     """
     if changed is not None:
         rejected = [
@@ -72,8 +73,8 @@ def deploy_replay(
 ) -> DeployedJob:
     """Start a replay's deployment with the original's constants, fingerprint and horizons.
 
-    Arguments are those of `deploy_job`; `first_epoch` is the original's, from its manifests.
-    Nothing is calibrated and no user is charged.
+    Arguments are those of `deploy_job`; `first_epoch` is the original's first epoch, from its
+    manifests. Nothing is calibrated and no user is charged.
     """
     if start_offsets is None:
         topics = job.topic_settings()

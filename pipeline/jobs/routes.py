@@ -32,7 +32,7 @@ class Route:
 
     @property
     def stages(self) -> dict[str, Role]:
-        """Stages and the topics they read, in the order of the data flow."""
+        """Names of the stages and the topics they read, in the order of the data flow."""
         parallel = {instance_name(number): role for number, role in enumerate(self.reports, 1)}
         chained = {shuffle_stage_name(index): role for index, role in enumerate(self.hops, 1)}
         sharers = dict.fromkeys(SHARERS if self.shared else (), Role.SHUFFLED)
@@ -46,7 +46,7 @@ class Route:
 
     @property
     def decided(self) -> Role:
-        """Topic with the contents of windows, written by the shuffler that finalizes them."""
+        """Topic that lists the contents of windows, written by the shuffler that finalizes them."""
         return self.output(0)
 
     def output(self, index: int) -> Role:
@@ -54,7 +54,7 @@ class Route:
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of the chained shufflers that reports have yet to reach; never 0.
+        """Return the indices of the chained shufflers that a topic's reports have yet to reach.
 
         Args:
             role: Topic with the reports: one of `reports` or `hops`, or the shuffled topic.

@@ -13,14 +13,14 @@ successive keys::
 After a key period has expired, its private key can be erased. Data sealed to that key can then
 never be opened.
 
-Several shufflers are chained, or parallel with `shuffle.instances`. Each of them has its own key,
+Several shufflers are chained or, with `shuffle.instances`, parallel. Each of them has its own key,
 so no other shuffler can open what a producer sends to it::
 
     shuffle: {minimum: 100000, instances: 2}
     sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
 
-If reports are counts of a table's cells, two parties can instead aggregate one share each. Neither
-party learns more than the sum::
+If reports are counts of a table's cells, two parties can instead aggregate one share of each table.
+Neither party learns more than the sum::
 
     sealed: {shares: [a.pub, b.pub]}
 """
@@ -70,11 +70,11 @@ REPLACING_STREAMS = (
     "the guarantee of shuffled streams does not hold against a shuffler that replaces or drops "
     "reports; the local guarantee does"
 )
-"""Limitation of the guarantee in a sealed job with `central`."""
+"""Limit of the guarantee in a sealed job with `central`."""
 
 
 def added_devices(devices: int, *, shared: bool) -> str:
-    """Describe the `devices` devices that each party of a sealed job adds."""
+    """Describe how many devices each party in a sealed job adds, and why."""
     parties = "each aggregator" if shared else "each party after the first shuffler"
     return (
         f"{parties} adds the reports of {devices:,} devices without a value, so the guarantee "
@@ -83,7 +83,7 @@ def added_devices(devices: int, *, shared: bool) -> str:
 
 
 class Sealed(Section):
-    """Public keys, in hexadecimal, of all parties that open a report's ciphertexts, in data order.
+    """Public keys (hexadecimal) of all parties that decrypt reports, in the order of the data flow.
 
     Attributes:
         aggregate: Keys of the aggregator, by key period.
@@ -204,14 +204,14 @@ class Sealed(Section):
         return keys[min(period, len(keys) - 1)]
 
     def last_epoch_of(self, party: str, period: int) -> int | None:
-        """Return the last epoch of a party's key in a key period; None for the party's last key."""
+        """Return the last epoch sealed to a party's key in a period; None for its last key."""
         if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
         return (period + 1) * self.rotate
 
 
 def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
-    """Return party, public key and last epoch (None for the last key) for each of a job's keys."""
+    """Return each key in a job: its party, the public key, and its last epoch or None."""
     if job.devices is not None:
         return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:
@@ -224,7 +224,7 @@ def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
 
 
 def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Replace file names in `sealed` with the public keys in these files; keys stay unchanged."""
+    """Return a job file's values, with the file names in `sealed` replaced by the files' keys."""
     sealed = values.get("sealed")
     if not isinstance(sealed, Mapping):
         return values
@@ -241,7 +241,7 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 
 
 def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
-    """Read the public keys from one file or several; `place` is the location for messages."""
+    """Read the public keys from one file or several; messages refer to them by `place`."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 

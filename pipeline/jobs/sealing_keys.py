@@ -1,7 +1,7 @@
 """Sealing keys: files of public and private keys, and the private keys of a process.
 
-Files are PEM, as ``openssl genpkey -algorithm X25519`` writes them. The holder of a private key can
-read everything sealed to it.
+Files are in PEM format, as ``openssl genpkey -algorithm X25519`` writes them. The holder of a
+private key can read everything sealed to it.
 """
 
 from __future__ import annotations

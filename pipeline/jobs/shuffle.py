@@ -1,4 +1,4 @@
-"""Section of a job file about the shuffler and its parallel instances."""
+"""Section of a job file for the shuffler and its parallel instances."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Shuffle(Section):
         return values
 
     def trust(self, *, sealed: bool) -> str:
-        """Describe how parallel shufflers change the trust; if sealed, only how they divide."""
+        """Describe how parallel shufflers change the trust; if sealed, only their division."""
         divided = (
             f"{self.instances} shufflers work in parallel, and each message goes to one of them "
             "at random"

@@ -38,7 +38,7 @@ Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Wording(Section):
-    """Keys of a job file with texts for readers.
+    """Keys of a job file that contain texts for readers.
 
     Attributes:
         title: Counted quantity, such as "Students enrolled".
@@ -67,7 +67,7 @@ class Wording(Section):
         return (self.labels or {}).get(label, label)
 
     def given_texts(self, *names: str) -> dict[str, Any]:
-        """Return the keys among `names` that the job file has, with their texts.
+        """Return those keys in `names` that the job file has, with their texts.
 
         >>> Wording(unit="students").given_texts("title", "unit")
         {'unit': 'students'}

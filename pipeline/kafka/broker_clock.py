@@ -1,8 +1,8 @@
 """The broker's clock, derived from acknowledgements.
 
 Every topic uses LogAppendTime, so an acknowledgement contains the broker's write time. Until the
-next acknowledgement, a monotonic clock measures the time since then. The result does not depend on
-this machine's wall clock, and an error of that clock is reported.
+next acknowledgement, a monotonic clock measures the time since that write. The result does not
+depend on this machine's wall clock, and an error in the wall clock is reported.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Update the clock from a record's write time; `sent` is from `begin`, before sending."""
+        """Update the clock from a record's write time; `sent` is a time from `begin`."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 
@@ -82,7 +82,7 @@ class BrokerClock:
         return datetime.fromtimestamp(self.milliseconds() / 1000, UTC)
 
     def ahead(self) -> float | None:
-        """Return the minimum offset in seconds of this machine's clock from the broker's.
+        """Return by how many seconds at least this machine's clock differs from the broker's.
 
         Positive if it is ahead, negative if behind; None while the broker's clock is unknown.
         """
@@ -100,7 +100,7 @@ class BrokerClock:
 
 
 def off_by(ahead: float) -> str:
-    """Describe a clock's error, in words that can precede "the broker's".
+    """Describe a clock's error in words that fit before "the broker's".
 
     >>> off_by(3_000), off_by(-7_200)
     ('50 min ahead of', '2 h behind')

@@ -1,8 +1,8 @@
 """Read client.properties files, as used by Kafka's own tools: servers, TLS and SASL.
 
 Certificates and keys are read in PEM, the one format that Java and OpenSSL share. No security
-setting is ignored: an unsupported or ineffective one is an error. A setting that concerns a client
-but not its connection (acks, linger.ms) causes a warning.
+setting is ignored: an unsupported or ineffective one is an error. Settings that are not about the
+connection, such as acks and linger.ms, cause a warning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Property:
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    r"""Return the settings of a .properties file by key; the last duplicate wins.
+    r"""Return the settings in a .properties file by key; of duplicate keys, the last one counts.
 
     Raises `ValueError` with the line of a malformed ``\u`` escape.
 
@@ -123,7 +123,7 @@ class ClientProperties:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Read a client.properties file and the certificate and key files that it names.
+    """Read a client.properties file, and the certificate and key files that are named in it.
 
     Raises `ConnectionSettingsError`, whose message gives the file, the line and the fix.
     """

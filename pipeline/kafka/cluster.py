@@ -73,7 +73,7 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # expires, after five minutes by default.
 _METADATA_AGE_MS = 3_000
 METADATA_PAUSE_MS = 10
-"""Milliseconds between metadata requests; by default, each new topic would take 0.1 s more."""
+"""Milliseconds between metadata requests; the default delays every new topic by 0.1 s."""
 # While the broker holds a fetch of fully read partitions, the next request has to wait.
 _FETCH_WAIT_MS = 20
 # A cluster that has just started or changed needs a moment to settle.
@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Admin, consumer and producer of one cluster, each created on first use.
+    """Admin client, consumer and producer for one cluster, each created on first use.
 
     `timeout` limits the wait for a broker's answer, in seconds; by default, the clients' own
     timeouts apply. `committed` restricts reads to committed transactions; use it for topics of
@@ -194,8 +194,8 @@ class Cluster:
         """Create missing topics, and wait until all brokers know them.
 
         If Kafka does not confirm the creation, checks again which topics exist. Raises ClusterError
-        if a topic cannot be created. Also raises it if a topic exists with another number of
-        partitions, or with settings that would lose records or reveal when they were sent.
+        if a topic cannot be created, or if a topic exists with another number of partitions, or
+        with settings that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -299,7 +299,7 @@ class Cluster:
                 self.admin.delete_topics(sorted(doomed))
 
     def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
-        """Delete a partition's records below an offset; raise ClusterError if rejected."""
+        """Delete a partition's records below an offset; raise ClusterError if that is rejected."""
         try:
             self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
@@ -343,7 +343,7 @@ class Cluster:
         """Return approximate write times of records without reading them.
 
         `offsets` maps each partition to the offset of one record. The result maps partitions to
-        milliseconds since 1970; partitions without the record are omitted. `now` is the broker's
+        milliseconds since 1970; partitions that lack the record are omitted. `now` is the broker's
         current time. The topic must use the broker's clock. See `topic_spread.record_ages`.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
@@ -483,7 +483,7 @@ class Cluster:
     def asking(self, action: str, name: str) -> Iterator[None]:
         """Raise `AccessError` if the cluster denies a request within this context.
 
-        `action` is a verb as in `AccessError`, and `name` the name of the resource.
+        `action` is a verb as in `AccessError`, and `name` is the resource's name.
         """
         try:
             yield
@@ -566,8 +566,9 @@ def _is_inconclusive(error: Exception) -> bool:
 class KafkaTransport:
     """Carry out a producer's actions on a job's topics.
 
-    During an outage, it waits, and calls `notify` once. Every acknowledgement updates `clock`.
-    Raises ClusterError if a record is rejected, or if the broker does not answer for ten minutes.
+    During an outage, the transport waits, and calls `notify` once. Every acknowledgement updates
+    `clock`. Raises ClusterError if a record is rejected, or if the broker does not answer for ten
+    minutes.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class AccessError(ClusterError):
 
     `principal` is Kafka's name for the login; None for a certificate, whose name only the cluster
     knows. `action` is a verb: read, write, see, create, change or delete. `kind` is the kind of
-    resource (topic, group or cluster), and `name` its name.
+    resource (topic, group or cluster), and `name` is the resource's name.
     """
 
     def __init__(self, principal: str | None, action: str, kind: str, name: str) -> None:
@@ -68,7 +68,7 @@ def access_problem(
 
     `principal`, `action`, `kind` and `name` are as in `AccessError`. If `name` lists several names,
     separated by commas, the first one determines the job. `job` contains the arguments of
-    'dpstream acl' that select the job; by default, they are derived from the name.
+    'dpstream acl' that select the job; by default, they are derived from `name`.
 
     >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
     "Kafka does not allow User:ann to read topic small.reports. \
@@ -108,8 +108,8 @@ def is_too_large(error: BaseException | None) -> bool:
 def may_not_write(error: BaseException) -> bool:
     """Return whether a producer's error denies write access.
 
-    Without write access to any topic, Kafka denies an idempotent producer its ID, which
-    kafka-python reports only as text.
+    To an idempotent producer without write access to any topic, Kafka denies a producer ID.
+    kafka-python reports this only as text.
     """
     return rejected_kind(error) is not None or "ClusterAuthorizationFailed" in str(error)
 

@@ -49,7 +49,7 @@ class NoClusterError(DpstreamError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """A cluster and the credentials for it.
+    """A cluster, and the credentials for connecting to it.
 
     ``bootstrap_servers`` are ``host:port`` strings. ``tls`` is None without TLS, and ``login``
     without SASL. ``warnings`` are sentences for the user. ``config`` is the settings file, if any.
@@ -73,7 +73,8 @@ class Connection:
     def principal(self) -> str | None:
         """The login's name in the cluster's ACLs; None without a SASL login.
 
-        The name of a client certificate is unknown: clusters map its subject by their own rules.
+        The name that belongs to a client certificate is unknown, because clusters map its subject
+        by their own rules.
         """
         return None if self.login is None else f"User:{self.login.username}"
 

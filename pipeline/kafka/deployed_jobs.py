@@ -25,7 +25,7 @@ def read_jobs(cluster: Cluster) -> JobsTopic:
 
 
 def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
-    """Read the state of the jobs topic; with `only`, the state of that job alone.
+    """Read the state of the jobs topic; with `only`, read only the state of that job.
 
     Parsing a job takes milliseconds, and a worker needs no job but its own.
     """
@@ -46,7 +46,7 @@ def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> Non
 def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
     """Return the deployed job with this name.
 
-    Raises DeploymentError if it is not deployed, or if an incompatible version deployed it.
+    Raises DeploymentError if the job is not deployed, or was deployed by an incompatible version.
     """
     state = _read_jobs(cluster, name)
     if name in state.unreadable:
@@ -92,7 +92,7 @@ class NoProducersError(DeploymentError):
 
 
 def check_has_producers(job: Job) -> None:
-    """Raise NoProducersError if the job's devices report without producers."""
+    """Raise NoProducersError if the job's devices report directly instead of through producers."""
     if job.devices is not None:
         raise NoProducersError(
             f"devices of job {job.name} report directly, without producers. 'dpstream "

@@ -34,8 +34,8 @@ class JobsReader:
     def read(self) -> bool:
         """Read to the current end of the topic, and return whether there were new records.
 
-        Raises NoTopicError if the topic is gone; known jobs remain valid. Raises KafkaError if the
-        broker does not answer; nothing is lost, and reading can be repeated.
+        Raises NoTopicError if the topic no longer exists; known jobs remain valid. Raises
+        KafkaError if the broker does not answer; nothing is lost, and reading can be repeated.
         """
         end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
@@ -62,7 +62,7 @@ Selection = TypeVar("Selection")
 
 
 class Follower(Generic[Selection]):
-    """Read the topic continuously until closed.
+    """Read the topic continuously until the follower is closed.
 
     `meaning` computes a result from the state of the topic. `post` is called with the result when
     the topic has been read to its end, and after each change. `post` is also called with `Away`

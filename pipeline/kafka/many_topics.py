@@ -2,8 +2,8 @@
 
 Polling each job separately would take about thirty small requests per job. `ManyTopics.look`
 fetches everything for all jobs in a few requests: partitions, start and end offsets, committed
-offsets, and the latest records of small topics. Later calls for this data use what was fetched; all
-other calls ask the brokers as usual. If a request is denied, or fails repeatedly, nothing is
+offsets, and the latest records of small topics. Later calls for this data use the fetched data; all
+other calls send requests as usual. If a request is denied, or fails repeatedly, nothing is
 prefetched, and the later call raises the error.
 """
 
@@ -31,7 +31,7 @@ _SETTINGS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The latest `at_most` records of a single-partition topic, none before offset `start`."""
+    """At most `at_most` latest records of a single-partition topic, from offset `start` on."""
 
     start: int
     at_most: int
@@ -179,7 +179,8 @@ class ManyTopics(Cluster):
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """Return the settings of existing topics; for prefetched topics, only some settings.
 
-        Brokers are asked about a topic that was not prefetched: it might exist but be hidden.
+        Topics that were not prefetched are requested from the brokers: they might exist but be
+        hidden.
         """
         requested = list(names)
         known = self._settings_seen

@@ -59,7 +59,7 @@ _PURPOSES = {
 
 
 class DeletedError(LookupError):
-    """A record to be read has been deleted."""
+    """A record that was to be read has been deleted."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ class MemoryLog:
     """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
     Several stages can read one topic: `committed_by` maps each reader's name to its committed
-    offsets, and `committed` holds those of the unnamed reader. `clock` returns milliseconds since
-    1970 and stamps every record, as a broker does.
+    offsets, and `committed` has the committed offsets of the unnamed reader. `clock` returns
+    milliseconds since 1970 and stamps every record, as a broker does.
     """
 
     def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
@@ -105,7 +105,7 @@ class MemoryLog:
         return self._partitions[role, partition].end
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Return records from `start`, below `stop`; about `SLICE_BYTES` at most.
+        """Return records from `start` on and before `stop`, at most about `SLICE_BYTES`.
 
         A compacted topic returns only the last record of each key. Raises DeletedError if the
         record at `start` was deleted.
@@ -139,7 +139,8 @@ class MemoryLog:
 class MemoryDriver:
     """Carry out the actions of one owner, which commits under the name `reader`.
 
-    `pending` holds records that are not flushed; `written` maps partitions to flushed end offsets.
+    `pending` has the records that are not flushed yet; `written` maps partitions to flushed end
+    offsets.
     """
 
     log: MemoryLog
@@ -178,10 +179,10 @@ class MemoryDriver:
 
 
 class MemoryWorker:
-    """A stage that owns partitions of a `MemoryLog` and reads them from its position.
+    """A stage that owns partitions of a `MemoryLog`, and reads each from its own position.
 
-    The stage must be new. `reader` is the name under which it commits offsets, required if other
-    stages read the same topic.
+    The stage must be new. `reader` is the name under which the stage commits offsets; it is
+    required if other stages read the same topic.
     """
 
     def __init__(
@@ -294,10 +295,10 @@ def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Genera
 
 
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
-    """Replace the public keys of a job; return the new job and the new private keys.
+    """Replace a job's public keys by new keys; return the new job and the new private keys.
 
-    A job without sealing is returned unchanged. The private keys that match the job file's public
-    keys are not needed.
+    A job without sealing is returned unchanged. The private keys that belong to the job file's
+    public keys are therefore not needed.
     """
     if job.sealed is None:
         return job, KeyRing({})

@@ -7,13 +7,14 @@ completely:
 * A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch. If
   the state ends with epoch e, the manifest of a later epoch therefore comes after the manifests of
   all epochs up to e - `EPOCHS_AHEAD`. Earlier manifests need not be read.
-* Records that were checked by an earlier start with this state are not read again: the state still
-  contains the epochs that it contained then.
+* Records that were checked at an earlier start with this state are not read again: the state still
+  contains the epochs that it contained at that start.
 * Records older than the state folder cannot be from its producer, whose random enrollment ID was
   created with the folder. The first start reads only the producer registry.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
   reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
-  among the latest and is not finalized yet. After it is finalized, its manifest reveals the copy.
+  among the latest and is not finalized yet. After the epoch is finalized, its manifest reveals the
+  copy.
 """
 
 from __future__ import annotations
@@ -126,9 +127,9 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
 
 
 class _ReadBefore:
-    """Read partitions from where the checks at an earlier start ended.
+    """Read partitions from the offsets at which the checks at an earlier start ended.
 
-    `before` holds offsets below which no record is from this producer.
+    `before` has offsets below which no record is from this producer.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class _ReadBefore:
         self._positions[_fact(role, partition)] = max(begin, end)
 
     def keep(self) -> None:
-        """Store the positions read; if the disk is full, the records are read again."""
+        """Store the read positions; if the disk is full, the records will be read again."""
         with suppress(sqlite3.Error):
             for fact, position in self._positions.items():
                 if self._producer.store.fact(fact) != position:
@@ -207,7 +208,7 @@ def _first_beyond(cluster: Cluster, job: DeployedJob, closed: int) -> int:
 
 
 def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int:
-    """Return the last epoch that the recent reports show as sent by the producer, or 0."""
+    """Return the last epoch that the producer has sent according to recent reports, or 0."""
     job, latest = producer.job, 0
     ends = cluster.end_offsets(job.topic(Role.REPORTS))
     most = _REPORTS_READ // job.topics.partitions, _REPORT_BYTES_READ // job.topics.partitions

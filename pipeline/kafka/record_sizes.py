@@ -1,4 +1,4 @@
-"""Compute the maximum record sizes of a job in advance, and reject jobs with oversized records.
+"""Compute a job's maximum record sizes in advance, and reject jobs with oversized records.
 
 An oversized record blocks its writer and all later epochs permanently. Whether such a record can
 occur depends only on the job. Reports, windows, counts and manifests are split when they are
@@ -22,7 +22,7 @@ from dpstream.topics.models import record_bytes
 from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Maximum bytes of a request with one record that all clients accept: aiokafka's limit."""
+"""Maximum bytes of a request with one record that all clients accept; aiokafka sets the limit."""
 
 # Overhead of a record: headers of request, batch and record, and a key.
 _AROUND = 1024
@@ -64,7 +64,7 @@ def check_record_sizes(job: DeployedJob) -> None:
 def most_users(job: Job, law: Law) -> int | None:
     """Return the maximum number of users for which estimates can be written.
 
-    None means no limit in practice; 0 means that one user is already too many.
+    None means that there is no practical limit, and 0 that even one user is too many.
     """
     room = _room(job.topic_settings()[Role.ESTIMATES])
     users = 1

@@ -1,8 +1,8 @@
 """Close stalled broker connections quickly.
 
-* A broker that is switched off or cut off does not close its connections. Operating systems keep
-  sending to it for 15 minutes. Until then, clients reuse the connection even after a timeout, and
-  even to find out which broker leads a partition.
+* A broker that is switched off or cut off from the network does not close its connections.
+  Operating systems keep sending to it for 15 minutes. Until then, clients reuse the connection even
+  after a timeout, and even to find out which broker leads a partition.
 * New connection attempts to such a broker are also aborted, before they block other requests.
 * A slow or paused broker is unaffected: its operating system acknowledges the data.
 """
@@ -74,7 +74,7 @@ class _Watching:
 
 
 class _ShortlyCalling:
-    """Abort an unanswered connection attempt with a `TimeoutError`, which aiokafka expects."""
+    """Abort an unanswered connection attempt with a `TimeoutError`, as aiokafka expects."""
 
     _limit: asyncio.Timeout
 

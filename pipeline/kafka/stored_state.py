@@ -1,7 +1,7 @@
 """Check the stored data of a deployment for contradictions.
 
-In consistent data, every published epoch is finalized, and every finalized epoch was sent. A
-topic in `KEPT` starts where the deployment does, and no topic was recreated after the deployment.
+In consistent data, every published epoch is finalized, and every finalized epoch was sent. A topic
+in `KEPT` starts at the deployment's first offset, and no topic was recreated after the deployment.
 Workers and producers check this at startup, and `dpstream status` at every poll. A contradiction is
 a sentence with the finding and the remedy.
 """
@@ -26,8 +26,9 @@ class ContradictionError(DpstreamError):
 class StageOffsets:
     """Offsets in the topic that a stage reads, one per deployed partition.
 
-    `starts` are the offsets of the first remaining records, and `ends` those of the next records to
-    be written. `committed` offsets were set by the stage's workers, or by another program.
+    `starts` are the offsets of the first remaining records, and `ends` are the offsets of the next
+    records to be written. `committed` offsets were set by the stage's workers, or by another
+    program.
     """
 
     role: Role

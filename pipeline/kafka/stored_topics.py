@@ -43,9 +43,9 @@ def stored_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -
 def latest_epochs(
     cluster: Cluster, job: DeployedJob, roles: Collection[Role]
 ) -> tuple[int | None, int | None]:
-    """Find the latest published and finalized epochs; None where unknown.
+    """Find the latest published epoch and the latest finalized epoch; each is None if unknown.
 
-    Estimates are read first, so that every epoch published by then was finalized earlier.
+    Estimates are read first, so that every epoch among them was finalized earlier.
     """
     if not {Role.ESTIMATES, Role.MANIFESTS} <= set(roles):
         return None, None

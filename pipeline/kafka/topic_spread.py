@@ -1,7 +1,7 @@
 """Estimate record ages by binary search, and wait until all brokers know new topics.
 
-The controller answers once it has created a topic, but brokers learn of it one by one. Until then,
-a broker can answer that the topic does not exist.
+The controller answers once it has created a topic, but brokers learn of the topic one by one. Until
+a broker knows the topic, it can answer that the topic does not exist.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _ASK_AGAIN_SECONDS = 0.05
 
 
 class TopicSpreadError(Exception):
-    """Some brokers still do not know a topic after the timeout."""
+    """Some brokers still do not know a topic when the timeout expires."""
 
 
 def metadata_of_brokers(admin: KafkaAdminClient, topics: Iterable[str]) -> BrokersMetadata:

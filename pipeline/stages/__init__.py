@@ -1,8 +1,8 @@
 """Shuffler, aggregator and publisher, sans I/O: stages take records and yield actions.
 
 Start with `stage`, the interface of all stages, and `stage_builder`, which builds the stages of a
-job. `environment` is their injected clock, randomness and listeners. Drivers are in `kafka`: Faust
-workers, and topics in memory.
+job. `environment` has the stages' injected clock, randomness and listeners. Drivers are in `kafka`:
+Faust workers, and topics in memory.
 
 * Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has a table of the states of a
   window, `windows` has the records received, `window_source` has the senders (`producer_source`),

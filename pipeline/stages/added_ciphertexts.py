@@ -106,7 +106,7 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -
 def ciphertext_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that aggregates windows like `AddedCiphertexts`; raises `WrongKeyError`."""
+    """Return a function that aggregates windows like `AddedCiphertexts`, with the same errors."""
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 

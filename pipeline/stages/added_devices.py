@@ -47,7 +47,7 @@ class AddedDevices:
     def words(self, epoch: int) -> Messages | None:
         """Return the reports to add to a window, or None if the party adds none.
 
-        Raises `WrongKeyError` if the key of the epoch's key period was erased.
+        Raises `WrongKeyError` if the key for the epoch's key period was erased.
         """
         if not self._count:
             return None

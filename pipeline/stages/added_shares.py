@@ -144,7 +144,7 @@ def _problem(
 
 
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
-    """Return the maximum number of identical reports if all devices of each producer report."""
+    """Return the maximum number of identical reports in a window if all its devices report."""
     law, epoch = job.law, job.epochs.local(manifest.epoch)
     senders = Counter(manifest.populations)
     senders[job.added_by_each(job.law)] += len(job.later_parties)
@@ -157,7 +157,7 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
 def share_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that aggregates windows as both parties do; raises `WrongKeyError`."""
+    """Return a function that aggregates windows like both parties, with the same errors."""
     openers = [Decryptor(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 

@@ -45,7 +45,7 @@ Record = TypeVar("Record")
 
 
 class Addressed(Protocol):
-    """Wire record that names its deployment and the job's fingerprint."""
+    """Record that states its deployment and the job's fingerprint."""
 
     @property
     def deployment(self) -> bytes:

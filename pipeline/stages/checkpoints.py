@@ -45,7 +45,7 @@ class Checkpoint:
     Attributes:
         deployment: Deployment ID, 16 bytes.
         fingerprint: Job fingerprint, 16 bytes.
-        place: Offsets from which the logs are read.
+        place: Offsets at which reading the logs resumes.
         state: Result of `Estimation.state`.
     """
 

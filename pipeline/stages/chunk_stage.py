@@ -49,7 +49,7 @@ class _ChunkPartition(Generic[Content]):
 
 
 class ChunkStage(Generic[Content]):
-    """Read the chunks of one topic, and write every complete window.
+    """Read the chunks in one topic, and write every complete window.
 
     `listener` is called with every window this worker has written.
     """
@@ -138,7 +138,7 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`. Incomplete windows hold back the floor; no clock is used."""
+        """See `Stage.idle_seconds`. Incomplete windows hold back the committed offset."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None

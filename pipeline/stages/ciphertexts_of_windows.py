@@ -153,8 +153,8 @@ class ReportReader:
     ) -> Steps[int]:
         """Add the distinct contents of several partial windows, and return the number of reports.
 
-        A shuffler drops its own duplicates, but does not know what other shufflers received.
-        `parts` stay unchanged.
+        A shuffler drops its own duplicates, but does not know what other shufflers received. Does
+        not change `parts`.
         """
         reports = 0
         for block in distinct_of_all(parts):

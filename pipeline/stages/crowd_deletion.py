@@ -18,7 +18,7 @@ from dpstream.topics.messages import Messages
 
 
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
-    """Return the messages that remain in those crowds that stay large enough.
+    """Return the messages that remain after deletion, in crowds that are still large enough.
 
     First, the number of messages to leave is drawn for every crowd, even for crowds without
     messages. This number therefore does not depend on other crowds. Messages without a crowd are

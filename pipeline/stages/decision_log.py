@@ -121,7 +121,7 @@ class DecisionLog:
     Args:
         on_decision: Called with every decision.
         on_decisions: Called instead of `on_decision` with decisions that were read together.
-        after: Last of the epochs that were decided by earlier records, which are not read.
+        after: Last of the epochs decided by earlier records; those records are not read.
     """
 
     def __init__(
@@ -277,20 +277,20 @@ class DecisionLog:
             del self._recent[self._order.popleft()]
 
     def exists(self, epoch: int) -> bool:
-        """Return whether the deployment has an epoch; its first manifest states the first epoch."""
+        """Return whether the deployment has an epoch; the first manifest states the first one."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
-        """Return an epoch's decision if it is among the last `EPOCHS_AHEAD` ones, else None."""
+        """Return an epoch's decision if it is among the last `EPOCHS_AHEAD`; else None."""
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
-        """Return a producer's number of devices in its latest window; 0 before the first."""
+        """Return a producer's number of devices in its latest window; 0 before its first window."""
         populations = self._latest.populations()
         return int(populations[index]) if index < len(populations) else 0
 
     def last_in(self, index: int) -> int:
-        """Return the epoch of the latest window that a producer was in; 0 before the first."""
+        """Return the epoch of the latest window that includes a producer; 0 if no window does."""
         epochs = self._latest.epochs()
         return int(epochs[index]) if index < len(epochs) else 0
 
@@ -329,14 +329,15 @@ class DecisionLog:
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
         """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first.
 
-        Each has its decision, or None if that is not stored: all producers then count as present.
+        Each epoch comes with its decision, or with None if the decision is not stored: all
+        producers then count as present.
         """
         earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)
 
 
 FEW = 256
-"""Maximum number of producers in manifests that are evaluated together if their members agree."""
+"""Maximum number of producers for which manifests with equal members are evaluated together."""
 
 
 class LatestWindows:

@@ -66,7 +66,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
 
 
 def latest_published(job: DeployedJob) -> Steps[int]:
-    """Find the last epoch such that all epochs up to it are published; 0 before the first."""
+    """Find the last epoch up to which all epochs are published; 0 without published epochs."""
     place = yield from place_of_latest(job, lambda latest: latest)
     published = FirstEstimates(job, place.before)
     log = job.cursor(Role.ESTIMATES, lambda record: published.apply(record.value))

@@ -34,8 +34,8 @@ class AdmittedReports:
         tags: Tags of the devices, uint64, shape (reports,).
         contents: Decrypted contents, uint8, shape (reports, content bytes).
         left_out: Number of invalid reports in the batch.
-        ciphertexts: Identities that reveal copies of sealed reports, uint64, shape (reports,): 8
-            bytes of the random IDs that bind the ciphertexts. None if reports are not sealed.
+        ciphertexts: IDs that identify copies of a sealed report, uint64, shape (reports,): 8 bytes
+            of the random IDs that bind the ciphertexts. None if reports are not sealed.
     """
 
     epoch: int
@@ -57,7 +57,7 @@ def decode_collected(value: bytes) -> LooseBatch | Watermark:
 class DeviceAdmission:
     """Decode and validate single records, with the same result on every worker.
 
-    An invalid report of one device does not affect the reports of other devices.
+    An invalid report from one device does not affect reports from other devices.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
@@ -165,7 +165,7 @@ class DeviceAdmission:
         counts: NDArray[np.uint16],
         known: NDArray[np.bool_],
     ) -> None:
-        """Set `known` to False for contents with a message that the protocol does not have."""
+        """Set `known` to False for contents with a message that is invalid for the protocol."""
         candidates = np.flatnonzero(known)
         if not len(candidates) or self._all_known(local_epoch, slots[known], counts[known]):
             return

@@ -23,7 +23,7 @@ from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.topics.manifests import Manifest
 
 ALIVE_MS: Final = 30_000
-"""Time to wait for a collector without a heartbeat, in milliseconds by the broker's clock."""
+"""Milliseconds, by the broker's clock, to wait for a collector that sends no heartbeat."""
 _SILENT_AT_ONCE: Final = 64
 COLLECT: Final = "collect"
 """Stage name in the heartbeats of collectors, in ``<job>.status``."""

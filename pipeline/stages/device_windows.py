@@ -97,7 +97,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def devices(self) -> int:
-        """Number of contributors; if only some devices are asked, those that sent a message."""
+        """Number of contributors; if only some devices are asked, only those with a message."""
         return self._count()[0]
 
     def drop_messages(self) -> None:
@@ -160,7 +160,7 @@ class DeviceWindows:
         self._new_window = new_window
 
     def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
-        """Return the messages from devices whose reports precede the manifest's cut."""
+        """Return the messages from devices whose reports precede the manifest's cut offset."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
 

@@ -53,7 +53,7 @@ class EstimateRecord:
 
     @property
     def headline(self) -> Estimate | None:
-        """Estimate; for items, the largest estimate."""
+        """Estimate in the record; for items, the largest estimate."""
         return None if self.estimate is None else self.estimate.headline
 
     @property

@@ -99,7 +99,7 @@ class Estimation:
 
     @classmethod
     def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
-        """Restore the state after an epoch from `state`'s result; raise `ValueError` if invalid."""
+        """Restore `state`, the state after an epoch; raise `ValueError` if it is invalid."""
         estimation = cls(job)
         estimation._begin(job.epochs.horizon_of(epoch))
         estimation.last_epoch = job.epochs.local(epoch)

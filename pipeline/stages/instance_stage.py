@@ -168,8 +168,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
         """Schedule a partial window for its partition's owner; the first manifest counts.
 
-        The floor never passes the first offset of an unfinished partial window, so a partial window
-        that starts below the floor is finished.
+        The committed offset never passes the first offset of an unfinished partial window, so a
+        partial window that starts below the committed offset is finished.
         """
         epoch = partial_window.epoch
         if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):

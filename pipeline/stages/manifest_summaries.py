@@ -2,8 +2,8 @@
 
 A summary covers all manifests before an offset of their log, and identifies the last one by its
 checksum. A reader that starts shortly before this offset can verify that the summary belongs to
-this log. It then has the same state as after reading the whole log. Without a summary, it lacks
-only the number of windows decided before its start.
+this log. The reader then has the same state as after reading the whole log. Without a summary, it
+lacks only the number of windows decided before its starting point.
 """
 
 from __future__ import annotations

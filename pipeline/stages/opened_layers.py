@@ -35,7 +35,7 @@ class Opened:
 
 
 class OpenedLayers(WindowTransform[Opened]):
-    """Turn one shuffler's chunks into those for the next shuffler, or for ``<job>.shuffled``.
+    """Turn one shuffler's chunks into chunks for the next shuffler, or for ``<job>.shuffled``.
 
     A complete window is decrypted, sorted, and written as an attempt by this stage. After a
     takeover of a partition, uncommitted windows are written again as another attempt, and readers

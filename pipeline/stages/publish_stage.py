@@ -116,7 +116,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
-        """Resume from the latest valid checkpoint, to read from epoch `first`; None without one."""
+        """Return a log from epoch `first` after the latest valid checkpoint; None without one."""
         assert self._latest is not None
         published = self._published.epochs
         through = published.first_missing(published.lowest or 1) - 1
@@ -148,7 +148,7 @@ class PublishStage(SingleWriter):
         )
 
     def _rests_on(self, epoch: int) -> int:
-        """Return the first epoch on which the estimate of an epoch depends."""
+        """Return the first epoch that the estimate of an epoch depends on."""
         alone = self._job.protocol_entry.per_epoch
         return epoch if alone else self._job.epochs.first_of_horizon(epoch)
 

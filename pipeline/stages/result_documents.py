@@ -134,7 +134,7 @@ class ResultDocuments:
 
 
 class WrittenDocuments:
-    """Find the latest epoch of a deployment with a document, from the keys of records.
+    """Find a deployment's latest epoch that has a document, from the keys of records.
 
     All earlier published epochs then have a document, too, because each writer continues after the
     latest document. `latest` is 0 without documents.
@@ -174,7 +174,7 @@ def document_schema() -> str:
 
 
 def document_key(record: EstimateRecord) -> bytes:
-    """Return the key of a document: JSON with deployment and epoch.
+    """Return the key of a document: JSON with the deployment and the epoch.
 
     Compaction keeps one document per key, so earlier deployments never replace later documents.
     """

@@ -47,7 +47,8 @@ class ShuffleDecision(WindowDecision[Window]):
 
     A producer is expected if it reports for the epoch and was in one of the last windows, or if any
     of its records has arrived. The number of missing producers of the first kind decreases whenever
-    one is complete. It is computed again only if the registry or the last decisions change.
+    one of them is complete. This number is computed again only if the registry or the last
+    decisions change.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ NAMES_SHOWN: Final = 8
 
 @dataclass(slots=True)
 class DecidingPartition(RawPartition[WindowT]):
-    """A partition; `checked_with` is the state at the last search for epochs without records."""
+    """An owned partition; `checked_with` is the state at the last search for missing epochs."""
 
     checked_with: object = None
 
@@ -95,7 +95,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._decide_if_read(state, window)
 
     def tick(self, now: float) -> Steps[None]:
-        """Read all workers' decisions, close windows whose time is up, and commit the floor."""
+        """Read all workers' decisions, close windows that are due, and commit the offset."""
         self._now = now
         if not self._partitions:
             return
@@ -224,8 +224,8 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _schedule_write(self, decision: Decision) -> None:
         """Schedule a decision's window if this worker owns the window's partition.
 
-        The floor never passes the first offset of an unfinished window, so windows below the floor
-        are finished.
+        The committed offset never passes the first offset of an unfinished window, so windows that
+        start below the committed offset are finished.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1
@@ -322,7 +322,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
 
     @property
     def _known(self) -> object:
-        """State on which, without a calendar, the time of an epoch depends."""
+        """State that determines, without a calendar, whether an epoch's time has come."""
         return self._manifest_log.position, self._source.known
 
     def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:

@@ -1,9 +1,9 @@
 """Sort more messages than fit in memory: write sorted runs to spill files, and merge the runs.
 
 The first row of each page of every run stays in memory. Sorting all pages by these rows gives the
-order in which a merge needs them. The merge reads a block of pages at a time. All rows below the
-first row of the next page are then in memory. Every page is read once, and the cost of a block does
-not depend on the number of runs. Memory holds a block, and a page from each run.
+order in which a merge needs the pages. The merge reads a block of pages at a time. All rows below
+the first row of the next page are then in memory. Every page is read once, and the cost of a block
+does not depend on the number of runs. Memory holds a block, and a page from each run.
 
 Reference: Knuth, *The Art of Computer Programming*, volume 3, Section 5.4.9 ("forecasting").
 """
@@ -177,7 +177,7 @@ class _Counted:
         return cls(words.values, words.occurrences.astype(np.uint64))
 
     def split(self, limit: Any) -> _Counted:
-        """Remove and return the rows up to a key; None means all."""
+        """Remove and return the rows up to a key; None means all rows."""
         end = _rows_up_to(self.values, limit)
         taken = _Counted(self.values[:end], self.counts[:end])
         self.values, self.counts = self.values[end:], self.counts[end:]
@@ -210,7 +210,7 @@ class _Reader:
         self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
     def split(self, limit: Any) -> MessageArray:
-        """Remove and return the rows in memory up to a key; None means all."""
+        """Remove and return the rows in memory up to a key; None means all rows."""
         end = _rows_up_to(self.values, limit)
         # Copying the rest, less than a page, frees the memory of the rows read.
         taken, self.values = self.values[:end], self.values[end:].copy()

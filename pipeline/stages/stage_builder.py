@@ -37,7 +37,7 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build the stage with a name from `Route.stages`.
+    """Build the stage that is called `name` in `Route.stages`.
 
     `watcher` receives every estimate if the stage is the publisher.
 
@@ -66,7 +66,7 @@ def stages_after_release(job: DeployedJob) -> list[str]:
 
 
 def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[Any, Any]:
-    """Build the stage that decides a job's windows; raises errors as `build_stage` does."""
+    """Build the stage that decides a job's windows; raises the same errors as `build_stage`."""
     release = _release(job, environment)
     if job.devices is None:
         _check_keys(job, Role.REPORTS, environment.keys)

@@ -63,7 +63,7 @@ class StageNoise:
 
     Nothing is stored. A window that any worker writes again has the same dummies, the same sum and
     the same deletions. Fresh noise is never added to the same counts a second time. Raises
-    `WrongKeyError` if the job needs a noise key and `key` is not the one it was deployed with.
+    `WrongKeyError` if the job needs a noise key and `key` is not the key it was deployed with.
     """
 
     def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:

@@ -97,8 +97,8 @@ class WindowDecision(ABC, Generic[WindowT]):
     ) -> Iterator[int]:
         """Yield the epochs of a partition that must be decided without any record.
 
-        These epochs precede a decided one, and their time has come or an operator drains them. The
-        partition was read up to `position`, and the epochs in `windows` are already open.
+        These epochs precede a decided epoch, and their time has come or an operator drains them.
+        The partition was read up to `position`, and the epochs in `windows` are already open.
         """
         if self._log.first_epoch is None:
             return

@@ -36,7 +36,7 @@ class WindowTransform(ABC, Generic[Content]):
 
     @abstractmethod
     def begin(self) -> Content:
-        """Create an empty content, to which an attempt's chunks are added."""
+        """Create empty content, to which an attempt's chunks are added."""
 
     @abstractmethod
     def add(self, content: Content, chunk: Chunk) -> None:

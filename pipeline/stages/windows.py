@@ -50,7 +50,7 @@ class Drawing:
 
 @dataclass(slots=True)
 class Contribution:
-    """Records of one producer for one epoch, until it is complete.
+    """Records of one producer for one epoch, until they are complete.
 
     There is one draw, unless the producer's folder was copied and the copy also draws the epoch.
 
@@ -65,7 +65,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation of the draw in the window, or else the first one received, or None."""
+        """Punctuation of the draw in the window, or else the first one to arrive, or None."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 
@@ -90,7 +90,7 @@ class OpenWindow(ABC):
         opened_at: Time when the first record was read, or when the window opened without records.
         due_at: Time when the window's epoch was first known to be due; None before that.
         checked_with: State that was known when the window's time was last checked.
-        first_offset: Offset of its first record; None without records.
+        first_offset: Offset of the window's first record; None without records.
         closing_end: End offset of the partition when the grace period ended; None before that.
         set_aside: True if messages were dropped, and must be read again to write the window.
     """

@@ -1,6 +1,6 @@
 """One Apache Kafka broker (KRaft, its own controller) as a detached child process.
 
-* One directory contains all that belongs to a broker: settings, log and data.
+* One directory contains everything that belongs to a broker: settings, log and data.
 * The broker outlives the process that starts it, and survives being killed: the next start reuses
   its port and data.
 * It listens on 127.0.0.1 only, without passwords: every user of this machine can connect to it.
@@ -291,7 +291,7 @@ class LocalKafka:
         return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
 
     def _serves(self, timeout: float) -> bool:
-        """Wait until the broker answers with its own ID; return False if it is not running."""
+        """Wait until the broker answers with its own ID; return False if it does not run."""
         deadline = time.monotonic() + timeout
         while self._process() is not None:
             port = self._stored_port()

@@ -1,9 +1,9 @@
-"""The jars of Apache Kafka: downloaded once, always verified, shared by all brokers of a user.
+"""Apache Kafka's jars: downloaded once, always verified, and shared by all brokers of a user.
 
 * ``jars.lock.toml`` lists every jar with its SHA-256, so no dependencies are resolved at startup.
-* A jar is downloaded to a temporary folder, verified, and only then moved to its name. An
-  interrupted download leaves nothing that could be mistaken for a jar, and the next one continues
-  with the missing jars.
+* A jar is downloaded to a temporary folder, verified, and only then moved to its final path. An
+  interrupted download leaves nothing that could be mistaken for a jar, and the next download
+  continues with the missing jars.
 * Jars come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
 """
 

@@ -8,14 +8,15 @@ from typing import Any
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 COMMITTED_BY = "dpstream"
-"""Metadata of offsets committed by workers; tools that reset offsets leave other metadata."""
+"""Metadata of offsets that workers commit; tools that reset offsets leave other metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The committed offset of a partition.
 
-    `own` is True if a worker committed it; other programs do not know what is finished.
+    `own` is True if a worker committed the offset; other programs do not know which work is
+    finished.
     """
 
     offset: int

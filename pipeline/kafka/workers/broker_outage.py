@@ -1,4 +1,4 @@
-"""Wait for a broker that is away."""
+"""Wait for a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 async def repeat_until_answered(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat `attempt` until it succeeds, or raises an error that waiting cannot cure."""
+    """Repeat `attempt` until it succeeds, or raises an error that waiting cannot resolve."""
     while True:
         try:
             return await attempt()

@@ -1,8 +1,8 @@
 """Extend Faust's consumer to restore the stage before it reads records.
 
 Faust lets records flow as soon as it has moved to the committed offsets. This consumer stops the
-flow until the stage has restored its partitions and returned its read positions. Offsets are
-committed only when the stage requests it.
+flow until the stage has restored its partitions and returned the offsets at which to read. Offsets
+are committed only when the stage requests that.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class StageConsumerThread(ClientThread):
     _committing: asyncio.Task[None] | None = None
 
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
-        """Log nothing: the worker itself logs one line with the reason."""
+        """Log nothing, because the worker itself logs one line with the reason."""
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Stop committing: a late commit could undo a commit of the next assignment."""
+        """Stop committing: a late commit could undo one by the partition's next owner."""
         if self._committing is not None:
             self._committing.cancel()
         await super().on_partitions_revoked(revoked)
@@ -91,7 +91,7 @@ class StageConsumerThread(ClientThread):
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
         """Commit an offset; return False if the group has moved to another generation.
 
-        During an outage, it waits for the broker.
+        Waits for the broker during an outage.
         """
         if self.generation != generation:
             return False
@@ -108,7 +108,7 @@ class StageConsumerThread(ClientThread):
     async def confirm(self, generation: int) -> bool:
         """Return whether the group's coordinator confirms that this generation is current.
 
-        During an outage, it waits for the broker.
+        Waits for the broker during an outage.
         """
         while self.generation == generation:
             if await self.heartbeat():

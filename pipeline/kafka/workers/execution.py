@@ -3,7 +3,7 @@
 * All work of a stage belongs to an assignment of partitions. When Kafka revokes the partitions, the
   current steps are closed, and none of their further actions are carried out.
 * Between two assignments, no record reaches the stage. An assignment starts by restoring every
-  partition, which determines the offsets to read from.
+  partition, which determines the offsets at which to read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Log(Protocol):
         """Start writing a record; `flush` waits for its acknowledgement."""
 
     async def flush(self) -> Ends:
-        """Wait until all appended records are acknowledged; raise an error if one failed.
+        """Wait until all appended records are acknowledged; raise an error if an append failed.
 
         Returns the known end offsets: see `dpstream.pipeline.actions.Flush`.
         """
@@ -64,7 +64,7 @@ class Log(Protocol):
         """Wait until no appended record is in flight, for at most `seconds`."""
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records from `start`, below `stop`."""
+        """Read some records from `start` on and before `stop`."""
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
         """Return the end offsets of partitions."""
@@ -87,7 +87,7 @@ class WorkerMembership(Protocol):
         """Return the first offset of each partition."""
 
     async def read_from(self, positions: Mapping[int, int]) -> None:
-        """Let records flow from these offsets."""
+        """Let records flow from the given offsets on."""
 
 
 class Execution:
@@ -96,8 +96,8 @@ class Execution:
     Args:
         starts: The deployment's start offset in each partition of the topic; other partitions are
             not read.
-        pause: Seconds without `beat` after which group membership is confirmed before the work
-            continues.
+        pause: Seconds without a call of `beat` after which group membership is confirmed before
+            work continues.
         report: Called with messages about assigned partitions and harmless failures.
         fail: Called with the error that ends the execution.
     """
@@ -246,8 +246,8 @@ class Execution:
     async def _floor(self, partition: int, first: int) -> int | None:
         """Return the offset below which everything is finished, if known.
 
-        An offset committed by another program is ignored. If the topic starts above this offset,
-        and no deleted record is needed any more, the topic's start is returned.
+        An offset committed by another program is ignored. If the topic starts above the finished
+        offset, and no deleted record is still needed, the topic's start is returned.
         """
         committed = await self._await(self.membership.committed(partition))
         floor = committed.offset if committed is not None and committed.own else None

@@ -1,6 +1,6 @@
 """Decide when a worker exits for lack of work, and store the note that it leaves.
 
-A worker that has had no work for some time, and whose stage has nothing left to do, reports itself
+A worker that has had no work for some time, and whose stage has no pending work, reports that it is
 idle in ``<job>.status``. It then leaves a note in its folder and exits. The note states what wakes
 the worker: see `dpstream.pipeline.stages.idle_condition`. The supervisor reads the note, repeats
 the idle heartbeat regularly, and restarts the worker on demand.
@@ -23,15 +23,15 @@ from dpstream.topics.names import Role
 
 NOTE = "idle.json"
 FOUND_NOTHING = 3.0
-"""Maximum idle seconds of a worker that has read and written nothing since its start."""
+"""Maximum idle seconds for a worker that has neither read nor written anything since its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
     """Settings of a worker that exits for lack of work.
 
-    It exits after `after` seconds without work. New records in the topics `roles`, which include
-    the topic that its stage reads, wake it.
+    The worker exits after `after` seconds without work. New records in the topics `roles`, which
+    include the topic that its stage reads, wake it.
     """
 
     after: float
@@ -61,8 +61,8 @@ class Quiet:
     def lasts(self, now: float, done: int, *, idle: bool) -> bool:
         """Return whether there has been no work for long enough; `now` in seconds.
 
-        `done` counts records read and written since the start. It includes restoring, because the
-        worker might then read the record that woke it. `idle` is True if there is no work now.
+        `done` counts the records read and written since the start, even while restoring, because
+        the worker might then read the record that woke it. `idle` is True if there is no work now.
         """
         if not idle or done != self._done:
             self._since = None
@@ -84,9 +84,9 @@ def idle_heartbeat(**more: object) -> dict[str, object]:
 class IdleNote:
     """Note left by an idle worker.
 
-    The worker stays idle while `condition` holds. `words` is its heartbeat in ``<job>.status``, and
-    `metrics` contains its last Prometheus metrics, if any. `since` is the time of writing, in
-    seconds since 1970 by this machine's clock.
+    The worker stays idle while `condition` holds. `words` is the worker's heartbeat in
+    ``<job>.status``, and `metrics` contains its last Prometheus metrics, if any. `since` is the
+    time of writing, in seconds since 1970 by this machine's clock.
     """
 
     condition: IdleCondition

@@ -35,14 +35,14 @@ _FAUST_SECONDS = 1.0
 class PromptConsumer(Consumer):
     """Faust's consumer, changed to fetch as soon as there is capacity for records.
 
-    Faust leaves a partition with a full buffer out of the next fetch. It then waits up to a second
-    for records of the other partitions, while that buffer drains.
+    Faust leaves a partition with a full buffer out of the next fetch. Faust then waits up to a
+    second for records from the other partitions, while that buffer drains.
     """
 
     timings = Timings()
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
-        """Fetch some records, and check again soon which partitions have capacity.
+        """Fetch some records, and soon check again which partitions have capacity.
 
         If all partitions have capacity, waiting loses nothing, and each check costs an idle worker
         a millisecond of processor time. New records end the wait early; a rebalance does not.
@@ -105,7 +105,8 @@ class ClientThread(AIOKafkaConsumerThread):
     def generation(self) -> int:
         """The client's current group generation, which has no public name in aiokafka.
 
-        aiokafka commits under its current generation, even if an earlier one did the work.
+        aiokafka commits under its current generation, even if the work was done in an earlier
+        generation.
         """
         generation: int = self.client._coordinator.generation
         return generation
@@ -120,8 +121,8 @@ class ClientThread(AIOKafkaConsumerThread):
     def rejection(self) -> KafkaError | None:
         """The error that permanently keeps the client out of its group, or None.
 
-        aiokafka raises it at the next fetch, which Faust does not make without partitions: the
-        worker would wait silently.
+        aiokafka raises this error at the next fetch. Without partitions, Faust never fetches, so
+        the worker would wait silently.
         """
         coordinator = None if self._consumer is None else self._consumer._coordinator
         found: KafkaError | None = getattr(coordinator, "_pending_exception", None)
@@ -130,7 +131,7 @@ class ClientThread(AIOKafkaConsumerThread):
     async def heartbeat(self) -> bool:
         """Return whether the group's coordinator accepts this client as a member of its generation.
 
-        aiokafka checks it occasionally by itself, but does not report the answer.
+        aiokafka occasionally checks this by itself, but does not report the answer.
         """
         coordinator = self.client._coordinator
         await coordinator.ensure_coordinator_known()
@@ -152,7 +153,7 @@ class NoTables(TableManager):
 class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base class
     """aiokafka's admin client, which requests metadata only for the topics it works on.
 
-    aiokafka requests all topics of the cluster whenever it deletes records. With thousands of
+    aiokafka requests the metadata of all topics whenever it deletes records. With thousands of
     topics, the answers take most of a worker's time.
     """
 
@@ -177,7 +178,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
     async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
         """Return a topic's partitions that are assigned to members of a group.
 
-        None during a rebalance, or if the group is not visible.
+        Returns None during a rebalance, or if the group is not visible.
         """
         (response,) = await self.describe_consumer_groups([group])
         (described,) = response.to_object()["groups"]
@@ -219,7 +220,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
 
 
 class SilentMonitor(Monitor):
-    """Faust's own sensor, without its computation of unused metrics every second."""
+    """Faust's own sensor, without its computation, every second, of metrics that are unused."""
 
     @Service.task
     async def _sampler(self) -> None:
@@ -234,7 +235,7 @@ def wait_long_for_all(
     The delay ends after `milliseconds`, or once `batch` bytes have arrived. A worker that runs
     alongside many others then fetches less often and gets more data. If nothing has arrived since
     the last fetch, the delay is `quiet_milliseconds`, or until any record arrives. A fetch that
-    leaves out a partition with unconsumed records keeps the short delay, since that partition is
+    leaves out a partition with unconsumed records is delayed only briefly, since that partition is
     not fetched until the answer arrives.
     """
     fetcher = consumer._fetcher

@@ -47,7 +47,8 @@ class _RecordRun:
 class KnownRecords:
     """Cache the latest consecutive records of each partition that is read.
 
-    `most` is the maximum number of bytes per partition; beyond it, the cache starts again.
+    `most` is the maximum number of bytes per partition; at this limit, the partition's cache is
+    cleared.
     """
 
     def __init__(self, most: int) -> None:
@@ -67,7 +68,8 @@ class KnownRecords:
     def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
         """Return the cached records from `start`, below `stop`, and clear the partition's cache.
 
-        Empty if `start` is not cached. A partition is cached only after its first `take`.
+        Returns no records if `start` is not cached. A partition is cached only after its first
+        `take`.
         """
         records = self._rows.get(place, _RecordRun()).records
         self._rows[place] = _RecordRun()
@@ -88,8 +90,8 @@ class KafkaLog:
 
     Every aiokafka client gets `options`: servers, security, timeouts, client ID. Every
     acknowledgement updates `clock` with the broker's time. The reading client checks what to
-    request every `look_seconds`, and when notified. Methods raise AccessError, which names
-    `principal`, if access is denied; for appended records, `flush` raises it.
+    request every `look_seconds`, and when notified. If access is denied, methods raise an
+    AccessError that names `principal`; for appended records, `flush` raises it.
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class KafkaLog:
         return await self._admin.assigned_partitions(group, self._topic(role))
 
     async def check_visible(self, roles: Iterable[Role]) -> None:
-        """Raise AccessError if a seemingly missing topic is only hidden from this login."""
+        """Raise AccessError if a topic that seems to be missing is only hidden from this login."""
         for found in await self._admin.describe_topics([self._topic(role) for role in roles]):
             if found["error_code"] == TopicAuthorizationFailedError.errno:
                 raise AccessError(self._principal, "see", "topic", found["topic"])
@@ -190,7 +192,7 @@ class KafkaLog:
         sent.add_done_callback(partial(self._acknowledged, action))
 
     async def write(self, action: Append) -> None:
-        """Write a record and wait for its acknowledgement, independently of all others."""
+        """Write a record and wait for its acknowledgement, independently of all other records."""
         topic = self._topic(action.role)
         try:
             with self._asking("write", topic):
@@ -354,7 +356,7 @@ class KafkaLog:
             self._failure = self._failure or failure
 
     def _note_written(self, action: Append, written: Any) -> None:
-        """Note the offset of an acknowledged record; `written` None means not acknowledged."""
+        """Note an acknowledged record's offset; a `written` of None means not acknowledged."""
         place = action.role, action.partition
         if written is None or written.timestamp_type != _LOG_APPEND_TIME:
             # A broker might not know the time and offset of a duplicate batch: the client then

@@ -1,7 +1,7 @@
 """A worker's Prometheus metrics: a pure function of a snapshot of the worker.
 
 * Metric names have a prefix and base units; counters end in ``_total`` and reset with the process.
-* Labels are bounded: the job, the stage, partitions, window statuses, rejection reasons and a few
+* Label values are few: the job, the stage, partitions, window statuses, rejection reasons and some
   items. Users, producers, batches and epochs are never labels.
 * The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
   targets. Consumer lag has the names and labels of kafka-lag-exporter.
@@ -63,14 +63,14 @@ class WorkerSnapshot:
 
     Attributes:
         hides_messages: True if message counts of this stage are secret.
-        restored: True if its partitions are assigned and restored.
+        restored: True if the worker's partitions are assigned and restored.
         broker_answers: True if the broker answered recently.
         records: Number of records read from the topic.
         heartbeat: Heartbeat of the stage, see `dpstream.pipeline.stages.stage.Stage`.
         windows: Number of finished windows by status.
-        last_epoch: Highest epoch of a finished window; None before the first.
+        last_epoch: Highest epoch with a finished window; None before the first window is finished.
         last_window_at: Time of the last finished window, in seconds since 1970.
-        window_seconds: Total duration of all windows.
+        window_seconds: Total processing time of all finished windows.
         estimates: Latest published estimates, if this worker publishes.
         clock_ahead: Seconds by which this machine's clock is ahead of the broker's, if known.
     """

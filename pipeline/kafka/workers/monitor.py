@@ -1,6 +1,6 @@
 """Serve a worker's metrics and health over HTTP.
 
-The server runs in its own threads, so that it can report a blocked event loop. The threads see
+The server runs in its own threads, so that it can report a blocked event loop. The threads read
 values that the event loop replaces atomically.
 """
 

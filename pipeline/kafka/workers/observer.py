@@ -1,7 +1,7 @@
 """Take snapshots of a worker for its metrics.
 
 Lag in seconds is computed as in kafka-lag-exporter: record a partition's ends over time, and
-interpolate the write time of the first uncommitted record. This needs no further request.
+interpolate the write time of the first uncommitted record. This needs no additional requests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EndHistory:
             del points[1:-1:2]
 
     def lag_seconds(self, now: float, committed: int) -> float:
-        """Return the age of the record at offset `committed`; 0 if it is not written yet."""
+        """Return the age of the record at offset `committed`; 0 if that is not written yet."""
         points = self._points
         if not points or committed >= points[-1][1]:
             return 0.0
@@ -70,7 +70,8 @@ class EndHistory:
 class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is monotonic. `wall_clock` dates windows, in seconds since 1970 by the broker's clock.
+    `clock` is monotonic. `wall_clock` returns the time of windows in seconds since 1970, by the
+    broker's clock.
     """
 
     listener: WindowListener = ignore_window

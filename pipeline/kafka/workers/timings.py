@@ -23,9 +23,9 @@ class Timings:
         stalled: The watchdog's timeout for waiting records that are not read.
         ends: Interval between requests for the partitions' ends.
         fetch: Maximum delay of the broker's answer to a fetch while there are no records.
-        whole: Maximum delay of the answer to a fetch that covers every partition.
-        batch: Bytes that end the delay `whole`.
-        quiet: Maximum delay of the answer if no record arrived since the last fetch.
+        whole: Maximum delay of the broker's answer to a fetch that covers every partition.
+        batch: Number of available bytes that ends the delay `whole` early.
+        quiet: Maximum delay of the broker's answer if no record arrived since the last fetch.
         idle: Interval between polls while there is capacity for more records.
         look: Interval at which a client that is not notified checks what to request, and a thread
             checks whether to end.
@@ -76,5 +76,5 @@ class Timings:
 
     @property
     def pause(self) -> float:
-        """Seconds after which a paused worker confirms that its partitions are still its own."""
+        """Seconds after which a paused worker confirms that its partitions are still assigned."""
         return self.session / 2

@@ -58,9 +58,9 @@ _LOOKS = 3
 
 
 class TopicWatch:
-    """Compare the topics of a stage with those the job was deployed with.
+    """Compare the topics of a stage with the topics at the job's deployment.
 
-    `role` is the topic whose partitions the stage's workers share. `used` are the other topics of
+    `role` is the topic whose partitions the stage's workers share. `used` has the other topics of
     the stage, as listed by `dpstream.pipeline.stages.topic_uses`.
     """
 
@@ -124,8 +124,8 @@ class TopicWatch:
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
         """Check the partitions' end offsets, which were requested after `reached` was recorded.
 
-        Raises WorkerError if, in several consecutive checks, a partition ended before its reached
-        offset or before the start of the deployment.
+        Raises WorkerError if, in several consecutive checks, a partition ended below the offset
+        reached in it, or below the deployment's start offset.
         """
         starts = dict(enumerate(self._job.start_offsets[self._role]))
         wrong = [

@@ -1,7 +1,8 @@
-"""Exit a worker process that makes no progress although it could.
+"""Exit a worker process that makes no progress although nothing prevents it.
 
 * Faust and its Kafka client can hang without raising an error. A separate thread counts the seconds
-  without expected progress, and ends the process. A supervisor restarts it, and nothing is lost.
+  without expected progress, and then ends the process. A supervisor restarts the worker, and
+  nothing is lost.
 * Seconds count only while this process runs, so suspension is not a fault. Restoring and reading
   are timed only while the broker answers, so an outage is not a fault either.
 * A worker has a heartbeat file, whose modification time changes while the event loop runs. If the
@@ -26,7 +27,7 @@ _FILE = "heartbeat"
 
 
 class HeartbeatFile:
-    """Touch a file in a worker's folder regularly; on a full disk, do nothing."""
+    """Touch a file in a worker's folder regularly; if the disk is full, do nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / _FILE

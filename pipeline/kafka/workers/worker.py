@@ -90,9 +90,10 @@ def run_worker(
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
-    The process exits a few seconds after this returns, even if a thread of Faust hangs.
+    The process exits a few seconds after this function returns, even if one of Faust's threads
+    hangs.
 
-    `stage` must be built for `job` and new; it reports its windows to `windows`, for metrics.
+    `stage` must be new and built for `job`; it reports its windows to `windows`, for metrics.
     `directory` is the worker's own folder, which it locks. A worker that is restarted in this
     folder gets its partitions back without disturbing other workers. `monitor` is the address for
     metrics and health. Acknowledgements update `clock` with the broker's time. `used` are the
@@ -545,7 +546,7 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _identity(directory: Path) -> str:
-    """Return the worker's part of its group instance ID, which is created at the first call.
+    """Return the part of the group instance ID that names the worker, created at the first call.
 
     Two live workers with one ID would evict each other forever. The ID is stored in the worker's
     folder, which only one process can lock.
@@ -560,7 +561,7 @@ def _identity(directory: Path) -> str:
 
 
 def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
-    """Print where a thread failed, except for Kafka errors, which end the worker anyway."""
+    """Print where a thread failed, unless a Kafka error failed it, which ends the worker anyway."""
     if failure.exc_type is None or not issubclass(failure.exc_type, KafkaError):
         threading.__excepthook__(failure)
 

@@ -15,7 +15,7 @@ class JobFacts:
 
     A window waits `grace_seconds` for late producers, and is released with at least `minimum`
     devices. `epsilon` and `delta` are the privacy loss that the guarantee states, per `unit`: see
-    `dpstream.randomizers.guarantee.Guarantee`. `epoch_seconds` is the length of the first epoch,
+    `dpstream.randomizers.guarantee.Guarantee`. `epoch_seconds` is the length of the first epoch;
     None without a calendar.
     """
 
@@ -49,12 +49,12 @@ def heartbeat(
     read: int,
     seconds: float,
 ) -> dict[str, object]:
-    """Return the heartbeat of a working worker.
+    """Return the heartbeat of a worker that is not idle.
 
-    Record counts are omitted where devices rely on the stage to hide how many messages they send,
-    since almost every record is a batch. `positions` maps owned partitions to the next offset to
-    read, and `ends` maps partitions to known end offsets. `read` records were read in the `seconds`
-    since the last heartbeat.
+    Record counts are omitted if devices rely on the stage to hide how many messages they send,
+    because almost every record is a batch of messages. `positions` maps owned partitions to the
+    next offset to read, and `ends` maps partitions to known end offsets. `read` records were read
+    in the `seconds` since the last heartbeat.
 
     >>> heartbeat({}, {0: 7}, {0: 9, 1: 4}, read=10, seconds=2.0)
     {'partitions': [0], 'busy': True, 'lag': 2, 'records_per_second': 5.0}
@@ -70,7 +70,7 @@ def heartbeat(
 class PublishedNumber:
     """An estimate for one epoch, and its change since the previous epoch.
 
-    `item` is empty for a job that counts one value. `interval` is the 95 % confidence interval,
+    `item` is empty for a job that counts one value. `interval` is the 95 % confidence interval;
     None if no coverage is claimed. `change_interval` is the 95 % confidence interval of `change`;
     both are None if unknown.
     """
