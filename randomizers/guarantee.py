@@ -70,17 +70,19 @@ class ShuffledStreams:
 
     It covers users who report in every window: the loss of a stream is charged once, for any number
     of epochs. For other users the loss is the local one. `contributors` is the minimum number of
-    honest users who report in every window, the user included.
+    honest users who report in every window, the user included. If `one_window`, every user reports
+    once in a horizon, and is covered; `contributors` is then for that one window.
     """
 
     epsilon: float
     delta: float
     contributors: int
+    one_window: bool = False
 
     @property
     def trust(self) -> str:
         """Trust assumptions as text."""
-        return whole_streams(self.contributors)
+        return (shuffle_to_mix if self.one_window else whole_streams)(self.contributors)
 
     def over(self, horizons: int) -> ShuffledStreams:
         """Return the joint guarantee of several horizons, each with this guarantee."""

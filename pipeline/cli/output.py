@@ -160,8 +160,8 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
         shuffled = guarantee.shuffled
         yield (
             "if shuffled",
-            f"{format_loss(shuffled.epsilon, shuffled.delta)}; relies on {shuffled.trust}. For all "
-            "others, the guarantee above",
+            f"{format_loss(shuffled.epsilon, shuffled.delta)}; relies on {shuffled.trust}"
+            + ("" if shuffled.one_window else ". For all others, the guarantee above"),
         )
     yield "neighbors", guarantee.neighbors
     yield "public", "when each user is enrolled, and who reports in which epoch"

@@ -5,12 +5,16 @@ the streams of many users, much less is revealed about each user. The local epsi
 larger, which improves estimates. It is computed once, as the largest local epsilon that meets
 the central guarantee after shuffling. A deployed job stores both guarantees. The local guarantee
 also protects users whose streams are shuffled with fewer others.
+
+If a device sends a single report for the whole stream, that report is hidden among those of its
+window.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import Field
@@ -24,20 +28,60 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import ShuffledStreams
 from dpstream.randomizers.parameter_checks import LEAST_DELTA
 
+_WHOLE_STREAMS: Final = "dpstream.randomizers.accounting.whole_streams"
 # Significant digits of a local epsilon, such as 5.987.
 _DIGITS: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """Reports among which a user's whole stream is hidden after shuffling.
+
+    Attributes:
+        one_window: True if a stream is a single report, hidden among those of its window. Otherwise
+            users who report in all windows hide each other.
+        binary: True if reports are randomized bits, which hide each other better.
+    """
+
+    one_window: bool
+    binary: bool
+
+
+def hiding(entry: Protocol, parameters: object) -> Hiding | None:
+    """Return how shuffling hides streams; None if it does not.
+
+    `parameters` is a mapping of a job file, or an object.
+    """
+    if entry.loss_of_streams:
+        return Hiding(one_window=False, binary=False)
+    if entry.sampled is None:
+        return None
+    return Hiding(one_window=True, binary=_given(parameters, "domain") is None)
+
+
+def _given(parameters: object, name: str) -> Any:
+    if isinstance(parameters, Mapping):
+        return parameters.get(name)
+    return getattr(parameters, name, None)
+
+
 class Central(Section):
-    """Guarantee for users who report in every window, after their streams are shuffled."""
+    """Guarantee after streams, or the single reports of streams, are shuffled."""
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(
         ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"
     )
 
-    def promised(self, minimum: int) -> ShuffledStreams:
-        return ShuffledStreams(self.epsilon, self.delta, minimum)
+    def promised(self, minimum: int, hidden: Hiding) -> ShuffledStreams:
+        return ShuffledStreams(self.epsilon, self.delta, minimum, hidden.one_window)
+
+    def most(self, minimum: int, hidden: Hiding) -> float:
+        """Return the maximum local epsilon, rounded down to `_DIGITS` significant digits."""
+        largest = late_function(_WHOLE_STREAMS, "local_loss_of_streams")
+        loss: float = largest(self.epsilon, self.delta, minimum, hidden.binary)
+        fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
+        return max(self.epsilon, math.floor(loss * fine) / fine)
 
 
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -50,42 +94,51 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     parameters, shuffle = values.get("parameters"), values.get("shuffle")
     if entry is None or stated is None or not isinstance(parameters, Mapping):
         return values
-    if not entry.loss_of_streams:
+    hidden = hiding(entry, parameters)
+    if hidden is None:
         raise JobError([Problem(("central",), _unable(entry))])
     minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
     if minimum is None:
+        present = "report in each window" if hidden.one_window else "are present at all epochs"
         message = (
-            "is missing: 'central' assumes that this many users are present at all epochs; "
+            f"is missing: 'central' assumes that this many users {present}; "
             "expected an integer of at least 1"
         )
         raise JobError([Problem(("shuffle", "minimum"), message)])
     if type(minimum) is not int or minimum < 1:
         return values  # validation of all values reports the problem
+    if hidden.one_window:
+        parameters = _with_one_answer(parameters)
     if "epsilon" not in parameters:
-        return {**values, "parameters": {"epsilon": _most(stated, minimum), **parameters}}
-    _check(parameters["epsilon"], stated, minimum)
-    return values
+        parameters = {"epsilon": stated.most(minimum, hidden), **parameters}
+    else:
+        _check(parameters["epsilon"], stated, minimum, hidden)
+    return {**values, "parameters": parameters}
 
 
-def _check(epsilon: object, stated: Central, minimum: int) -> None:
+def _with_one_answer(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    reports = parameters.get("reports", 1)
+    if reports != 1:
+        message = (
+            f"is {reports}; expected 1: 'central' hides a user's only report among those of its "
+            "window. Remove the key"
+        )
+        raise JobError([Problem(("parameters", "reports"), message)])
+    return {**parameters, "reports": 1}
+
+
+def _check(epsilon: object, stated: Central, minimum: int, hidden: Hiding) -> None:
     if type(epsilon) not in (int, float) or not 0 < epsilon < math.inf:  # type: ignore[operator]
         return
-    amplified = late_function("dpstream.randomizers.accounting.whole_streams", "delta_of_streams")
-    if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
+    amplified = late_function(_WHOLE_STREAMS, "delta_of_streams")
+    if amplified(epsilon, minimum, stated.epsilon, hidden.binary) > stated.delta:
         message = (
-            f"is {epsilon:g}; expected at most {_most(stated, minimum):g}, the local epsilon that "
+            f"is {epsilon:g}; expected at most {stated.most(minimum, hidden):g}, the local epsilon "
+            "that "
             f"'central' (epsilon {stated.epsilon:g}, delta {stated.delta:g}) allows with "
             f"{minimum:,} users. Remove the key to use this maximum"
         )
         raise JobError([Problem(("parameters", "epsilon"), message)])
-
-
-def _most(stated: Central, minimum: int) -> float:
-    """Return the maximum local epsilon, rounded down to `_DIGITS` significant digits."""
-    most = late_function("dpstream.randomizers.accounting.whole_streams", "local_loss_of_streams")
-    loss: float = most(stated.epsilon, stated.delta, minimum)
-    fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
-    return max(stated.epsilon, math.floor(loss * fine) / fine)
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
@@ -104,18 +157,12 @@ def _entry(values: Mapping[str, Any]) -> Protocol | None:
 
 
 def _unable(entry: Protocol) -> str:
-    able = ", ".join(name for name, each in PROTOCOLS.items() if each.loss_of_streams)
+    able = ", ".join(name for name, each in PROTOCOLS.items() if hiding(each, {}) is not None)
     why = (
         "its parameters already declare the guarantee after shuffling"
         if entry.shuffling is not None
         else "it has no local epsilon for a whole stream shuffled as one message"
     )
-    if entry.sampled is not None:
-        why = (
-            "users are hidden among those who answer in the same epoch. With reports: 1, 'plan' "
-            "states the epsilon of one answer after shuffling; choose parameters.epsilon "
-            "accordingly"
-        )
     return (
         f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one of "
         f"these protocols: {able}"

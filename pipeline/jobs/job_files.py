@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from dpstream.pipeline.jobs.central import Central, with_local_epsilon
+from dpstream.pipeline.jobs.central import Central, Hiding, hiding, with_local_epsilon
 from dpstream.pipeline.jobs.device_reports import DeviceReports
 from dpstream.pipeline.jobs.epochs import Epochs, horizons_between
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
@@ -210,7 +210,7 @@ class Job(Wording):
     @model_validator(mode="after")
     def _central_can_be(self) -> Self:
         entry = PROTOCOLS.get(self.protocol)
-        if self.central is not None and entry is not None and not entry.loss_of_streams:
+        if self.central is not None and entry is not None and self.hidden is None:
             raise ValueError(
                 f"central is not supported by protocol {self.protocol}. Remove central"
             )
@@ -258,6 +258,11 @@ class Job(Wording):
     @property
     def domain(self) -> ValueDomain:
         return self.protocol_entry.values(self.parameters)
+
+    @property
+    def hidden(self) -> Hiding | None:
+        """Reports among which a user's stream is hidden after shuffling; None without any."""
+        return hiding(PROTOCOLS[self.protocol], self.parameters)
 
     @property
     def population_name(self) -> str:
@@ -314,7 +319,10 @@ class Job(Wording):
                 trust=f"{guarantee.trust}; {self.shuffle.trust(sealed=self.sealed is not None)}",
             )
         if self.central is not None:
-            guarantee = replace(guarantee, shuffled=self.central.promised(self.shuffle.minimum))
+            hidden = self.hidden
+            assert hidden is not None
+            shuffled = self.central.promised(self.shuffle.minimum, hidden)
+            guarantee = replace(guarantee, shuffled=shuffled)
         if self.epochs.renew:
             return replace(guarantee.over(1), rolling=devices.rolling)
         return guarantee

@@ -31,6 +31,7 @@ class Outlook:
     Attributes:
         colluding: Share of the present users that collude.
         dropout: Share of the users absent at every epoch.
+        present: Number of present users who are asked at an epoch.
         released: True if the present users suffice for a window.
         honest: Number of honest present users.
         honest_at_least: Number of honest users in the smallest released window.
@@ -67,7 +68,7 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float)
     (1000, 1.0, 500, 1.69)
     """
     # Shares are decimal numbers: 0.1 of 10 is exactly 1. Rounding is conservative.
-    present = _left(users, dropout)
+    present = asked_users(job, law, _left(users, dropout))
     released = present >= job.shuffle.minimum
     needed = job.protocol_entry.contributors(law)
     honest, at_least = _left(present, colluding), _left(job.shuffle.minimum, colluding)
@@ -86,6 +87,14 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float)
     )
 
 
+def asked_users(job: Job, law: Law, users: int) -> int:
+    """Return the minimum number of users who are asked at any epoch."""
+    entry = job.protocol_entry
+    if entry.learning is not None:
+        return users // entry.learning.groups(law)
+    return users if entry.sampled is None else math.floor(users * entry.sampled(law))
+
+
 def _left(users: int, gone: float) -> int:
     return max(0, math.floor(users * (1 - gone) + 1e-9))
 
@@ -94,7 +103,10 @@ def _epsilon(job: Job, law: Law, honest: int) -> float | None:
     protocol, guarantee = job.protocol_entry, job.guarantee_of(law)
     if job.central is not None:
         loss, delta = guarantee.epsilon, job.central.delta
-        epsilon: float = loss if honest < 2 else _epsilon_of_streams(loss, honest, delta)
+        assert job.hidden is not None
+        if honest < 2:
+            return loss
+        epsilon: float = _epsilon_of_streams(loss, honest, delta, job.hidden.binary)
         return epsilon
     shuffling = protocol.shuffling
     if shuffling is None or shuffling.contributors(law) is None:

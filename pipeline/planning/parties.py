@@ -19,9 +19,9 @@ from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.protocol import DELTA, Law
 from dpstream.randomizers.guarantee import (
     Guarantee,
+    ShuffledStreams,
     attack_success_rate,
     needs_no_trust,
-    whole_streams,
 )
 
 ALL_BUT_CERTAIN = 30.0
@@ -137,10 +137,9 @@ class _Parties:
     def _if_shuffled(self) -> Guarantee | None:
         if self._entry.shuffling is not None:
             return None
-        planning = self._entry.planning
-        own = (
-            None if planning is None else planning.if_shuffled(self._law, self._job.shuffle.minimum)
-        )
+        planning, own = self._entry.planning, None
+        if planning is not None and self._job.central is None:
+            own = planning.if_shuffled(self._law, self._job.shuffle.minimum)
         if own is None:
             own = amplified_streams(self._job, self._central)
         if own is None or own.epsilon > _WORTH_SAYING * self._central.epsilon:
@@ -257,15 +256,14 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
     (`whole_streams`). Delta is that of `central`, if any, or else `DELTA`; `local` is the guarantee
     without trust.
     """
-    if not job.protocol_entry.loss_of_streams:
-        return None
-    minimum = job.shuffle.minimum
-    if job.central is not None:
-        epsilon, delta = job.central.epsilon, job.central.delta
-    else:
-        epsilon, delta = _epsilon_of_streams(local.epsilon, minimum, DELTA), DELTA
-    trust = whole_streams(minimum)
-    return replace(local, epsilon=epsilon, delta=delta, trust=trust, basis="bound")
+    shuffled, minimum = local.shuffled, job.shuffle.minimum
+    if shuffled is None:
+        if not job.protocol_entry.loss_of_streams:
+            return None
+        epsilon = _epsilon_of_streams(local.epsilon, minimum, DELTA)
+        shuffled = ShuffledStreams(epsilon, DELTA, minimum)
+    epsilon, delta = shuffled.epsilon, shuffled.delta
+    return replace(local, epsilon=epsilon, delta=delta, trust=shuffled.trust, basis="bound")
 
 
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from dpstream.pipeline.jobs.central import hiding
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.parties import whole_loss
 from dpstream.pipeline.protocols.protocol import Law, Protocol
@@ -130,7 +131,7 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
     epsilon, delta = whole_loss(guarantee, epochs)
     apart = guarantee if entry.shuffling is None else entry.shuffling.without_shuffling(law)
     local = None if apart is None else whole_loss(apart, epochs)[0]
-    if job.central is not None and entry.loss_of_streams:
+    if job.central is not None and hiding(entry, parameters) is not None:
         epsilon, delta = job.central.epsilon, job.central.delta
     return Compared(
         expected=expected,

@@ -16,6 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.record_sizes import most_users
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
+from dpstream.pipeline.planning.outlook import asked_users
 from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.results.compared_protocols import one_change_warning
@@ -52,7 +53,7 @@ def warnings_for(
 
 
 def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
-    asked, minimum = _asked(job, law, users), job.shuffle.minimum
+    asked, minimum = asked_users(job, law, users), job.shuffle.minimum
     if asked < minimum <= users:
         fewer = "use fewer groups" if job.protocol_entry.learning else "use fewer epochs"
         yield (
@@ -85,16 +86,8 @@ def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
         )
 
 
-def _asked(job: Job, law: Law, users: int) -> int:
-    """Return the minimum number of users who are asked at any epoch."""
-    entry = job.protocol_entry
-    if entry.learning is not None:
-        return users // entry.learning.groups(law)
-    return users if entry.sampled is None else math.floor(users * entry.sampled(law))
-
-
 def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
-    minimum, at_turn = job.shuffle.minimum, _asked(job, law, users)
+    minimum, at_turn = job.shuffle.minimum, asked_users(job, law, users)
     counted_on = job.protocol_entry.contributors(law) is not None or job.central is not None
     if users < minimum:
         yield (

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpstream.pipeline.jobs.central import Central, hiding
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.alternatives import FEWEST_CHANGES
 from dpstream.pipeline.protocols.alternatives import Alternative as ProtocolAlternative
@@ -131,15 +132,25 @@ def candidates(job: Job, law: Law, *, untrusting: bool = False) -> tuple[Candida
             continue
         try:
             parameters = entry.recurring(make()) if job.epochs.renew else make()
-            if job.central is not None and entry.shuffling is not None:
-                stated = job.central
-                parameters = replace(parameters, epsilon=stated.epsilon, delta=stated.delta)
+            if job.central is not None:
+                parameters = _for_central(job, job.central, entry, parameters)
             other = entry.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
         except ValueError:
             continue
         if not any((each.protocol, each.law) == (protocol, other) for each in found):
             found.append(Candidate(protocol, parameters, other))
     return tuple(found)
+
+
+def _for_central(job: Job, stated: Central, entry: Protocol, parameters: Any) -> Any:
+    """Return parameters with which a protocol has a job's central guarantee, if it can."""
+    if entry.shuffling is not None:
+        return replace(parameters, epsilon=stated.epsilon, delta=stated.delta)
+    hidden = hiding(entry, parameters)
+    if hidden is None or hidden == job.hidden:
+        return parameters
+    only = {"reports": 1} if hidden.one_window else {}
+    return replace(parameters, epsilon=stated.most(job.shuffle.minimum, hidden), **only)
 
 
 def _others(job: Job) -> tuple[ProtocolAlternative, ...]:

@@ -80,9 +80,14 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
         yield f"A guess between two sets of items may shift by the square of each factor {larger}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
+        covered = (
+            f"For a report shuffled among {shuffled.contributors:,} reports of its window"
+            if shuffled.one_window
+            else "For a user who reports in every window, shuffled among "
+            f"{shuffled.contributors:,} such users"
+        )
         yield (
-            "For a user who reports in every window, shuffled among "
-            f"{shuffled.contributors:,} such users, it is "
+            f"{covered}, it is "
             f"{posterior_odds(shuffled.epsilon, shuffled.delta)}. "
             f"{_BASES['bound']} It relies on {shuffled.trust}."
         )

@@ -13,6 +13,11 @@ not be composed, since the noise of one stream is correlated.) The bound assumes
 
 A user who was absent sends a different message, which fewer other messages resemble. Such users
 have the local loss, which does not need these assumptions.
+
+If a device sends a single message for the whole stream, at a public epoch that does not depend on
+values, the same bounds hold with the number of honest users whose messages are in that window. Then
+values may depend on what was published, and absent users change nothing. If that message is
+`binary`, a randomized bit, it is hidden better.
 """
 
 from __future__ import annotations
@@ -21,38 +26,45 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpstream.randomizers.accounting.amplification import (
+    HiddenCoin,
     amplified_delta,
     amplified_epsilon,
     most_local_loss,
     of_any_randomizer,
+    of_randomized_response,
 )
 
 
-def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
+def _coins(loss: float, binary: bool) -> tuple[HiddenCoin, ...]:
+    """Return coins for a message; each of them gives a valid bound."""
+    return (of_any_randomizer(loss), *([of_randomized_response(loss, 2)] if binary else []))
+
+
+def delta_of_streams(loss: float, users: int, epsilon: float, binary: bool = False) -> float:
     """Return the least delta of shuffled streams for an epsilon.
 
     `loss` is the local loss epsilon_0 of a whole stream. `users` is the number of honest users
     present in all epochs, including the target user.
     """
-    return amplified_delta(of_any_randomizer(loss), users, epsilon)
+    return min(amplified_delta(coin, users, epsilon) for coin in _coins(loss, binary))
 
 
-def epsilon_of_streams(loss: float, users: int, delta: float) -> float:
+def epsilon_of_streams(loss: float, users: int, delta: float, binary: bool = False) -> float:
     """Return the least epsilon of shuffled streams for a delta, rounded up.
 
     >>> round(epsilon_of_streams(1.0, 100_000, 1e-6), 5)
     0.01528
     """
-    return amplified_epsilon(of_any_randomizer(loss), users, delta)
+    return min(amplified_epsilon(coin, users, delta) for coin in _coins(loss, binary))
 
 
-def local_loss_of_streams(epsilon: float, delta: float, users: int) -> float:
+def local_loss_of_streams(epsilon: float, delta: float, users: int, binary: bool = False) -> float:
     """Return the largest local loss of a whole stream that shuffling reduces to `epsilon`.
 
     >>> round(local_loss_of_streams(0.5, 1e-6, 100_000), 2)
     5.92
     """
-    return most_local_loss(epsilon, delta, users, lambda loss: [of_any_randomizer(loss)])
+    return most_local_loss(epsilon, delta, users, lambda loss: _coins(loss, binary))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
 from dpstream.randomizers.counted_messages import written_out
+from dpstream.randomizers.guarantee import Guarantee, ShuffledStreams
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 
@@ -251,6 +252,21 @@ def test_local_epsilon_is_the_largest_allowed_by_the_central_guarantee() -> None
     assert spent <= 1e-6 < more
 
 
+@pytest.mark.parametrize(
+    ("parameters", "epsilon"),
+    [({}, 1.812), ({"domain": ["a", "b", "c"]}, 1.508), ({"reports": 1, "epsilon": 1.5}, 1.5)],
+)
+def test_a_single_answer_is_hidden_among_the_reports_of_its_window(
+    parameters: dict[str, Any], epsilon: float
+) -> None:
+    job = job_of("sampled_response", 500, parameters=parameters)
+    assert (job.parameters.epsilon, job.parameters.reports) == (epsilon, 1)
+    guarantee = deploy_job(job, deployed_at=0).guarantee
+    assert guarantee.shuffled == ShuffledStreams(0.5, 1e-6, 500, one_window=True)
+    assert "499 other honest users in each window" in guarantee.shuffled.trust
+    assert Guarantee.from_json(guarantee.to_json()) == guarantee
+
+
 def test_guarantee_states_local_and_central_epsilon() -> None:
     deployed = deploy_job(job_of(), deployed_at=0)
     assert deployed.parameters.epsilon == 5.917
@@ -259,7 +275,7 @@ def test_guarantee_states_local_and_central_epsilon() -> None:
     assert guarantee.delta == 0.0
     assert guarantee.trust.startswith("none")
     shuffled = guarantee.to_json()["shuffled"]
-    assert shuffled == {"epsilon": 0.5, "delta": 1e-6, "contributors": 100_000}
+    assert shuffled == asdict(ShuffledStreams(0.5, 1e-6, 100_000))
     assert "epsilon 0.5, delta 1e-06 if these are trusted:" in str(guarantee)
     assert "the shuffler to shuffle, and 99,999 other honest users" in str(guarantee)
     # Charges also cover users who were absent.
@@ -296,6 +312,14 @@ def test_altered_central_guarantee_is_detected() -> None:
             "count_min does not support 'central'",
         ),
         ({"central": {"epsilon": 0.5}}, "central.delta: is required"),
+        (
+            {"protocol": "sampled_response", "parameters": {"reports": 2}},
+            "parameters.reports: is 2; expected 1",
+        ),
+        (
+            {"protocol": "sampled_response", "parameters": {"epsilon": 6.0}, "users": 500},
+            "expected at most 1.812",
+        ),
     ],
 )
 def test_invalid_central_section_is_rejected_with_its_key(more: dict[str, Any], words: str) -> None:
