@@ -141,7 +141,9 @@ class CellWindow(CountedWindow):
                 found = GridCounts.from_cells(tree, self.cells, 0.0, noise, people, people)
                 return replace(found, reports=self.contributors)
             case _:
-                raise TypeError(f"cannot estimate items from cells of a {type(self.code).__name__}")
+                raise TypeError(
+                    f"cannot estimate items from cells encoded by {type(self.code).__name__}"
+                )
 
     @property
     def published(self) -> ItemEstimates | HeavyHitters:

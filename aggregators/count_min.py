@@ -57,7 +57,7 @@ class CountMinAggregator:
 
     def merge(self, other: Self) -> None:
         if other.law != self.law:
-            raise ValueError("aggregators of different mechanisms cannot be merged")
+            raise ValueError("aggregators for different mechanisms cannot be merged")
         self.state.merge(other.state)
 
     def to_bytes(self) -> bytes:

@@ -94,7 +94,7 @@ class Counts(ABC):
 
 def _no_order() -> UnsupportedQueryError:
     return UnsupportedQueryError(
-        "ranges, boxes and quantiles require protocol count_min with queries: ranges"
+        "ranges, boxes and quantiles require protocol count_min with 'queries: ranges'"
     )
 
 

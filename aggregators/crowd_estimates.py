@@ -184,7 +184,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         for each in crowds:
             if each is not None and len(each.items.values) != items:
                 raise ValueError(
-                    f"a crowd has estimates of {len(each.items.values)} items; expected {items}"
+                    f"a crowd has estimates for {len(each.items.values)} items; expected {items}"
                 )
         people = int(body["reports"]), int(body["population"])
         return cls(crowds, items, *people, tuple(body["flags"]))

@@ -94,7 +94,9 @@ class GridCounts(Counts):
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
         """Estimate the number of points with every zero-based coordinate in [start, end)."""
         if not len(starts) == len(ends) == len(self.axes):
-            raise ValueError(f"a box requires {len(self.axes)} starts and {len(self.axes)} ends")
+            raise ValueError(
+                f"a box requires one start and one end for each of the axes ({len(self.axes)})"
+            )
         factors = [self.noise_variance]
         for axis, start, end in zip(self.axes, starts, ends, strict=True):
             if not 0 <= start < end <= axis.size:

@@ -52,7 +52,7 @@ class LawAggregator(ABC, Generic[LawT]):
     def merge(self, other: Self) -> None:
         """Add the counts of another aggregator; raise `ValueError` if its mechanism differs."""
         if other.law != self.law:
-            raise ValueError("aggregators of two different mechanisms cannot be merged")
+            raise ValueError("aggregators for different mechanisms cannot be merged")
         self._merge(other)
 
 

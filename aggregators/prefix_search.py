@@ -112,7 +112,7 @@ def heavy_items(
         raise ValueError(f"counts have shape {counts.shape}; expected ({code.cells},)")
     width = _WIDTH_PER_ITEM * max(top, _FEWEST_SEARCHED) if width is None else width
     if min(top, width) < 1:
-        raise ValueError(f"top is {top} and width is {width}; expected at least 1 for both")
+        raise ValueError(f"'top' is {top} and 'width' is {width}; expected at least 1 for both")
     starts = code.starts
     levels = [counts[starts[index] : starts[index + 1]] for index in range(code.messages)]
     known = [level.astype(np.float64) - noise_mean for level in levels]

@@ -84,7 +84,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             start = begin + int.from_bytes(data[start:begin], "little")
             if start > len(data) or begin > len(data):
                 raise ValueError(
-                    f"counts of {len(data)} bytes are truncated within level {index + 1}"
+                    f"counts are truncated after {len(data)} bytes, within level {index + 1}"
                 )
             state = data[begin:start]
             aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)

@@ -110,4 +110,4 @@ class FutureRandLaw:
                 composed=tuple(laws[index] for index in body["order_laws"]),
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"invalid constants of future_rand: {error!r}") from error
+            raise ValueError(f"invalid constants for future_rand: {error!r}") from error

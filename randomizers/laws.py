@@ -37,7 +37,7 @@ class Constants:
             return cls(**{name: readers[name](value) for name, value in body.items()})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
-            raise ValueError(f"invalid constants of {_name(cls)}: {why}") from error
+            raise ValueError(f"invalid constants for {_name(cls)}: {why}") from error
 
 
 def hexadecimal() -> Any:

@@ -269,7 +269,9 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
         weight = following
         weights.append(weight)
         if len(weights) > MAX_ENTRIES:
-            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} entries. Sum smaller draws")
+            raise ValueError(
+                f"a noise table exceeds {MAX_ENTRIES} entries. Sum smaller draws instead"
+            )
         count += step
     return weights, 0
 

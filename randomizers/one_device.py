@@ -215,7 +215,7 @@ def _kind_of(protocol: str, law: Mapping[str, Any]) -> _DeviceKind:
     for kind in _KINDS[protocol]:
         if isinstance(law, Mapping) and kind.mark in law:
             return kind
-    raise ValueError(f"invalid constants of {protocol}: the mechanism is unknown")
+    raise ValueError(f"invalid constants for {protocol}: the mechanism is unknown")
 
 
 def _is_value(each: object) -> bool:

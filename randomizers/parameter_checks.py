@@ -91,13 +91,13 @@ def check_item_cells(
         if len(domain) > MOST_ITEMS:
             raise ValueError(f"domain has {len(domain):,} items; expected at most {MOST_ITEMS:,}")
     if buckets is not None and (isinstance(domain, Numbers | Bits) or cells == "count_min"):
-        raise ValueError("'buckets' requires item labels with cells: balls_into_bins. Remove it")
+        raise ValueError("'buckets' requires item labels with 'cells: balls_into_bins'. Remove it")
     if buckets is not None and not is_prime(buckets):
         raise ValueError(f"'buckets' is {buckets!r}; expected a prime number")
     if dummies == "negative_binomial":
         raise ValueError(
             "dummies is 'negative_binomial', but clusters of dummies with the same hash are "
-            "recognizable. For counts over time, set dummies: poisson or dummies: shuffle"
+            "recognizable. For counts over time, set 'dummies: poisson' or 'dummies: shuffle'"
         )
 
 

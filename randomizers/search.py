@@ -110,7 +110,7 @@ def least_integer(
             low, step = high, 2 * step
             high = first + step
             if step > _MOST:
-                raise ValueError(f"no number up to {low:,} is enough")
+                raise ValueError(f"no number up to {low:,} meets the condition")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

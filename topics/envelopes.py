@@ -209,7 +209,8 @@ class ContentFormat:
         """Pack messages, shape (n, width), into a content, in canonical order."""
         if words.dtype != self.dtype or words.ndim != 2 or words.shape[1] != self.width:
             raise EnvelopeError(
-                f"messages are {words.dtype} {words.shape}; expected {self.dtype} (n, {self.width})"
+                f"messages are {words.dtype} of shape {words.shape}; expected {self.dtype} of "
+                f"shape (n, {self.width})"
             )
         if len(words) > self.slots:
             raise EnvelopeError(f"{len(words)} messages exceed the {self.slots} slots of a report")

@@ -147,7 +147,7 @@ def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]
 def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
-        raise CodecError("a table requires counts of messages of width 1, in 1, 2 or 4 bytes each")
+        raise CodecError("a table requires counts of 1, 2 or 4 bytes each, for messages of width 1")
     table = np.zeros(size.cells, dtype)
     cells = words.values[:, 0].astype(np.int64) - size.first
     most = int(np.iinfo(dtype).max)

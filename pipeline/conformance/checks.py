@@ -123,7 +123,8 @@ def exact_law_sums_to_one(case: Case) -> None:
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
                 f"has an exact law whose probabilities for {show_values(stream)} sum to {total}, "
-                f"the smallest being {min(views.values())}; expected positive ones with sum 1"
+                f"the smallest being {min(views.values())}; expected positive probabilities with "
+                "sum 1"
             )
 
 

@@ -98,7 +98,7 @@ class Columns:
             raise InputError(no_such_columns(name, header, missing, input_format, where))
         if len(placings) > 1:
             raise InputError(
-                f"{name}: the header has both epoch and time; rename the column to ignore"
+                f"{name}: the header has both columns epoch and time; rename the one to ignore"
             )
         (placing,) = placings
         crowd = None if crowd is None else crowd.strip().casefold()

@@ -129,7 +129,7 @@ def _columns(
     for column in (user, class_):
         if names.count(column) != 1:
             raise InputError(
-                f"{name}: the first line must contain {HEADER_NEEDS}; it contains {column} "
+                f"{name}: the first line must contain {HEADER_NEEDS}; it contains column {column} "
                 f"{counted(names.count(column), 'time')}"
             )
     if len(names) - 2 != features:

@@ -71,7 +71,8 @@ class Keys:
         ]
         if len(there) > 1:
             raise InputError(
-                f"{name}: records have both epoch and time; select one, such as --column time=time"
+                f"{name}: records have both keys epoch and time; select one, such as --column "
+                "time=time"
             )
         placing = there[0] if there else Placing.ARRIVAL
         missing = [

@@ -187,7 +187,9 @@ class InputFormat(Section):
     def _words_are_distinct(self) -> Self:
         both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
         if both:
-            raise ValueError(f"true contains {min(both)!r}, as does 'false'. Remove one of them")
+            raise ValueError(
+                f"true contains {min(both)!r}, which 'false' also contains. Remove one of the two"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -218,7 +220,7 @@ class InputFormat(Section):
         about = f"but this job is about {domain.about}"
         if (self.true or self.false) and not isinstance(domain, BooleanDomain):
             key = "true" if self.true else "false"
-            return f"{key} requires values 0 or 1, {about}. Use values, {{old: new}}"
+            return f"{key} requires values 0 or 1, {about}. Use 'values: {{old: new}}'"
         if self.clamp and domain.ends is None:
             return f"clamp requires numbers with a range, {about}"
         if self.decimal is not None and not domain.numeric:

@@ -196,7 +196,8 @@ class Job(Wording):
             able = [name for name, each in PROTOCOLS.items() if each.one_message]
             raise ValueError(
                 "crowds requires a protocol with exactly one message per device and epoch, "
-                f"because deletion removes whole devices. Use one of: {', '.join(able)}"
+                "because deleting a message must remove a whole device. Use one of: "
+                f"{', '.join(able)}"
             )
         items = entry.values(self.parameters).size
         if len(crowds.values) * items > MOST_PUBLISHED:
@@ -418,7 +419,7 @@ class Job(Wording):
                         ("shuffle", "instances"),
                         "the shuffler adds the dummy messages of this job, but the dummy messages "
                         "of one parallel shuffler do not hide what another one sees. Let devices "
-                        "send dummy messages: set parameters.dummies: poisson",
+                        "send dummy messages: set parameters.dummies to poisson",
                     )
                 ]
             )
@@ -428,8 +429,8 @@ class Job(Wording):
                     Problem(
                         ("sealed",),
                         "the shuffler adds the dummy messages of this job, which sealed reports "
-                        "do not support. Let devices send dummy messages: set parameters.dummies: "
-                        "poisson",
+                        "do not support. Let devices send dummy messages: set parameters.dummies "
+                        "to poisson",
                     )
                 ]
             )

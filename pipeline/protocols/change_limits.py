@@ -61,7 +61,7 @@ their later changes appear late. Privacy is not affected
     def remedy(self) -> str:
         return (
             "deploy the job again, with a larger parameters.max_changes (intervals get wider) or "
-            "with fewer epochs and renew: true (each horizon costs epsilon again)"
+            "with fewer epochs and 'renew: true' (each horizon costs epsilon again)"
         )
 
 

@@ -61,7 +61,7 @@ class CountMinForecast(PerEpochForecast):
         )
         collisions = f"predicted errors from other items in the same cells assume {skew}"
         self.notes = (
-            "errors apply to a single item, value or point",
+            "predicted errors are for a single item, value or point",
             *((collisions,) if self._hashed else ()),
             *self._one_sided_notes(),
             *_noise_notes(law),
@@ -181,8 +181,8 @@ def _noise_notes(law: CountMinLaw) -> tuple[str, ...]:
     if law.noise.dummies == "shuffle":
         return ()
     return (
-        f"the number of dummies depends on shuffle.minimum, {law.noise.minimum:,}: the closer it "
-        "is to the number of users, the smaller the errors",
+        f"the number of dummies depends on shuffle.minimum, {law.noise.minimum:,}: the closer "
+        "this minimum is to the number of users, the smaller the errors",
     )
 
 

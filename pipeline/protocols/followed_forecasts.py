@@ -83,7 +83,8 @@ class HadamardValuesForecast:
         self.reports_per_user = self._boolean.reports_per_user
         self.constants = self._boolean.constants
         self.notes = (
-            "errors apply to an item that few users have, independent of the number of items",
+            "predicted errors are for an item that few users have, independent of the number of "
+            "items",
             flips_note(law.max_changes, law.booleans.max_changes, law.unboosted_share, "item"),
             *self._boolean.notes,
         )

@@ -26,7 +26,7 @@ class HadamardForecast(PerEpochForecast):
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
         form = law.message_format
-        self.cells = f"tuples of {law.rows} columns of a Hadamard matrix of size {law.columns:,}"
+        self.cells = f"tuples of {law.rows} columns from a Hadamard matrix of size {law.columns:,}"
         self.reports_per_user = np.full(last_epoch, law.slots + law.blanket)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -39,11 +39,11 @@ class HadamardForecast(PerEpochForecast):
         )
         self.notes = (
             (
-                "errors apply to an item that few users have; an item that many have is estimated "
-                "better"
+                "predicted errors are for an item that few users have; an item that many have is "
+                "estimated better"
             ),
             f"every user adds a blanket whose size depends on shuffle.minimum, {law.minimum:,}: "
-            "the closer it is to the number of users, the smaller the errors",
+            "the closer this minimum is to the number of users, the smaller the errors",
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:

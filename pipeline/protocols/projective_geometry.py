@@ -36,7 +36,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         self._law = law
         space, (kept, other) = law.space, map(float, law.probabilities)
         points = (
-            f"{space.points:,} points of a projective space of {space.coordinates} coordinates "
+            f"{space.points:,} points of a projective space with {space.coordinates} coordinates "
             f"over a field of {space.order:,} elements"
         )
         self.cells = (
@@ -59,8 +59,8 @@ class ProjectiveGeometryForecast(PerEpochForecast):
             "times as large as for one item",
         )
         self.notes = (
-            "errors apply to an item that few users have, whichever item it is; an item that many "
-            "have is estimated worse",
+            "predicted errors are for an item that few users have, whichever item it is; an item "
+            "that many have is estimated worse",
             *(several if law.slots > 1 else ()),
         )
 

@@ -91,7 +91,7 @@ class RangeValuesForecast:
     def _bucket_notes(self, low: float, high: float, buckets: int) -> tuple[str, str]:
         return (
             f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
-            "errors apply to a single bucket; the error of a wide range is at most "
+            "predicted errors are for a single bucket; the error of a wide range is at most "
             f"{self.widest:.1f} times as large",
         )
 

@@ -83,8 +83,8 @@ class ShuffledItemCountsForecast:
             },
         )
         self.notes = (
-            "errors apply to each item; every user is assumed to have one, and messages about "
-            "other items in an item's bucket are part of its error",
+            "predicted errors are for each item; every user is assumed to have one, and messages "
+            "about other items in an item's bucket are part of its error",
             *_boost_notes(law),
             *_noise_notes(law.held),
         )
@@ -116,8 +116,8 @@ class ShuffledLevelCountsForecast:
             if level or law.rooted
         )
         self.notes = (
-            f"errors apply to each of the {law.size:,} values or buckets; errors of random ranges "
-            f"are {self._of_ranges():.1f} times as large on average",
+            f"predicted errors are for each of the {law.size:,} values or buckets; errors of "
+            f"random ranges are {self._of_ranges():.1f} times as large on average",
             *_boost_notes(law),
             *_noise_notes(law.held),
         )
@@ -174,6 +174,6 @@ def _noise_notes(noise: CellNoiseLaw) -> tuple[str, ...]:
         return ()
     return (
         "every user adds dummies, so the noise is larger than necessary with more users than "
-        f"shuffle.minimum, {noise.minimum:,}: the closer it is to the number of users, the "
-        "smaller the errors",
+        f"shuffle.minimum, {noise.minimum:,}: the closer this minimum is to the number of users, "
+        "the smaller the errors",
     )

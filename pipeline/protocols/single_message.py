@@ -45,8 +45,8 @@ class SingleMessageForecast(PerEpochForecast):
             },
         )
         self.notes = (
-            "errors apply to an item that few users have, and grow with the number of users; an "
-            "item that many have is estimated worse",
+            "predicted errors are for an item that few users have, and grow with the number of "
+            "users; an item that many have is estimated worse",
         )
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:

@@ -78,7 +78,7 @@ class HiddenCoin:
     def __post_init__(self) -> None:
         if not 0 < self.loss < math.inf or not 0 < self.clone < 1 or not 0 < self.shown <= 1:
             raise ValueError(
-                f"'loss' is {self.loss}, 'clone' is {self.clone}, 'shown' is {self.shown}; "
+                f"'loss' is {self.loss}, 'clone' is {self.clone} and 'shown' is {self.shown}; "
                 "expected a finite 'loss' > 0, 0 < 'clone' < 1 and 0 < 'shown' <= 1"
             )
 

@@ -105,7 +105,7 @@ class CountMinParameters:
                     f"'{name}' is {getattr(self, name)!r}; expected one of {get_args(kind)}"
                 )
         if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError("calibration: published requires bernoulli or poisson dummies")
+            raise ValueError("'calibration: published' requires bernoulli or poisson dummies")
         for name in ("rows", "buckets"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -47,7 +47,7 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
         raise ValueError(
             f"a user would send {law.messages_per_user:,.1f} messages in an epoch; expected at "
             f"most messages_per_user, {allowed:g}. Raise it, use fewer buckets or rows, or set "
-            "dummies: shuffle"
+            "'dummies: shuffle'"
         )
     return law
 

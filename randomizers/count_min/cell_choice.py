@@ -53,8 +53,8 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(
-            f"'queries' is '{queries}'; expected 'items' with 'rows' or 'buckets'. Remove both, or "
-            "set queries: items"
+            f"'queries' is '{queries}'; expected 'items' with 'rows' or 'buckets'. Remove both, "
+            "or set 'queries: items'"
         )
     if queries != "items" and isinstance(parameters.estimator, OneSided):
         raise ValueError(f"'queries' is '{queries}'; expected 'items' with a one-sided estimator")
@@ -79,7 +79,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
     if size > MOST_LISTED:
         raise ValueError(
             f"domain has {size:,} items; expected at most {MOST_LISTED:,} for estimates of single "
-            "items. Set queries: top"
+            "items. Set 'queries: top'"
         )
     total = float(minimum * parameters.items)
     counts = zipf_counts(min(size, _ERROR_ITEMS), total)
@@ -110,7 +110,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
         raise ValueError(
             f"no rows of buckets are affordable with {allowed:g} messages per user and "
             f"{minimum:,} contributors. Raise messages_per_user or the minimum, set rows and "
-            "buckets, or set dummies: shuffle"
+            "buckets, or set 'dummies: shuffle'"
         )
     return best[1]
 
@@ -141,7 +141,7 @@ def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iter
 
 def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
     if parameters.dummies != "poisson" or parameters.calibration != "exact":
-        raise ValueError("queries: top requires calibration: exact and dummies: poisson")
+        raise ValueError("'queries: top' requires 'calibration: exact' and 'dummies: poisson'")
     bits = (domain_size(parameters.domain) - 1).bit_length()
     plan = plan_prefixes(
         bits,
@@ -156,13 +156,14 @@ def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 def _tree(parameters: CountMinParameters, minimum: int, *, published: bool) -> CellCode:
     if parameters.items > 1:
-        raise ValueError(f"'items' is {parameters.items}; expected 1 with queries: ranges")
+        raise ValueError(f"'items' is {parameters.items}; expected 1 with 'queries: ranges'")
     match parameters.domain:
         case Points():
             sizes = parameters.domain.grid
         case Strings():
             raise ValueError(
-                "queries: ranges does not support strings. Use a domain of numbers, or queries: top"
+                "'queries: ranges' does not support strings. Use a domain of numbers, or "
+                "'queries: top'"
             )
         case _:
             sizes = (domain_size(parameters.domain),)

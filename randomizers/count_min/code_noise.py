@@ -68,8 +68,8 @@ def _least_noise(
         # The proof assumes a small epsilon and few dummies, without stating bounds.
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
-                f"calibration: published does not achieve epsilon {epsilon:g} with {minimum} "
-                "contributors. Use a smaller epsilon, more contributors, or calibration: exact"
+                f"'calibration: published' does not achieve epsilon {epsilon:g} with {minimum} "
+                "contributors. Use a smaller epsilon, more contributors, or 'calibration: exact'"
             )
         return noise
     if dummies == "bernoulli":

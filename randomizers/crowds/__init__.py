@@ -100,7 +100,7 @@ class CrowdCounts:
             numerator, denominator = map(int, body["decay"])
             return cls((numerator, denominator), int(body["shift"]), float(body["delta"]))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"invalid constants of crowd sizes: {error!r}") from error
+            raise ValueError(f"invalid constants for crowd sizes: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class CrowdsLawReader:
             contents, counts = self.contents(body["contents"]), body["counts"]
             return CrowdsLaw(contents, int(body["crowds"]), CrowdCounts.from_json(counts))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"invalid constants of crowds: {error!r}") from error
+            raise ValueError(f"invalid constants for crowds: {error!r}") from error
 
 
 class CrowdDevices(Devices[CrowdsLaw]):

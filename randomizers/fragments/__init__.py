@@ -92,15 +92,15 @@ class FragmentsParameters:
         _check_choices(self.neighbors, self.calibration, self.reports)
         if self.calibration == "published" and (self.items > 1 or self.neighbors != "removal"):
             raise ValueError(
-                "calibration: published requires items: 1 and neighbors: removal. Set both, or use "
-                "calibration: exact"
+                "'calibration: published' requires 'items: 1' and 'neighbors: removal'. Set "
+                "both, or use 'calibration: exact'"
             )
         if type(self.permanent) is not bool:
             raise ValueError(f"'permanent' is {self.permanent!r}; expected true or false")
         if self.permanent and self.calibration == "published":
             raise ValueError(
-                "calibration: published does not support permanent: true. Use calibration: exact, "
-                "or remove permanent"
+                "'calibration: published' does not support 'permanent: true'. Use 'calibration: "
+                "exact', or remove 'permanent'"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 

@@ -60,8 +60,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     )
     if parameters.permanent and last_epoch == 1:
         raise ValueError(
-            "permanent is true, but the horizon has only 1 epoch; expected at least 2. Raise "
-            "epochs.count, or remove permanent"
+            "'permanent' is true, but the horizon has only 1 epoch; expected at least 2. Raise "
+            "epochs.count, or remove 'permanent'"
         )
     delta = parameters.delta * (1 - FOR_TABLES)
     if parameters.calibration == "published":
@@ -139,8 +139,8 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
     least = 14 * math.log(4 / delta)
     if least > contributors or excess(contributors) > 0 or excess(least) < 0:
         raise ValueError(
-            f"calibration: published does not support epsilon {epsilon:g} with delta {delta:g} and "
-            f"{contributors:,} contributors. Use calibration: exact"
+            f"'calibration: published' does not support epsilon {epsilon:g} with delta {delta:g} "
+            f"and {contributors:,} contributors. Use 'calibration: exact'"
         )
     mean = crossing(excess, least, contributors, 1e-9)
     mean = raised(lambda mean: excess(mean) <= 0, mean, 1e-12)

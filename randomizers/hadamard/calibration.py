@@ -68,8 +68,8 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
         blanket = float(least_integer(enough, int(blanket) - 1))
     if parameters.calibration == "published" and spent(blanket, 1) > parameters.epsilon:
         raise ValueError(
-            f"calibration: published does not achieve epsilon {parameters.epsilon:g} with its "
-            f"blanket of {blanket:.4g} tuples. Use calibration: exact"
+            f"'calibration: published' does not achieve epsilon {parameters.epsilon:g} with its "
+            f"blanket of {blanket:.4g} tuples. Use 'calibration: exact'"
         )
     if parameters.dummies == "poisson":
         drawn = CellNoiseLaw("poisson", blanket * minimum, minimum)

@@ -217,7 +217,9 @@ class MeasurementsLaw(Constants):
         if self.neighbors not in ("removal", "replacement"):
             raise ValueError(f"'neighbors' is {self.neighbors!r}; expected removal or replacement")
         if (self.noise is None) == (self.odds is None):
-            raise ValueError("'noise' and 'odds' are both set or missing; expected exactly one")
+            raise ValueError(
+                "'noise' and 'odds' are both set or both missing; expected exactly one of them"
+            )
         if self.last_epoch < 1:
             raise ValueError(f"last_epoch is {self.last_epoch}; expected at least 1")
         if self.noise is not None and self.matrix.measurements > MOST_MEASUREMENTS:

@@ -256,7 +256,7 @@ def with_noise(
         raise ValueError(
             f"the published noise for epsilon {requested:g} and delta {delta:g} costs epsilon "
             f"{epsilon:.4g}: Theorem 2.5 of the paper holds only for epsilon below 1. Lower "
-            "epsilon, or use calibration: sampled"
+            "epsilon, or use 'calibration: sampled'"
         )
     return Spent(
         calibration=calibration,

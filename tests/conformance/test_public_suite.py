@@ -265,7 +265,7 @@ def test_failed_checks_state_what_is_wrong(
     ("factor", "message"),
     [
         (0.5, "whose probabilities for the values 0 sum to 1/2"),
-        (0.0, "the smallest being 0; expected positive ones with sum 1"),
+        (0.0, "the smallest being 0; expected positive probabilities with sum 1"),
     ],
 )
 def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -> None:

@@ -144,7 +144,7 @@ def test_published_calibration_has_all_signs_at_every_order() -> None:
 )
 def test_corrupt_json_is_rejected(corrupt: dict[str, object]) -> None:
     body = calibrate(FutureRandParameters(1.0, 2), 8).to_json()
-    with pytest.raises(ValueError, match="invalid constants of future_rand"):
+    with pytest.raises(ValueError, match="invalid constants for future_rand"):
         FutureRandLaw.from_json(body | corrupt)
 
 

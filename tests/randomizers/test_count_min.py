@@ -158,7 +158,7 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"stream_epsilon": math.inf}, "stream_epsilon is inf"),
         ({"calibration": "best"}, "calibration is 'best'"),
         ({"noise": {}}, "TypeError"),
-        ({"noise": 3}, "invalid constants of cell_noise"),
+        ({"noise": 3}, "invalid constants for cell_noise"),
         ({"code": {}}, "KeyError"),
         ({"code": {"kind": "other"}}, "; expected one of:"),
         ({"more": 1}, "unknown constants"),
@@ -167,10 +167,10 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
 def test_invalid_constants_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     body = law_of().to_json()
     assert CountMinLaw.from_json(body) == law_of()
-    with pytest.raises(ValueError, match=f"invalid constants of count_min: .*{complaint}"):
+    with pytest.raises(ValueError, match=f"invalid constants for count_min: .*{complaint}"):
         CountMinLaw.from_json({**body, **changes})
     for key in body:
-        with pytest.raises(ValueError, match="invalid constants of count_min"):
+        with pytest.raises(ValueError, match="invalid constants for count_min"):
             CountMinLaw.from_json({name: body[name] for name in body if name != key})
 
 

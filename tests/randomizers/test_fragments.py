@@ -266,7 +266,7 @@ def test_format_depends_on_the_number_of_reports_but_not_on_values() -> None:
         ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
         (
             {"calibration": "published"},
-            ("calibration: published requires items: 1 and neighbors: removal. Set both, or use"),
+            ("'calibration: published' requires 'items: 1' and 'neighbors: removal'. Set both"),
         ),
         ({"reports": 0}, "'reports' is 0; expected 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
@@ -308,7 +308,7 @@ def test_table_errors_are_charged_for_every_report(
 
 def test_formula_of_the_paper_is_rejected_outside_its_range() -> None:
     with pytest.raises(
-        ValueError, match=r"calibration: published does not support epsilon 0\.001 "
+        ValueError, match=r"'calibration: published' does not support epsilon 0\.001 "
     ):
         published_loss(0.001, 1e-6, 1_000)
 

@@ -54,13 +54,16 @@ def test_constants_are_serialized_by_field() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"tosses": 0}, "invalid constants of coin_toss: .*0 tosses; expected at least 1"),
-        ({"more": 1, "most": 2}, "invalid constants of coin_toss: .*unknown constants more, most"),
-        ({"coins": None}, "invalid constants of coin_toss"),
-        ({"coins": [{}]}, "invalid constants of coin_toss: .*invalid constants of coin: .*weight"),
+        ({"tosses": 0}, "invalid constants for coin_toss: .*0 tosses; expected at least 1"),
+        ({"more": 1, "most": 2}, "invalid constants for coin_toss: .*unknown constants more, most"),
+        ({"coins": None}, "invalid constants for coin_toss"),
+        (
+            {"coins": [{}]},
+            "invalid constants for coin_toss: .*invalid constants for coin: .*weight",
+        ),
         (
             {"spare": {"weight": "1"}},
-            "invalid constants of coin_toss: invalid constants of coin: got '1'; expected a number",
+            "invalid constants for coin_toss: invalid constants for coin: got '1'; expected",
         ),
         ({"spare": {"weight": True}}, "got True; expected a number"),
     ],
@@ -72,5 +75,5 @@ def test_invalid_json_of_constants_is_rejected(changed: dict[str, Any], message:
 
 @pytest.mark.parametrize("name", BODY)
 def test_missing_constant_is_rejected(name: str) -> None:
-    with pytest.raises(ValueError, match="invalid constants of coin_toss"):
+    with pytest.raises(ValueError, match="invalid constants for coin_toss"):
         CoinTossLaw.from_json({key: value for key, value in BODY.items() if key != name})

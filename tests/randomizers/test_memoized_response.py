@@ -148,7 +148,7 @@ def test_invalid_parameters_constants_and_states_are_rejected() -> None:
     with pytest.raises(ValueError, match="permanent has 2 signs; expected 1"):
         MemoizedResponseLaw(1, 1.0, ComposedLaw((3, 2, 1)), good)
     law = calibrate(PARAMETERS[0], 2)
-    with pytest.raises(ValueError, match="invalid constants of memoized_response"):
+    with pytest.raises(ValueError, match="invalid constants for memoized_response"):
         MemoizedResponseLaw.from_json({"last_epoch": 2})
     with pytest.raises(ValueError, match=r"memo is uint8 of shape \(2, 3\)"):
         MemoizedResponse.restore(law, {"memo": np.zeros((2, 3), np.uint8)}, 0)

@@ -105,12 +105,12 @@ def test_device_rejects_invalid_calls_with_clear_messages() -> None:
     ):
         OneDevice("bun", law)
     with pytest.raises(
-        ValueError, match="invalid constants of value_stream: the mechanism is unknown"
+        ValueError, match="invalid constants for value_stream: the mechanism is unknown"
     ):
         OneDevice("value_stream", law)
-    with pytest.raises(ValueError, match="invalid constants of future_rand"):
+    with pytest.raises(ValueError, match="invalid constants for future_rand"):
         OneDevice("future_rand", [])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="invalid constants of future_rand"):
+    with pytest.raises(ValueError, match="invalid constants for future_rand"):
         OneDevice("future_rand", {**law, "laws": 3})
     device = OneDevice("future_rand", law)
     with pytest.raises(

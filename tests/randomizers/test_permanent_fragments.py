@@ -242,7 +242,7 @@ def test_intervals_of_sums_include_the_lasting_error_of_the_backstop() -> None:
         ({"permanent": 1}, "'permanent' is 1; expected true or false"),
         (
             {"calibration": "published", "neighbors": "removal"},
-            ("calibration: published does not support permanent: true. Use"),
+            ("'calibration: published' does not support 'permanent: true'. Use"),
         ),
     ],
 )
@@ -258,7 +258,7 @@ def test_inconsistent_backstop_parameters_are_rejected(
 def test_permanent_backstop_of_a_single_epoch_is_rejected() -> None:
     with pytest.raises(
         ValueError,
-        match=("permanent is true, but the horizon has only 1 epoch; expected at least 2"),
+        match=("'permanent' is true, but the horizon has only 1 epoch; expected at least 2"),
     ):
         calibrate(requested(), 1, 100_000)
 

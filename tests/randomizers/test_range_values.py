@@ -106,7 +106,7 @@ def calibrated_for_longer() -> dict[str, Any]:
 
 @pytest.mark.parametrize("body", broken_laws())
 def test_contradictory_constants_are_rejected(body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="invalid constants of range_values"):
+    with pytest.raises(ValueError, match="invalid constants for range_values"):
         RangeValuesLaw.from_json(body)
 
 

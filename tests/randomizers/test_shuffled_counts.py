@@ -241,5 +241,5 @@ def test_job_that_needs_too_many_messages_is_rejected() -> None:
 def test_contradictory_constants_are_rejected(change: dict[str, Any]) -> None:
     body = without_dummies(2, 3).to_json()
     assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
-    with pytest.raises(ValueError, match="invalid constants of shuffled_counts"):
+    with pytest.raises(ValueError, match="invalid constants for shuffled_counts"):
         ShuffledCountsLaw.from_json(body | change)

@@ -120,7 +120,10 @@ def test_table_errors_are_charged_for_the_actual_draws(monkeypatch: pytest.Monke
         ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),
-        ({"buckets": 7, "cells": "count_min"}, "requires item labels with cells: balls_into_bins"),
+        (
+            {"buckets": 7, "cells": "count_min"},
+            "requires item labels with 'cells: balls_into_bins'",
+        ),
         ({"cells": "hashes"}, "cells"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ()}, "at least one"),

@@ -77,7 +77,7 @@ def test_dummies_are_uniform_over_cells_of_each_kind(parameters: dict[str, Any])
     [
         ({"domain": Bits(13)}, "8,192 numbers; expected at most 4,096"),
         ({"cells": "balls_into_bins"}, "a domain of numbers supports only 'count_min'"),
-        ({"buckets": 7}, "requires item labels with cells: balls_into_bins"),
+        ({"buckets": 7}, "requires item labels with 'cells: balls_into_bins'"),
         ({"dummies": "negative_binomial"}, "dummies: poisson"),
     ],
 )

@@ -173,7 +173,7 @@ def test_bad_live_row_is_reported_with_its_line(rows: bytes, line_number: int, r
     [
         (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
         (b'"user\n', "input:1: broken CSV"),
-        (b"user,epoch,time,value\n", "has both epoch and time"),
+        (b"user,epoch,time,value\n", "has both columns epoch and time"),
         (b"x" * 2_000_000, "input:1: a line has more than 1,048,576 bytes"),
     ],
 )

@@ -127,7 +127,7 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     ),
     "only a BOM": (b"\xef\xbb\xbf", "empty file; the first line must contain"),
     "no header": (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
-    "epoch and time": (b"user,epoch,time,value\n", "the header has both epoch and time; rename"),
+    "epoch and time": (b"user,epoch,time,value\n", "the header has both columns epoch and time"),
     "duplicate column": (b"user,epoch,value,User\n", "the header has column user twice"),
     "UTF-16 without a mark": (
         "user,epoch,value\n".encode("utf-16-le"),

@@ -185,7 +185,7 @@ def test_bad_json_line_is_reported_or_skipped(
     [
         (b'[{"user": "ann"}]', "got a JSON array; expected one object per line"),
         (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: not JSON"),
-        (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
+        (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both keys epoch and time"),
     ],
 )
 def test_invalid_json_lines_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:

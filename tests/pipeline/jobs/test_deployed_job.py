@@ -158,7 +158,7 @@ def test_altered_job_record_is_rejected(
             "constants: spend epsilon 1.0, but parameters.epsilon is 0.5. Deploy the job again",
         ),
         (change("constants.epsilon", 0.5), "loss is 1.0; expected at most epsilon,"),
-        (change("constants.order_weights", []), "constants: invalid constants of future_rand"),
+        (change("constants.order_weights", []), "constants: invalid constants for future_rand"),
     ],
 )
 def test_constants_that_contradict_the_parameters_are_rejected(

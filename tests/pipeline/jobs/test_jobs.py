@@ -189,7 +189,7 @@ topics:
             'input.timezone: "Berlin" is not allowed; expected time zone',
         ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', as does 'false'"),
+        ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', which 'false' also"),
         ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",
