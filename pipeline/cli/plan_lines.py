@@ -150,6 +150,8 @@ def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
         if plan.budget.period is not None:
             period = f" in {parse_duration(plan.budget.period).any_period()}"
             charged = f"this job counts as {rounded_up(plan.budget.charged)}, for {horizons}"
+        if plan.guarantee.horizons is None:
+            charged = f"this job counts as {rounded_up(plan.budget.charged)}"
         text = f"epsilon {rounded_up(plan.budget.epsilon)}{period}: {charged}; "
         text += "earlier charges are checked"
         yield "budget", f"{text} at deploy"

@@ -28,7 +28,8 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
     if charged["epsilon"] is None:
-        yield "charged", f"unlimited, by {deployments}, of which at least one recurs without limit"
+        endless = "at least one of a recurring job without a limit"
+        yield "charged", f"unlimited, by {deployments}, {endless}"
     else:
         yield (
             "added",

@@ -24,6 +24,7 @@ from dpstream.pipeline.results.coverage import (
     coverage_over_time,
     expected_coverage,
 )
+from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.smoothing import BIASED, WITHOUT_INTERVALS
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, mean_accuracy
@@ -114,7 +115,8 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     prediction = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
     expected = expected_coverage(first.job, log, len(answering))
-    print_text(f"\nanswers at all epochs{trials}{smoothed}", "bold")
+    of = "largest items" if query.counts_query.selects else "answers"
+    print_text(f"\n{of} at all epochs{trials}{smoothed}", "bold")
     print_pairs(
         [
             ("root mean squared error", f"{number(measured.rmse)}{unit}{prediction}"),
@@ -136,7 +138,7 @@ def _show_trials(simulations: Sequence[Simulation], log: ValueLog) -> None:
     print_pairs(_summary(simulations, log))
     flags = sorted({flag for record in first.records for flag in record.flags})
     explained = (f"{flag} means: {flag_words(first.job, flag)}" for flag in flags)
-    for warning in (*explained, *value_warnings(log, first.job.domain)):
+    for warning in (*explained, *value_warnings(log, first.job)):
         print_text(f"\nnote: {warning}")
     print_text("\nprivacy", "bold")
     print_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrollment(log))])
@@ -148,7 +150,9 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
     if first.accuracies:
         yield from _item_summary(simulations, users)
     if error is not None and covered is not None:
-        yield "root mean squared error", f"{number(error)} users ({error / users:.1%})"
+        column = kind_of(first.job.domain).everything(first.job.domain).column
+        of = "" if column is None else f", every {column}"
+        yield f"root mean squared error{of}", f"{number(error)} users ({error / users:.1%})"
         yield from relative_error_lines(error, users)
         if first.smoothed:
             for name, other in column_errors(simulations).items():

@@ -37,7 +37,6 @@ from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
 from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numeric_values import NumericDomain
-from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
 # Waits for bytes until a deadline; returns them, b"" at the end of input, or None at the deadline.
@@ -96,19 +95,31 @@ def enrollment(log: ValueLog) -> str:
     return f"{users} with a row in the input; the list of these users is public"
 
 
-def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
+def value_warnings(log: ValueLog, job: Job) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
     The warnings depend on values, so `produce`, whose output must not depend on values, omits them.
     """
     if not isinstance(log, ChangeLog):
         return
+    domain, complete = job.domain, getattr(job.parameters, "complete", False)
     holders = len(np.unique(log.user_indices[log.values != 0]))
-    if not log.on_user_list and not log.initial and 0 < holders == len(log.users):
+    hidden = log.on_user_list or log.initial or complete
+    if not hidden and 0 < holders == len(log.users):
         yield (
             "every user in the input has a nonzero value at some epoch, so the published exact "
             "population size reveals how many users ever had one: list all users with --users FILE"
         )
+    if complete and not log.initial:
+        without = np.concatenate(
+            [np.flatnonzero(log.values_at(1) == 0), log.user_indices[log.values == 0]]
+        )
+        if len(without):
+            yield (
+                f"{len(np.unique(without)):,} of {len(log.users):,} users have no item at some "
+                "epoch, but 'complete' assumes that everyone has one: such a user counts as an "
+                "equal part of every item. Remove parameters.complete, or add an item for them"
+            )
     if isinstance(domain, NumericDomain) and not domain.optional:
         first = int(np.count_nonzero(log.values_at(1) == domain.initial))
         if first:

@@ -109,10 +109,11 @@ class UsersNeeded:
 
 @dataclass(frozen=True, slots=True)
 class FreshBudget:
-    """Budget use of a recurring job whose users were not charged before.
+    """Budget use of a job whose users were not charged before.
 
-    `charged` is the epsilon of all `horizons` that fit the budget `epsilon`; with a `period` (ISO
-    8601 duration), only of the horizons that can count within one such period.
+    `charged` is the epsilon of the job; if it recurs, of all `horizons` that fit the budget
+    `epsilon`. With a `period` (ISO 8601 duration), only the horizons that can count within one such
+    period are charged.
     """
 
     epsilon: float
@@ -127,7 +128,7 @@ class Plan:
 
     Attributes:
         parties: Guarantee against each party that sees any data of the job.
-        budget: Budget use of a recurring job; None without a budget that fits a horizon.
+        budget: Budget use of the job; None without a budget that fits a horizon.
         contributors: Guarantees with fewer honest users; empty if the guarantee does not depend on
             honest users, or if not requested.
         alternatives: Predictions for the job and other protocols; empty without others, or if not
@@ -415,7 +416,7 @@ def _fewest(reached: Callable[[int], bool]) -> int | None:
 
 
 def _fresh_budget(job: Job) -> FreshBudget | None:
-    if job.budget is None or not job.epochs.renew:
+    if job.budget is None:
         return None
     deployed = deploy_job(job, deployed_at=0)
     fitting = horizons_within_budget(deployed, ())

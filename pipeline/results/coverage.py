@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Published
+from dpstream.aggregators.window_errors import IndependentWindows
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
@@ -127,9 +128,11 @@ def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
     """Describe what share of intervals should contain the ground truth."""
     if len(_exceeding(job, log)):
         return "95 % expected only if all users meet the assumption below"
-    if runs > 1:
-        return "95 % expected over many trials; errors within a trial are correlated"
-    return "95 % expected over many runs; errors within a run are correlated"
+    many, one = ("trials", "trial") if runs > 1 else ("runs", "run")
+    errors = job.protocol_entry.aggregation.window_errors(job.law, job.parameters)
+    if isinstance(errors, IndependentWindows):
+        return f"95 % expected over many {many}; errors of different epochs are nearly independent"
+    return f"95 % expected over many {many}; errors within a {one} are correlated"
 
 
 def coverage_lines(

@@ -237,7 +237,10 @@ def _budget_words(job: DeployedJob, charges: int, budget: dict[str, Any]) -> Ite
         yield "This is a replay: it reads data that is already released, and charges no epsilon."
     deployments = "1 deployment has" if charges == 1 else f"{charges:,} deployments have"
     if epsilon is None:
-        yield (f"A job about {people} recurs indefinitely, so its total charge has no limit.")
+        yield (
+            f"A recurring job about {people} was deployed without a limit, so the total charge has "
+            "no limit."
+        )
     elif charges:
         yield (
             f"So far, {deployments} charged {format_loss(epsilon, delta)} in total to {people}. An "

@@ -354,9 +354,11 @@ def table(
 
 
 def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
+    first = point.epoch if state.window is None else point.epoch - state.window + 1
     body = {
         **point.facts(),
-        "begins": begins(state.job, point.epoch),
+        **({} if state.window is None else {"first_epoch": first}),
+        "begins": begins(state.job, first),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }
     if state.ground_truths is not None:

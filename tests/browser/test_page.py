@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import urllib.request
@@ -371,6 +372,11 @@ def test_means_over_windows_are_chosen_on_the_page(served: ServedPage, watch: Wa
     assert (found["x"], found["y"]) == ([4, 8], [2_500.0, 6_500.0])
     # The interval shrinks with the square root of the window.
     expect(seen.page.locator(".legend .value")).to_have_text("6,500 (6,400 to 6,600)")
+    with seen.page.expect_download() as download:
+        seen.page.get_by_text("Save as CSV").click()
+    header, *rows = csv.reader(download.value.path().read_text().splitlines())
+    assert header[1:3] == ["first_epoch", "last_epoch"]
+    assert [row[1:3] for row in rows] == [["1", "4"], ["5", "8"]]
     # A new window is requested when its last epoch closes.
     served.publish(job, 9, [estimate(9_000.0)] * 4)
     seen.page.wait_for_function(

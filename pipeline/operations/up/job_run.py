@@ -24,9 +24,10 @@ from dpstream.pipeline.devices.producer_input import (
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
+from dpstream.pipeline.kafka.deployed_jobs import check_has_producers, set_phase
 from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.processes import dpstream_command
@@ -117,7 +118,7 @@ class JobInput:
         for warning in (
             *input_warnings(values),
             enrollment(values),
-            *value_warnings(values, job.domain),
+            *value_warnings(values, job),
         ):
             print_message(warning)
         return cls(job, settings, values, values.ground_truths(job.domain))
@@ -256,6 +257,9 @@ class JobRun:
                 smoothed: SmoothedHorizons = {}
                 # All epochs are published: the run succeeds even if the broker fails now.
                 with suppress(ClusterError, KafkaError):
+                    if record.epoch != job.last_epoch:
+                        # The job could continue, but its workers end.
+                        set_phase(cluster, job, Phase.DRAINED, time.time_ns() // 1_000_000)
                     smoothed = read_from(cluster, job, smoothed_horizons(job, record.epoch))
                 self._post(self, smoothed)
                 return

@@ -48,10 +48,10 @@ export class NumbersTable {
     const ids = model.own(this.shown().series);
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const { calendar: starts } = model.detail;
-    const { change } = this.shown();
-    const columns = [numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
+    const { change, window } = this.shown();
+    const columns = [window ? column("epochs") : numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
       ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 % CI")])];
-    const cells = (row) => [count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.window_status, ...row.flags].join(", "), count(row.contributors),
+    const cells = (row) => [window ? `${count(row.first_epoch)} to ${count(row.epoch)}` : count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.window_status, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
@@ -66,7 +66,8 @@ export class NumbersTable {
 // Save the visible epochs of all curves as CSV, with the published numbers.
 export async function saveSeen(models, series, [from, to], change, window) {
   const mean = window ? `mean over ${window} epochs` : "estimate";
-  const lines = [["job", "epoch", "start", "series", change ? `change over ${change} ${window ? `windows of ${window} ` : ""}epochs` : mean, "ci95_low", "ci95_high", "window_status", "flags"]];
+  const epochs = window ? ["first_epoch", "last_epoch"] : ["epoch"];
+  const lines = [["job", ...epochs, "start", "series", change ? `change over ${change} ${window ? `windows of ${window} ` : ""}epochs` : mean, "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];
@@ -77,7 +78,7 @@ export async function saveSeen(models, series, [from, to], change, window) {
     }
     for (const row of found.reverse()) {
       for (const id of model.own(series)) {
-        lines.push([model.name, row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.window_status, row.flags.join(" ")]);
+        lines.push([model.name, ...(window ? [row.first_epoch] : []), row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.window_status, row.flags.join(" ")]);
       }
     }
   }

@@ -90,7 +90,7 @@ export class Overview {
       return;
     }
     if (!allowed || charged.epsilon === null) {
-      const endless = allowed ? "one recurs indefinitely, so any budget will run out" : "one recurs indefinitely; no limit is set";
+      const endless = allowed ? "one was deployed to recur without a limit, so no budget can hold" : "one was deployed to recur without a limit; no limit is set";
       this.#say("privacy", lossOf(detail), `${all}: ${charged.epsilon === null ? endless : `ε ${loss(charged.epsilon)}; no limit is set`}`);
       return;
     }

@@ -410,6 +410,9 @@ def test_budget_for_a_year_admits_a_recurring_job_forever(
     planned = dpstream("plan", weekly).output
     assert "epsilon 4 in any year: this job counts as 4, for 2 horizons" in planned
     assert "its guarantee is for one horizon, not epsilon 2 for any 52 consecutive" in planned
+    once = tmp_path / "once.yaml"
+    once.write_text((tmp_path / "weekly.yaml").read_text().replace(", renew: true", ""))
+    assert "epsilon 4 in any year: this job counts as 2; earlier" in dpstream("plan", once).output
     shown = dpstream("deploy", weekly, "--dry-run").output
     assert "epsilon 2 for any 52 consecutive epochs, forever" in shown
     assert "the budget is epsilon 4 in any year: charges count as 4; 0 remaining" in shown

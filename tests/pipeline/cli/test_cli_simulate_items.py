@@ -85,3 +85,26 @@ def test_suppressed_windows_have_no_estimates_or_errors(dpstream: Commands, tmp_
     assert result.code == 0
     assert "suppressed" in result.output
     assert "suppressed windows" in result.output
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_simulated_items_state_their_scope_and_users_without_an_item(
+    dpstream: Commands, tmp_path: Path, complete: bool
+) -> None:
+    job, changes = tmp_path / "job.yaml", tmp_path / "changes.csv"
+    job.write_text(
+        "name: items\nprotocol: sampled_response\n"
+        f"parameters: {{epsilon: 4, domain: {LABELS}, complete: {str(complete).lower()}}}\n"
+        f"epochs: {{count: {EPOCHS}}}\n"
+    )
+    rows = [f"user{user},{1 + (user < 7)},bus\n" for user in range(500)] + ["user9,2,\n"]
+    changes.write_text("user,epoch,value\n" + "".join(rows))
+    result = dpstream("simulate", job, "--input", changes, "--seed", 1)
+    assert result.code == 0, result.errors
+    words = " ".join(result.output.split())
+    assert ("8 of 500 users have no item at some epoch" in words) == complete
+    assert ("every user in the input has a nonzero value" in words) == (not complete)
+    assert "largest items at all epochs root mean squared error " in words
+    assert " root mean squared error, every item " in words
+    assert words.count("; errors of different epochs are nearly independent") == 2
+    assert "correlated" not in words

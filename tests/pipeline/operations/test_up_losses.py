@@ -16,17 +16,21 @@ from dpstream.pipeline.cli import up as up_command
 from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.losses import UnconfirmedLossError, check_losses
 from dpstream.pipeline.operations.signals import Signals
+from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.operations.up import run_up
 from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
 from dpstream.pipeline.operations.up.screen import Screen
 from tests.support.commands import Commands
+from tests.support.live_page import deploy_text, publish
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.shown_jobs import count
 from tests.support.small_run import job_text
 
 LOSSES = ("job one would end", "population two would be charged again")
@@ -55,6 +59,24 @@ def test_losses_of_all_jobs_are_listed_before_any_job_is_changed(cluster: Cluste
     )
     assert charged == "population small would be charged again: epsilon 2, 4 in total"
     assert read_jobs(cluster).jobs == {"small": first}
+
+
+@pytest.mark.parametrize(("epochs", "more"), [(12, ""), (12, ", renew: true"), (9, "")])
+def test_job_that_could_continue_is_drained_when_its_workers_end(epochs: int, more: str) -> None:
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, job_text(more=more))
+    for epoch in range(1, epochs + 1):
+        publish(cluster, job, epoch, count(1.0))
+    truths = CountedGroundTruths(np.zeros(epochs, np.int64))
+    given = JobInput(job, UpSettings((), Path()), cast(ValueLog, None), truths)
+    ended: list[object] = []
+    run = JobRun(given, lambda run, event: ended.append(event), print, lambda: None)
+    run._read(cast(Cluster, cluster), job)
+    assert len(ended) == epochs + 1
+    phase = read_jobs(cast(Cluster, cluster)).phase(job.name)
+    assert phase is (Phase.RUNNING if epochs == job.last_epoch else Phase.DRAINED)
+    status = gather_status(cast(Cluster, cluster), job, 1, phase)
+    assert not [issue for issue in status.issues if "No worker" in issue]
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])

@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.change_budgets import read_changes_histogram
-from dpstream.pipeline.planning.job_plan import most_users, plan
+from dpstream.pipeline.planning.job_plan import FreshBudget, most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_messages import written_out
@@ -154,6 +154,8 @@ def test_plan_warns_when_estimates_would_be_missing() -> None:
         make_job({**planned.to_json(), "budget": {"epsilon": epsilon}}) for epsilon in (1, 0.5)
     )
     assert plan(enough).warnings == ()
+    assert plan(enough).budget == FreshBudget(1.0, 1, 1.0)
+    assert (plan(planned).budget, plan(little).budget) == (None, None)
     (rejected,) = plan(little).warnings
     assert rejected.startswith(
         "deploy will reject this job: the budget of population planned is epsilon 0.5"

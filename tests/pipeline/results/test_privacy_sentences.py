@@ -156,6 +156,15 @@ def test_filtered_epsilon_is_omitted_if_charges_exceed_half_of_delta() -> None:
     assert unproven["filtered"] is None
 
 
+def test_unlimited_charge_is_stated_without_claiming_that_its_job_still_runs() -> None:
+    job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
+    ended = replace(Charge.of(job), job="ended", deployment="e" * 32, horizons=None)
+    assert budget_of(job, [Charge.of(job), ended])["description"][0] == (
+        "A recurring job about population people was deployed without a limit, so the total charge "
+        "has no limit."
+    )
+
+
 def test_page_states_the_budget_for_a_period() -> None:
     epochs = {"count": 52, "renew": True, "start": "2024-01-01", "length": "P1W"}
     budget = {"epsilon": 5, "per": "P1Y"}

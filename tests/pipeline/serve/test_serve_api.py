@@ -384,6 +384,10 @@ async def test_curve_of_means_over_windows_has_their_own_intervals(
     async with live_page(cluster, ground_truths=[("sampled", truth)]) as page:
         await page.ground_truths_loaded()
         assert (await page.get("/api/jobs/sampled"))["roll_up"] == [2, 6]
+        rows = (await page.get("/api/jobs/sampled/table?window=2"))["rows"]
+        assert [(row["first_epoch"], row["epoch"]) for row in rows] == [(5, 6), (3, 4), (1, 2)]
+        (row, *_) = (await page.get("/api/jobs/sampled/table"))["rows"]
+        assert "first_epoch" not in row
         body = await page.get("/api/jobs/sampled/curve?window=2")
         (curve,) = body["series"]
         assert curve["epochs"] == [2, 4, 6]
