@@ -1,6 +1,7 @@
 """``dpstream collect``: receive device reports over HTTP and write them to Kafka.
 
 Start with `dpstream.pipeline.collector.intake`, which decides which reports to accept, and
-`dpstream.pipeline.collector.batch_writer`, which writes them. `dpstream.pipeline.collector.service`
-answers requests, and `dpstream.pipeline.collector.http_connections` reads them.
+`dpstream.pipeline.collector.batch_writer`, which writes accepted reports.
+`dpstream.pipeline.collector.service` answers requests, and
+`dpstream.pipeline.collector.http_connections` reads requests.
 """

@@ -1,4 +1,4 @@
-"""Accept connections; each is counted before its first byte, so that silent ones can be closed."""
+"""Accept connections, and count each before its first byte, so that silent ones can be closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 class Listener:
-    """A server's listening sockets and their accept loops; without `tls`, plain HTTP."""
+    """A server's listening sockets and their accept loops; for plain HTTP without `tls`."""
 
     def __init__(
         self, connections: HttpConnections, sockets: list[socket.socket], tls: ssl.SSLContext | None
@@ -77,7 +77,7 @@ class Listener:
 def listen(host: str, port: int) -> list[socket.socket]:
     """Return sockets that listen on all addresses of a host.
 
-    Raises OSError if the port is in use, or if the address is not one of this machine.
+    Raises OSError if the port is in use, or if the address does not belong to this machine.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

@@ -2,10 +2,11 @@
 
 * A report is confirmed only after Kafka has acknowledged it. A report is not confirmed if it was
   appended so late that its window might have been finalized.
-* The waiting time and size of a record depend only on the arrival times and lengths of bodies.
-* A watermark declares that a collector accepts no more reports for an epoch. It is written some
-  time after the epoch closes, when the reports that any collector has accepted are in the log.
-  These reports therefore precede every watermark.
+* The waiting time and the size of a record depend only on when request bodies arrive, and on their
+  lengths.
+* A watermark declares that a collector accepts no more reports for an epoch. The watermark is
+  written some time after the epoch closes, when all reports that collectors have accepted are in
+  the log. These reports therefore precede every watermark.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET
 from dpstream.topics.names import Role
 
 GATHER_SECONDS: Final = 0.01
-"""Seconds that the first body of a group waits for further bodies."""
+"""Seconds for which the first body in a group waits for further bodies."""
 RETRY_SECONDS: Final = 5
 """Seconds after which a device should resend a report that could not be stored."""
 WRITE_SECONDS: Final = 15.0
-"""Seconds after which a write counts as failed for the requests that wait for it."""
+"""Seconds after which a write counts as failed for the requests that depend on it."""
 
 # Additional seconds to wait for a late write, so that the response can state the outcome.
 _AFTERWARDS_SECONDS: Final = 1.0
@@ -35,16 +36,16 @@ Reply = Callable[[HttpResponse], None]
 
 
 class WriteError(Exception):
-    """Kafka has not acknowledged a record, which might still be appended to the log."""
+    """Kafka has not acknowledged a record; it might still append the record to the log."""
 
 
 class Writer(Protocol):
     async def write(self, topic: str, partition: int, value: bytes) -> int | None:
-        """Write a record; return once all in-sync replicas have it.
+        """Write a record, and return once all in-sync replicas have it.
 
         Returns:
             Time of the append by the broker's clock, milliseconds since 1970; None if the topic
-            does not record it.
+            does not record the time.
 
         Raises:
             WriteError: If the replicas have not acknowledged the record in time.
@@ -53,7 +54,7 @@ class Writer(Protocol):
 
 @dataclass(slots=True)
 class IntakeCapacity:
-    """Capacity for waiting requests and their bytes, shared by all jobs."""
+    """Capacity for waiting requests and for their bytes, shared by all jobs."""
 
     requests: int = 20_000
     envelope_bytes: int = 64 << 20
@@ -81,8 +82,9 @@ class IntakeCapacity:
 class IntakeCounters:
     """Counters of a job's reports since the collector started.
 
-    `received` counts reports that passed the intake rules, `acknowledged` those stored in Kafka.
-    `rejected` counts rejected requests by reason, `epochs` acknowledged reports by open epoch.
+    `received` counts reports that passed the intake rules, and `acknowledged` counts reports stored
+    in Kafka. `rejected` counts rejected requests by reason, and `epochs` acknowledged reports by
+    open epoch.
     """
 
     received: int = 0
@@ -108,7 +110,7 @@ class BatchWriter:
         capacity: Capacity shared by all jobs.
         failed: Callback for unexpected errors; the requests are answered with status 500.
         now: Returns milliseconds since 1970 by the broker's clock; None if unknown.
-        seconds: Seconds that the first body of a group waits for further bodies.
+        seconds: Seconds for which the first body in a group waits for further bodies.
         timeout: Seconds after which a write counts as failed.
     """
 
@@ -155,7 +157,7 @@ class BatchWriter:
         return rules.envelopes(body) if isinstance(rules, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
-        """Accept no more reports for this epoch or earlier ones, whatever the time."""
+        """Accept no more reports for this epoch and earlier epochs, whatever the time."""
         self._first_open = max(self._first_open, epoch + 1)
 
     def _offer(
@@ -240,15 +242,16 @@ class BatchWriter:
                 self._failed(error)
 
     def _timeout_of(self, rules: IntakeRules) -> float:
-        """Return how many seconds to wait for a write: at most until shortly after `settles`."""
+        """Return the maximum seconds to wait for a write, at most until shortly after `settles`."""
         now = self._now()
         left = float("inf") if now is None else (rules.settles - now) / 1000
         return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
 
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
-        """Write enrollments, then reports, so that readers of a report find its device enrolled.
+        """Write enrollments before reports, so that readers of a report find its device enrolled.
 
-        Returns the last append time of a report by the broker's clock; None without reports.
+        Returns the time, by the broker's clock, when the last report was appended; None without
+        reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)
@@ -280,11 +283,11 @@ class BatchWriter:
 
 
 _AT_ONCE: Final = 256
-"""Maximum number of epochs returned at once: many can be due after a long sleep."""
+"""Maximum number of epochs returned together: many can be due after a long sleep."""
 
 
 class Watermarks:
-    """Schedule of a collector's watermarks, from the first epoch open at its start.
+    """Schedule of a collector's watermarks, from the first epoch that was open at its start.
 
     `now` is in milliseconds since 1970 by the broker's clock.
     """

@@ -72,10 +72,10 @@ class CollectorError(DpstreamError):
 
 
 class LogWriter(Protocol):
-    """Write records, like `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
+    """Writer of records; see `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
 
     async def start(self) -> None:
-        """Connect, or raise `WriteError`."""
+        """Connect; raise `WriteError` on failure."""
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
@@ -91,12 +91,12 @@ class LogWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """Address, jobs and client limits of a collector.
+    """A collector's address, jobs and limits for clients.
 
     Attributes:
         port: TCP port; 0 for any free port.
-        jobs: Names of its jobs; empty for all jobs with a ``devices`` section.
-        key_file: File of the collectors' shared key; None for each job's default file.
+        jobs: Names of the collector's jobs; empty for all jobs with a ``devices`` section.
+        key_file: File with the collectors' shared key; None for each job's default file.
         tls: TLS context; None for plain HTTP.
         access: Allowed origins and proxies.
         rate: Maximum requests per second from one address; None for no limit.
@@ -123,7 +123,7 @@ class _Running:
 
 
 class Collector:
-    """Collector, created and run in one event loop; `writer` updates the broker's `clock`."""
+    """A collector, created and run in one event loop; `writer` updates the broker's `clock`."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Collector:
         return [running.served for running in self._running.values()]
 
     def snapshot(self) -> CollectorSnapshot:
-        """Return the metrics; safe to call from any thread."""
+        """Return the data for metrics; safe to call from any thread."""
         jobs = {}
         for served in list(self.service.jobs.values()):
             counters = served.batch_writer.counters
@@ -371,7 +371,7 @@ class Collector:
             await asyncio.sleep(_STATUS_SECONDS)
 
     async def _watch_topics(self, running: _Running) -> None:
-        """Stop accepting reports of a job whose topics were deleted and recreated."""
+        """Stop accepting reports for a job whose topics were deleted and recreated."""
         while True:
             job = running.served.job
             names = {
@@ -418,7 +418,7 @@ class Collector:
         self._answered = time.monotonic()
 
     def _start_watermarks(self, running: _Running) -> None:
-        """Start at the epochs that are open, once the broker's time is known."""
+        """Start watermarks at the epochs that are open, once the broker's time is known."""
         now = self._clock.now()
         if running.watermarks is None and now is not None:
             running.watermarks = Watermarks(running.served.batch_writer.intake, now)
@@ -510,5 +510,5 @@ async def collect(
 
 
 def raise_file_limit(connections: int) -> int:
-    """Raise the open-file limit for `connections`; return how many connections it allows."""
+    """Raise the open-file limit for `connections`; return how many connections are possible."""
     return room_for_files(connections + _FILES_BESIDES) - _FILES_BESIDES

@@ -17,8 +17,8 @@ _PREFIX = "dpstream_collector_"
 class JobCounts:
     """Counters of a job since the collector started.
 
-    `received` counts reports in examined bodies, `acknowledged` those stored in Kafka. `records`
-    counts records written to Kafka, and `rejected` rejected requests by reason.
+    `received` counts reports in examined bodies, and `acknowledged` counts reports stored in Kafka.
+    `records` counts records written to Kafka, and `rejected` counts rejected requests by reason.
     """
 
     received: int
@@ -29,7 +29,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class CollectorSnapshot:
-    """State of a collector; `rejected` counts rejected requests without a job, by reason."""
+    """State of a collector; `rejected` counts, by reason, rejected requests without a job."""
 
     ready: bool = False
     kafka_answers: bool = False

@@ -1,4 +1,4 @@
-"""A collector's HTTP/1.1 connection: httptools parses, and all buffers are bounded.
+"""A collector's HTTP/1.1 connection: httptools parses the input, and all buffers are bounded.
 
 Input is read in small slices, and reading pauses while the client does not receive answers. A
 connection's memory therefore does not grow with its requests. Answers are sent in the order of
@@ -48,11 +48,11 @@ _WANTED: Final = frozenset(
 
 
 class Slot:
-    """An answer's position in its connection's sequence; call it once with the answer.
+    """Position of an answer in a connection's sequence; call the slot once with the answer.
 
     Attributes:
         answer: Answer, or None until it is ready.
-        headers: Additional headers, whatever the answer is.
+        headers: Additional headers for any answer.
         head_only: True to omit the body.
         closes: True if the connection is closed after this answer.
     """
@@ -110,13 +110,13 @@ class HttpConnection(asyncio.Protocol):
         self._wait(self._limits.head_seconds)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop the connection; accepted requests continue."""
+        """Drop the connection; processing of accepted requests continues."""
         self._ended = True
         self._let_go()
         self.connections.leave(self)
 
     def eof_received(self) -> bool:
-        """Handle the end of input; return whether there are answers left to send."""
+        """Handle the end of input; return whether answers remain to be sent."""
         transport = self._transport
         if self._ended or not self._slots or transport is None or not transport.can_write_eof():
             return False
@@ -226,7 +226,7 @@ class HttpConnection(asyncio.Protocol):
             slot(RequestProblem.INTERNAL.answer())
 
     def drain(self) -> None:
-        """Send answers up to the first one that is not ready, while the client receives them."""
+        """Send answers up to the first unfinished one, as long as the client receives them."""
         transport, slots = self._transport, self._slots
         if transport is None or transport.is_closing():
             slots.clear()
@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
             self._go_on()
 
     def pause_writing(self) -> None:
-        """Stop reading while the client receives no answers, up to a timeout."""
+        """Stop reading while the client does not receive answers, up to a timeout."""
         self._stuck = True
         self._pause()
         self.connections.idle.pop(self, None)
@@ -279,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _read(self, data: bytes) -> None:
-        """Parse input as long as the client receives answers, and buffer the rest."""
+        """Parse input as long as the client receives answers, and buffer the remaining input."""
         self._reads = True
         view = memoryview(data)
         while view and not self._ended and not self._is_full():
@@ -360,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
         self._buffered_bytes = 0
 
     def _reject(self, answer: HttpResponse) -> None:
-        """After earlier answers, reject a request that cannot be read completely, and close."""
+        """Reject a request that cannot be read completely, after earlier answers, and close."""
         if self._ended:
             return
         # Read nothing more; earlier slots are still answered.
@@ -408,7 +408,7 @@ class HttpConnection(asyncio.Protocol):
         self._allow(seconds)
 
     def _allow(self, seconds: float) -> None:
-        """Set the deadline for the next event, unless the one for receiving answers applies."""
+        """Set the deadline for the next event, unless that for receiving answers applies."""
         if not self._stuck:
             self.deadline = self._soon(seconds)
 

@@ -2,9 +2,9 @@
 
 A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
 are too many connections, the one that has been inactive longest is closed. Idle connections are
-closed first. Then come those with an unfinished TLS handshake or request, and those whose answer
-the client has not received. A connection whose report is being written to Kafka is never closed to
-admit another.
+closed first. Connections with an unfinished TLS handshake or request come next, and then
+connections whose client has not received its answer. A connection whose report is being written to
+Kafka is never closed to admit another.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dpstream.pipeline.collector.responses import Headers, HttpResponse
 Handler = Callable[[HttpRequest, Slot], None]
 """Function that answers a request, immediately or later, by calling the slot once."""
 Look = Callable[[HttpRequest], HttpResponse | None]
-"""Check of a request's head before its body arrives; returns the rejection, if any."""
+"""Check of a request's head before its body arrives; returns the rejection, or None."""
 
 
 class HttpConnections:
-    """The open connections of a server.
+    """The open connections to a server.
 
     Args:
         handle: Answers requests.
         look: Checks the heads of requests.
         allowed: Returns additional headers for every answer to a request.
         limits: Limits for clients.
-        failed: Callback for unexpected errors; the request is answered with status 500.
-        counted_apart: Returns whether an address represents many clients, as a proxy's does.
+        failed: Called with unexpected errors; the request is answered with status 500.
+        counted_apart: Returns whether an address stands for many clients, like that of a proxy.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HttpConnections:
             connection.too_slow()
 
     def accept(self, made: socket.socket, address: str) -> bool:
-        """Count a new socket, closing an older one if needed; return False to reject it."""
+        """Count a new socket, and close an older one if needed; return False to reject it."""
         most = self.limits.by_address
         taken = self._by_network[network_of(address)]
         if most is not None and taken >= most and not self._counted_apart(address):
@@ -85,7 +85,7 @@ class HttpConnections:
         return True
 
     def forget(self, made: socket.socket) -> None:
-        """Stop counting an accepted socket as a handshake; may be called again."""
+        """Stop counting an accepted socket as a handshake; can be called repeatedly."""
         address = self.handshakes.pop(made, None)
         if address is not None:
             self._count(address, -1)
@@ -96,7 +96,7 @@ class HttpConnections:
         self._count(connection.peer, 1)
 
     def leave(self, connection: HttpConnection) -> None:
-        """Remove a closed connection; may be called again."""
+        """Remove a closed connection; can be called repeatedly."""
         self.idle.pop(connection, None)
         self.unfinished.pop(connection, None)
         if connection in self.open:

@@ -12,15 +12,16 @@ from dpstream.pipeline.addresses import network_of
 from dpstream.topics.envelopes import BODY_MAX
 
 REMEMBERED: Final = 100_000
-"""Maximum number of addresses with a rate bucket; the least recently used one is evicted."""
+"""Maximum number of addresses whose rates are remembered; the least recently used is evicted."""
 
 
 class Rates:
-    """Limit requests and reports per second by address, or by network for IPv6.
+    """Limit requests and reports per second, by IPv4 address or IPv6 network.
 
     A request costs one unit per report, and at least one. The number of reports is known only after
-    the request has arrived. Further reports then put the address in debt, so that it waits longer.
-    `burst` is the number of requests that an inactive address can send without waiting.
+    the request has arrived. All reports beyond the first then put the address in debt, so that it
+    waits longer. `burst` is the number of requests that an inactive address can send without
+    waiting.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")
@@ -37,7 +38,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str) -> int:
-        """Return the seconds until the next request is allowed; if 0, count a request now."""
+        """Return the seconds until a request is allowed; if that is 0, count the request."""
         level = self._level(address)
         if level >= 1:
             self._keep(address, level - 1)
@@ -62,7 +63,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Maximum resources of clients.
+    """Maximum resources that clients can use.
 
     Attributes:
         connections: Open connections, including unfinished TLS handshakes.
@@ -73,7 +74,7 @@ class HttpLimits:
         head_seconds: Seconds from the first to the last byte of a head, and for a TLS handshake.
         body_seconds: Seconds from the end of a head to the end of the body.
         idle_seconds: Seconds between two requests.
-        reading_seconds: Seconds for a client to receive an answer.
+        reading_seconds: Seconds within which a client must receive an answer.
         answer_seconds: Seconds until an answer is ready; must exceed the timeout for Kafka writes.
         pipelined: Requests of one connection that are parsed together or wait for answers.
     """
@@ -95,7 +96,7 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A complete request: path without query, and known headers with names in lower case."""
+    """A complete request: path without query, and known headers with lowercase names."""
 
     method: str = ""
     path: bytes = b""

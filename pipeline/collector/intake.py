@@ -1,7 +1,7 @@
 """Decide which report bodies to accept, without I/O and identically in every collector.
 
-A body is checked twice. First, its header determines whether the job accepts it now. Later, the
-contents of envelopes are checked for several bodies together.
+A body is checked twice. First, the body's header determines whether the job accepts the body at
+this time. Later, the contents of envelopes are checked for several bodies together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpstream.topics.loose_batches import (
 from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 
 _GATES: Final = 256
-"""Maximum number of cached headers, one for each epoch that is currently accepted."""
+"""Maximum number of cached headers; each belongs to an epoch that is currently accepted."""
 _DEVICE: Final = subject_of_device(b"")
 _PURPOSE: Final = 2 * IDENTITY_BYTES
 _ENROLLMENT: Final = 2
@@ -56,12 +56,12 @@ _SETTLING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """Common properties of all reports for one epoch, and the times at which they are accepted.
+    """Properties that all reports for one epoch have, and the times at which they are accepted.
 
     Attributes:
-        key: ID of the key that contents are sealed to; None if not sealed.
-        envelope_bytes: Size of an envelope.
-        opens: Start of acceptance; like the next three, in milliseconds since 1970.
+        key: ID of the key that contents are sealed to; None if contents are not sealed.
+        envelope_bytes: Size of an envelope, in bytes.
+        opens: Start of acceptance; like the next three times, in milliseconds since 1970.
         begins: Start of the epoch.
         closes: End of acceptance.
         settles: Time by which accepted reports must be in the log. Such reports count even if this
@@ -78,7 +78,7 @@ class IntakeRules:
     settles: int
 
     def rejection(self, body_bytes: int, now: int) -> HttpResponse | None:
-        """Return the rejection of a body with this header at this time, or None."""
+        """Return why a body with these rules is rejected at this time, or None if accepted."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
             return RequestProblem.MALFORMED.answer()
@@ -116,7 +116,7 @@ class Taken:
 
 @dataclass(eq=False)
 class Intake:
-    """Check the reports of one deployment, whose devices report for themselves.
+    """Check the reports for one deployment, whose devices report for themselves.
 
     Raises WrongKeyError unless `key` is the collectors' key that the job was deployed with.
     """
@@ -154,8 +154,8 @@ class Intake:
     def settles(self, epoch: int) -> int:
         """Return the time after which reports added to the log are late, milliseconds since 1970.
 
-        It is one second after acceptance ends, or the middle of the shuffler's remaining grace
-        period if that is earlier. Watermarks are written after this time.
+        This time is one second after acceptance ends, or the middle of the shuffler's remaining
+        grace period if that is earlier. Watermarks are written after this time.
         """
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
@@ -202,7 +202,7 @@ class Intake:
     ) -> Taken:
         """Check the envelopes in bodies that share one set of intake rules.
 
-        `subjects` are the subjects of the bodies' tokens; None without a token.
+        `subjects` are the subjects of the bodies' tokens; None for a body without a token.
         """
         size = rules.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
@@ -319,7 +319,7 @@ class Intake:
 
 
 def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return tags, shape (subjects, 8), as integers that define their order."""
+    """Return tags, shape (subjects, 8), as the integers by which tags are ordered."""
     numbers: NDArray[np.uint64] = np.ascontiguousarray(tags).view(_TAG_TYPE)[:, 0]
     return numbers
 
@@ -339,8 +339,8 @@ class SelectedJob:
 class SelectedJobs:
     """A collector's jobs at one moment.
 
-    `rejected` maps jobs whose reports cannot be accepted to the reasons. It has only jobs that the
-    collector's options name, and jobs written by another version of the software.
+    `rejected` maps jobs whose reports cannot be accepted to the reasons. It contains only jobs that
+    the collector's options name, and jobs written by another version of the software.
     """
 
     jobs: Mapping[str, SelectedJob]
@@ -348,7 +348,7 @@ class SelectedJobs:
 
 
 def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJobs:
-    """Return the jobs in `names`, or without `names`, all jobs with a ``devices`` section."""
+    """Return the jobs in `names`; without `names`, all jobs with a ``devices`` section."""
     jobs, rejected = {}, {}
     for name, job in topic.jobs.items():
         if names and name not in names:

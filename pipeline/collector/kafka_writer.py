@@ -29,7 +29,7 @@ _LOG_APPEND_TIME = 1
 class KafkaWriter:
     """One producer for the topics of all jobs; acknowledgements update `clock`.
 
-    The producer is not idempotent, because an idempotent producer would retry without end while a
+    The producer is not idempotent, because an idempotent producer would retry forever while a
     device waits for the answer. Duplicate records are harmless: only the first report with a tag
     counts.
     """
@@ -50,7 +50,7 @@ class KafkaWriter:
         self._started = False
 
     async def start(self) -> None:
-        """Connect; raise WriteError if no broker answers. May be repeated."""
+        """Connect; raise WriteError if no broker answers. Can be called again."""
         if self._started:
             return
         close_silent_connections()

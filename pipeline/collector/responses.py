@@ -1,6 +1,6 @@
-"""Answers of a collector: small JSON objects, and problem details (RFC 9457).
+"""Answers from a collector: small JSON objects, and problem details (RFC 9457).
 
-The title of a problem is a fixed sentence, without IDs, tokens, addresses or contents.
+A problem's title is a fixed sentence, without IDs, tokens, addresses or report contents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Headers = tuple[tuple[str, str], ...]
 class HttpResponse:
     """The part of an HTTP answer that does not depend on the connection.
 
-    `headers` are sent in addition to those of every answer. Rejections are counted by `reason`.
+    `headers` are sent in addition to the headers in every answer. Rejections are counted by
+    `reason`.
     """
 
     status: int
@@ -34,7 +35,7 @@ class HttpResponse:
 
 
 class RequestProblem(Enum):
-    """Reason to reject a request: last path segment of the problem's type, status and title."""
+    """Reason to reject a request: the last path segment of the problem's type, status and title."""
 
     MALFORMED = ("malformed", 400, "the body is not in the format of this job's reports")
     TWICE = ("malformed", 400, "two envelopes from one device: send only one per epoch")
@@ -114,7 +115,8 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
     """Return the bytes of an answer after its status line.
 
-    `more` has headers of this connection, `close` announces its end, and `body` is False for HEAD.
+    `more` has this connection's headers, `close` announces the end of the connection, and `body` is
+    False for HEAD.
     """
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)

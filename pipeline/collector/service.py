@@ -1,6 +1,7 @@
 """Answer a collector's requests, without I/O except for passing reports to a `BatchWriter`.
 
-`Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to it.
+`Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to the
+service.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Origins of pages allowed to report (``*`` for all), and networks of trusted proxies."""
+    """Origins of pages that may report (``*`` for all), and networks of trusted proxies."""
 
     origins: frozenset[str] = frozenset()
     proxies: tuple[Network, ...] = ()
 
     def allows(self, origin: bytes) -> bool:
-        """Return whether pages of an origin can report; never for a non-ASCII origin."""
+        """Return whether pages from an origin may report; always False for a non-ASCII origin."""
         return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
 
     def is_proxy(self, address: str) -> bool:
@@ -71,7 +72,7 @@ class Access:
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Return the client's address: the last address in a proxy's header that is not a proxy."""
+        """Return the client's address: the last one in a proxy's header except proxies."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):
@@ -82,7 +83,7 @@ class Access:
 
 @dataclass(eq=False)
 class Service:
-    """Answer requests.
+    """Answer the requests to a collector.
 
     Attributes:
         rates: Rate limits by address; None for no limit.
@@ -105,7 +106,7 @@ class Service:
     rejected: Callable[[str], None] = lambda reason: None
 
     def look(self, request: HttpRequest) -> HttpResponse | None:
-        """Return a rejection that does not wait for the body, or None."""
+        """Return a rejection that does not depend on the body, or None."""
         if self.stopping and request.method == "POST":
             return self._rejected(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
@@ -115,7 +116,7 @@ class Service:
         return None
 
     def allowed(self, request: HttpRequest) -> Headers:
-        """Return headers that let a browser pass the answer to the requesting page."""
+        """Return the headers that make a browser pass the answer to the requesting page."""
         origin = request.headers.get(b"origin")
         origins = self.access.origins
         if origin is None or not origins:
@@ -241,7 +242,7 @@ def _counted(batch_writer: BatchWriter, answer: HttpResponse) -> HttpResponse:
 
 
 def _place(path: bytes) -> tuple[str | None, bytes]:
-    """Return the job and the resource in a path; the job is None if the path has none."""
+    """Return the job and the resource in a path; the job is None if the path names no job."""
     parts = path.split(b"/")
     if not 4 <= len(parts) <= 5 or parts[:3] != [b"", b"v1", b"jobs"] or not all(parts[3:]):
         return None, b""

@@ -1,6 +1,6 @@
-"""Verify tokens for jobs that require them: JWTs signed by one of a job's keys.
+"""Verify tokens for jobs that require tokens: JWTs signed with one of a job's keys.
 
-* The signature algorithm follows from the type of the job's key, never from the token.
+* The signature algorithm is determined by the type of the job's key, never by the token.
 * `Tagger` computes the tags that replace device names, for many subjects at one epoch: see
   `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The input common to all subjects is
   hashed only once.
@@ -33,7 +33,7 @@ class Tagger:
     Args:
         key: Key that collectors share, 32 bytes.
         what: `REPORT` or `HORIZON`.
-        deployment: 16 bytes.
+        deployment: Deployment ID, 16 bytes.
         number: Epoch, numbered from 1, or horizon, numbered from 0.
     """
 
@@ -54,7 +54,7 @@ def _finished(copy: object, subject: bytes) -> bytes:
 
 
 LONGEST: Final = 8 << 10
-"""Maximum bytes of a token."""
+"""Maximum bytes in a token."""
 SUBJECT_MAX: Final = 1 << 10
 LEEWAY_SECONDS: Final = 30
 """Tolerated difference between the clocks of token issuers and collectors, in seconds."""
@@ -64,7 +64,7 @@ _REQUIRED: Final = ("exp", "aud", "sub")
 
 
 class TokenError(Exception):
-    """A token is missing or invalid; `answer` is the response to it."""
+    """A token is missing or invalid; `answer` is the response to the request."""
 
     def __init__(self, problem: RequestProblem) -> None:
         super().__init__(problem.kind)
@@ -98,7 +98,7 @@ class TokenCheck:
     def subject(self, authorization: bytes | None) -> str:
         """Return the subject of the token in an authorization header.
 
-        Raises TokenError if it is missing or invalid.
+        Raises TokenError if the token is missing or invalid.
         """
         scheme, _, token = (authorization or b"").strip().partition(b" ")
         if scheme.lower() != _SCHEME or not token.strip():

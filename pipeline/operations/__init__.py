@@ -1,4 +1,4 @@
-"""Operator commands: deploy, monitor, drain, repair or supervise jobs, or run them from end to end.
+"""Operator commands: deploy, monitor, drain, repair and supervise jobs, or run whole jobs.
 
 Start with `deployments`. `status` reads and assesses the state of a job, `supervisor` runs a worker
 for every deployed job, and `up` runs jobs on this machine. `processes` starts processes, each with

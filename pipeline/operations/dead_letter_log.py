@@ -1,4 +1,4 @@
-"""The dead letters of a deployment: records that its stages rejected."""
+"""Dead letters of a deployment: records that its stages have rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LogPosition: TypeAlias = tuple[str, int, int]
 
 
 class DeadLetterLog:
-    """Rejected records of the deployment, read incrementally.
+    """Rejected records of a deployment, read incrementally.
 
     `redriven` and `discarded` contain the positions of the requeued and discarded letters read so
     far. From offset `markers_from` on, all records are markers of requeued or discarded letters.
@@ -50,7 +50,7 @@ class DeadLetterLog:
         return self._log.position
 
     def read(self) -> Iterator[DeadLetter]:
-        """Yield each new dead letter once, in the order of rejection."""
+        """Yield every new dead letter once, in the order of rejection."""
         for record in self._log.read():
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
@@ -82,7 +82,7 @@ class DeadLetterLog:
     def first_unhandled(self) -> int:
         """Offset of the oldest letter read that is neither requeued nor discarded.
 
-        If all letters are handled, it is the offset of the next record to read.
+        If all letters are handled, this is the offset of the next record to read.
         """
         handled = self.redriven | self.discarded
         return min(
@@ -94,7 +94,7 @@ class DeadLetterLog:
 def discard(cluster: Cluster, job: DeployedJob) -> int:
     """Discard and delete all current dead letters; return how many of them were unhandled.
 
-    After a ClusterError, the letters are discarded, but their records are not deleted yet.
+    If a ClusterError is raised, the letters are discarded, but their records are not deleted yet.
     """
     log = DeadLetterLog(cluster, job)
     places = {log_position(letter) for letter in log.read()}
@@ -127,7 +127,7 @@ def log_position(letter: DeadLetter) -> LogPosition:
 
 
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
-    """Return a rejected record's identity fields, never its content; None if it is unreadable.
+    """Return a rejected record's identity fields, never its content; None if unreadable.
 
     The fields are ``kind``, ``epoch`` and, if this kind of record has them, ``deployment``,
     ``fingerprint``, ``enrollment`` and ``batch`` in hexadecimal.

@@ -63,17 +63,17 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
-    """The effect of deploying a job.
+    """The effects that deploying a job would have.
 
     Attributes:
         running: Running deployment of the same name, or None without a readable one.
         difference: Changes from `running`, as ``key: old -> new``.
         topics: Changes to the job's own topics, to ``dpstream.jobs`` and to ``dpstream.ledger``.
-        deployed: The resulting job. A new deployment has no noise key yet, and offsets of 0. An
-            unchanged job is `running` itself.
+        deployed: The resulting job. A new deployment has no noise key yet, and its offsets are 0.
+            For an unchanged job, this is `running` itself.
         accounts: Charges to the population, for epsilon and for delta.
         declared: Budgets that this plan declares: from the operator and from the job file.
-        before: Budgets that limit the population before this plan, keyed "epsilon" and "delta".
+        before: Budgets that limit the population before this plan, by "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
         periods: Budgets per period, and the charges that count toward them, as text.
     """
@@ -277,7 +277,7 @@ def _with_horizons(
 ) -> DeployedJob:
     """Return a recurring job with the number of horizons that the changed budget allows.
 
-    The result includes at least the horizons that have started.
+    The number is at least that of the horizons that have started.
     """
     horizons = horizons_within_budget(job, others, declared)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):

@@ -1,4 +1,4 @@
-"""Deployed jobs: the compacted topic ``dpstream.jobs``, one record per name.
+"""Deployed jobs in the compacted topic ``dpstream.jobs``, which has one record per name.
 
 A job is deployed only after its charge is a valid entry of the ledger. An interruption can
 therefore leave a charge without a deployment, but never a deployment without a charge.
@@ -62,8 +62,8 @@ def plan_on(
 ) -> DeployPlan:
     """Plan the deployment of a job on a cluster without writing anything.
 
-    Arguments and errors are as in `deploy`, except that a rejection is part of the plan, and that
-    `cluster` None means an empty cluster.
+    Arguments and errors are those of `deploy`, except that a rejection is part of the plan, and
+    that None as `cluster` means an empty cluster.
     """
     if cluster is None:
         return plan_deployment(
@@ -96,7 +96,7 @@ def deploy(
 
     * A recurring job gets as many horizons as its budget allows, and is charged for them.
     * A job whose shuffler adds noise gets the SHA-256 of a noise key.
-    * Under the name of a running job, only operator settings change and its deployment continues.
+    * Under the name of a running job, only operator settings change, and the deployment continues.
 
     `deployment` is 16 random bytes, and `now` is in milliseconds since 1970. `replace` allows
     replacing a deployment of the same name. `set_budget` is the budget that an operator sets for
@@ -158,7 +158,7 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
 
 
 def _append_declared_budgets(cluster: Cluster, plan: DeployPlan) -> None:
-    """Append copies of the declared budgets, which must precede the copy of a charge."""
+    """Append copies of the declared budgets; these must precede the copy of a charge."""
     for declared in plan.declared:
         append_declared(cluster, declared)
 
@@ -166,7 +166,7 @@ def _append_declared_budgets(cluster: Cluster, plan: DeployPlan) -> None:
 def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     """Rewrite a running job's record.
 
-    At any time, users are charged at least the privacy loss that the job can cause.
+    At any time during this, users are charged at least the privacy loss that the job can cause.
     """
     assert plan.running is not None
     job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons

@@ -33,10 +33,10 @@ from dpstream.topics.records import Drain
 
 
 def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
-    """Request the workers of a job to finalize all open windows.
+    """Request a job's workers to finalize all open windows.
 
-    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns,
-    per partition of the report topic, the offset up to which it is drained. A replay has no open
+    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns
+    the offset up to which each partition of the report topic is drained. A replay has no open
     windows and raises DeploymentError.
     """
     check_has_devices(job)
@@ -81,7 +81,7 @@ class DrainProgress:
         windows: The oldest open windows, with the producers that they wait for.
         undecided: Epochs that are not finalized although a later epoch is.
         unpublished: Finalized epochs that are not published yet.
-        idle: Stages that have no running worker.
+        idle: Stages without a running worker.
     """
 
     unfinished: int
@@ -157,7 +157,7 @@ class DrainWatch:
             self._published.add(estimate.epoch)
 
     def _note(self, decision: Decision) -> None:
-        """Extend the drain to the latest epoch whose first record precedes the drain offset."""
+        """Extend the drain to a decided epoch whose first record precedes the drain offset."""
         manifest = decision.manifest
         if manifest.first_offset < self._ends[self._job.topics.partition_of(manifest.epoch)]:
             self._last = max(self._last, manifest.epoch)

@@ -1,7 +1,7 @@
-"""The forker: the process from which `operations.forks` forks other processes.
+"""The forker: the process from which `operations.forks` forks all other processes.
 
-The forker has one thread, and no random number generator or other state of a process, so a forked
-process starts like any other. The forker exits with the process that started it.
+The forker has one thread, and neither a random number generator nor other process state, so a
+forked process starts like any other. The forker exits with the process that started it.
 
 ``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, sends `IMPORTED` on
 the socket in `CHANNEL_VARIABLE`, and then forks a process for every `Request` on this socket.
@@ -26,7 +26,7 @@ from pathlib import Path
 from dpstream.pipeline import parent_watch
 
 IMPORTED = b"imported"
-"""First message from the forker, sent after its imports."""
+"""First message from the forker, sent after the imports."""
 
 CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
 """Environment variable with the file descriptor of the forker's socket."""
@@ -77,7 +77,7 @@ def _serve(channel: socket.socket) -> Request | None:
 
 
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
-    """Set up this forked process as if `operations.processes.Process` had started it."""
+    """Set up this forked process as `operations.processes.Process` would have started it."""
     os.setsid()
     for number, stream in ((1, "stdout"), (2, "stderr")):
         os.dup2(log, number)

@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.01
 
 
 class Forks:
-    """Start processes with `modules` already imported.
+    """Start processes that have already imported `modules`.
 
     Falls back to `Process` if a process cannot be forked, if forking is unsafe, or if the forker
     has exited.

@@ -1,4 +1,4 @@
-"""Find expired private keys. A key expires once all epochs sealed to it are published.
+"""Find expired private keys: a key expires once all epochs sealed to it are published.
 
 Erasing an expired key makes the remaining ciphertexts permanently unreadable, including copies on a
 broker's disk, in a backup or in a recording.
@@ -21,11 +21,11 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 @dataclass(frozen=True, slots=True)
 class KeyPeriod:
-    """A private key, with one of the periods in which a deployed job uses it.
+    """A private key, and a period in which a deployed job uses the key.
 
     Attributes:
         party: Party that decrypts with the key, as in `Sealed.parties`.
-        last_epoch: Last epoch to be sealed to the key; None for an open-ended period.
+        last_epoch: Last epoch that is sealed to the key; None for an open-ended period.
         published: Last published epoch of the job; 0 before the first.
     """
 
@@ -44,7 +44,7 @@ class KeyPeriod:
 def key_periods(
     keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]
 ) -> list[KeyPeriod]:
-    """Return the key periods of private keys, sorted by file.
+    """Return the key periods for private keys, sorted by file.
 
     `keys` maps public keys to files of private keys. `jobs` are pairs of a job and its last
     published epoch.

@@ -38,7 +38,7 @@ def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
 
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
-    """Describe the deployment that a plan ends and the population it charges again, or None."""
+    """Describe the deployment that a plan ends, and the users it charges again; None if neither."""
     if plan.rejection is not None or not plan.starts_over:
         return None
     parts = []
@@ -66,7 +66,7 @@ def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
 
 
 def of_published(epochs: int, job: str) -> str:
-    """Describe the loss of a job's published epochs when its deployment ends.
+    """Describe the published epochs that are lost when a job's deployment ends.
 
     >>> of_published(0, "logins")
     'it has published nothing yet'

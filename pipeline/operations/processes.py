@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.02
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return a command line that runs a module of this package from any directory."""
+    """Return a command line that runs a module of this package in any working directory."""
     # -P, because the working directory might contain another module of the same name.
     return [sys.executable, "-P", "-m", module, *arguments]
 
@@ -78,7 +78,7 @@ class Running(Protocol):
     def reason(self, seconds: float = 1.0) -> str:
         """Return the reason that the process reported for its exit; empty without a report.
 
-        Waits up to `seconds` for the rest of the process's output to be passed on.
+        Waits up to `seconds` until the rest of the process's output is passed on.
         """
 
     def let_go(self) -> None:
@@ -86,7 +86,7 @@ class Running(Protocol):
 
 
 class WatchingParent:
-    """A process with a parent-death watch, with its output and exit reason."""
+    """A process with a parent-death watch, along with its output and its exit reason."""
 
     def __init__(self, parent_end: socket.socket) -> None:
         self._parent_end = parent_end
@@ -119,10 +119,10 @@ class Process(WatchingParent, subprocess.Popen[str]):
 
     Args:
         command: The command line.
-        log: File to append its output to.
-        on_line: Called with each line of output, in another thread; if there is a log, with lines
-            of standard output only.
-        descriptors: File descriptors to pass on, by the environment variables that contain them.
+        log: File to which the process's output is appended.
+        on_line: Called with each line of output, in another thread; if there is a log, only with
+            lines of standard output.
+        descriptors: File descriptors to pass on, by the environment variable that contains each.
 
     Raises:
         OSError: The system lacks the resources for another process.
@@ -182,7 +182,7 @@ def start_process(name: str, command: Sequence[str], **more: Any) -> Running:
 def end_all(
     processes: Iterable[Running], timeout: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
-    """End processes, by force after `timeout` seconds; return once all have ended.
+    """End processes, by force after `timeout` seconds, and return once all have ended.
 
     `hurry` returns True to end the wait early.
     """
@@ -204,7 +204,7 @@ def end_all(
 
 @dataclass(slots=True)
 class BackOff:
-    """Restart delay in seconds, doubled after each consecutive failure of a process."""
+    """Restart delay in seconds, which doubles with each consecutive failure of a process."""
 
     first: float
     longest: float

@@ -1,16 +1,18 @@
 """Requeue rejected reports after a fix, such as a late registration or a software upgrade.
 
-* A dead letter returns to the raw report topic it was rejected from, in its epoch's partition, if
-  it would be admitted now: its epoch has no manifest, its enrollment is registered, and the record
-  itself is valid.
+* A dead letter returns to the raw report topic from which it was rejected, to its epoch's
+  partition, if it would be admitted now: its epoch has no manifest, its enrollment is registered,
+  and the record itself is valid.
 * Requeued letters before the oldest unhandled one are deleted.
-* Once requeued records are acknowledged, markers among the dead letters list them. If this process
-  ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
-  their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
+* Once requeued records are acknowledged, markers among the dead letters list these records. If this
+  process ends before that, the next process sends the same batches again, and the shuffler drops
+  duplicates by their IDs. Records that arrive after their epoch was finalized are dropped and
+  counted as late.
 * With parallel shufflers, records for the first one are requeued last, because that shuffler
-  finalizes windows. It gets its part of a draw only after all other shufflers have their parts of
-  that draw.
-* A sealed batch does not reveal its producer, so all parts for its whole epoch must be complete.
+  finalizes windows. The first shuffler gets its part of a draw only after all other shufflers have
+  their parts of that draw.
+* A sealed batch does not reveal its producer, so the other shufflers must have all parts for its
+  epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 class Parts:
     """Records for parallel shufflers, by draw and by epoch.
 
-    The records are in a shuffler's topic, or are about to be requeued there.
+    These records are in a shuffler's topic, or are about to be requeued in it.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -71,7 +73,7 @@ class Parts:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
     def note_topics(self, cluster: Cluster, rejected: Collection[LogPosition]) -> None:
-        """Add the records in the raw report topics, except rejected records."""
+        """Add the records in the raw report topics, except for rejected records."""
         job = self._job
         for role in job.route.reports:
             admission = producer_admission(job, role=role)
@@ -132,7 +134,7 @@ class Redrive:
     """Outcome of requeuing the dead letters of a deployment.
 
     Attributes:
-        requeued: Number of requeued records by kind, "batch" or "punctuation".
+        requeued: Number of requeued records, by kind ("batch" or "punctuation").
         epochs: Number of distinct epochs among the requeued records.
         kept: Number of records that were not requeued, by reason.
     """
@@ -173,7 +175,7 @@ class _Epochs:
 
 
 def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Redrive:
-    """Requeue, once, every record that would be admitted now; with `dry_run`, write nothing.
+    """Requeue every record once if it would be admitted now; with `dry_run`, write nothing.
 
     Raises DeploymentError for a replay, which has no reports, and ClusterError if Kafka rejects a
     record. After an error, call it again: no record is counted twice.

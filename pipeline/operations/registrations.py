@@ -20,9 +20,9 @@ class ProducerStatus:
 
     Attributes:
         last_epoch: Last epoch of a producer that has left or was retired, or None.
-        last_in: Latest epoch whose window included the producer, or None.
-        devices: Number of devices that it represented in that epoch.
-        state: "reporting", "missing" (until it returns, windows do not wait for it) or "left".
+        last_in: Latest epoch whose window includes the producer, or None.
+        devices: Number of the producer's devices in that epoch.
+        state: "reporting", "missing" (windows do not wait until the producer returns) or "left".
     """
 
     name: str
@@ -47,8 +47,8 @@ class Registrations:
     def retire(self, name: str) -> int:
         """End a producer permanently after the last finalized epoch, and return that epoch.
 
-        Later epochs do not wait for it, and its records for them are rejected. Raises
-        DeploymentError if the producer is unknown or has already left.
+        Later epochs do not wait for the producer, and its records for these epochs are rejected.
+        Raises DeploymentError if the producer is unknown or has already left.
         """
         producer = self.registry.find_name(name)
         if producer is None:

@@ -33,11 +33,11 @@ class ProcessError(DpstreamError):
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """A process, including all its restarts.
+    """A process, together with all its restarts.
 
     Attributes:
-        endless: True if the process must not exit: exit code 0 is also a failure.
-        on_line: Called with each line of its standard output, in another thread.
+        endless: True if the process must not exit, so that exit code 0 is also a failure.
+        on_line: Called with each line of the process's standard output, in another thread.
         started_at: Start of the current process, monotonic seconds.
         restart_at: Time of the next restart, monotonic seconds.
     """
@@ -64,7 +64,7 @@ class Child:
 
 
 class RestartedProcesses:
-    """Start processes, and end them on close.
+    """Start processes, restart them when they fail, and end them on close.
 
     `notify` is called with a message when a failed process will be restarted. On close, processes
     are killed after `timeout` seconds, or immediately when `hurry` returns True.
@@ -111,7 +111,7 @@ class RestartedProcesses:
     def check(self) -> None:
         """Restart failed processes whose restart delay is over.
 
-        Raises ProcessError if a process has failed too often, or if restarting it cannot help.
+        Raises ProcessError if a process has failed too often, or if a restart cannot help.
         """
         for child in self.children:
             now = time.monotonic()

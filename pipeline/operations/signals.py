@@ -21,8 +21,8 @@ class SignaledError(Exception):
 class Signals:
     """Record SIGINT, SIGTERM and SIGHUP instead of letting them interrupt this process.
 
-    A signal therefore cannot interrupt this process between starting a child and recording the
-    child. A signal that was ignored (``nohup``) stays ignored.
+    A signal therefore cannot interrupt this process between starting a child and recording that
+    child. A signal that was already ignored (``nohup``) stays ignored.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Effect of a deployment on a topic: create it, keep it, change its settings, or fail."""
+"""Effect of a deployment on a topic: the topic is created, kept, changed or rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TopicChange:
 
     @property
     def action(self) -> str:
-        """One of "create", "keep", "change" (of retention or clock) and "reject"."""
+        """Either "create", "keep", "change" (the retention or clock) or "reject"."""
         if self.found is None:
             return "create"
         if self.rejection is not None:

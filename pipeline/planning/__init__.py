@@ -1,7 +1,7 @@
 """Guarantees and accuracy of a job, predicted before there is any data.
 
-- `job_plan` is the entry point; README.md is for its users.
+- `job_plan` is the entry point; README.md is written for users of plans.
 - `parties` lists the guarantee against each party; `review` lists warnings.
-- `recommendation` compares other protocols in detail, `outlook` fewer honest users, and
-  `change_budgets` other limits on tracked changes.
+- `recommendation` compares other protocols in detail, `outlook` considers fewer honest users, and
+  `change_budgets` compares other limits on tracked changes.
 """

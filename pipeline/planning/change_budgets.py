@@ -3,7 +3,7 @@
 A larger budget adds noise to the estimates, and changes beyond the budget bias them. If the shares
 of users with 0, 1, ... changes are known, both effects can be predicted
 (`dpstream.aggregators.freezing`), and one budget has the smallest total error. The shares should
-come from known or public data: shares computed from the users' own values are as sensitive as the
+come from known or public data: shares computed from the users' own values are as sensitive as these
 values, without any protection.
 """
 
@@ -42,7 +42,7 @@ class ChangesChoice:
         noise: RMSE without exhausted users, in users.
         bias: Root mean square of the expected error from exhausted users, in users.
         rmse: RMSE from noise and bias together, in users.
-        exhausted: Share of the users with more changes than the budget.
+        exhausted: Share of users with more changes than the budget allows.
         best: True if no other budget has a smaller `rmse`.
     """
 
@@ -98,8 +98,8 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, as `read_changes_histogram` does.
 
-    After every `horizon` epochs, users start again from the initial value. A user counts once in
-    each horizon.
+    After every `horizon` epochs, users start again from the initial value. A user counts once per
+    horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):
@@ -115,10 +115,10 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    The largest budget compared exhausts no user, or has noise that exceeds the least RMSE even
-    without any bias. The job's own budget is always included. All `users` report at every epoch;
-    `shares` are by number of changes. Raises `JobError` if the protocol has no change budget, or
-    the horizon is too long.
+    For the largest budget compared, no user is exhausted, or the noise alone exceeds the least
+    RMSE. The job's own budget is always included. All `users` report at every epoch; `shares` are
+    indexed by number of changes. Raises `JobError` if the protocol has no change budget, or the
+    horizon is too long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:
@@ -204,7 +204,7 @@ def budgets_to_try(most: int, present: int | None = None) -> list[int]:
 
 
 def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
-    """Yield location, number of changes, and share or user count of every nonempty row."""
+    """Yield the location, number of changes, and share or user count of every nonempty row."""
     for number, line in enumerate(lines[1:], 2):
         place = f"{path}:{number}"
         fields = [field.strip() for field in line.split(",")]

@@ -19,8 +19,8 @@ class CrowdSize:
     """Prediction for a crowd of `users` users who all report.
 
     Attributes:
-        lost: Mean share of its messages that are deleted.
-        rmse: RMSE of an item that few users of the crowd have, in users.
+        lost: Mean share of the crowd's messages that are deleted.
+        rmse: RMSE for an item that few users in the crowd have, in users.
         suppressed: Probability that the crowd is suppressed at an epoch.
     """
 
@@ -32,17 +32,17 @@ class CrowdSize:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsPlan:
-    """Guarantee and accuracy of a job with crowds, each of which loses messages to random deletion.
+    """Guarantee and accuracy of a job with crowds, in each of which random messages are deleted.
 
     Attributes:
         epsilon: Epsilon for the sizes of all crowds at an epoch.
-        delta: Delta for the sizes at all epochs together.
-        contents_epsilon: Epsilon for a user's messages; neighbors may also differ in the user's
+        delta: Delta for the sizes of all crowds at all epochs together.
+        contents_epsilon: Epsilon for a user's messages; neighbors can also differ in the user's
             crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
         most_lost: Maximum number of messages that any crowd loses, with probability 1 - delta.
-        sizes: Predictions for crowds of equal size, and for a larger and a smaller crowd.
+        sizes: Predictions for crowds of equal size, for a larger crowd, and for a smaller one.
     """
 
     crowds: int

@@ -78,10 +78,10 @@ class ExpectedEpoch:
     """Prediction for one epoch.
 
     Attributes:
-        standard_error: Standard error of its estimate, in users.
-        smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
-            protocol has none.
-        begins: Start; None without a calendar, or if the job is recurring.
+        standard_error: Standard error of the epoch's estimate, in users.
+        smoothed: Standard error of the epoch's smoothed estimate after the horizon, in users; None
+            without smoothing.
+        begins: Start of the epoch; None without a calendar, or if the job is recurring.
     """
 
     epoch: int
@@ -101,7 +101,7 @@ class ExpectedWindow:
 
 @dataclass(frozen=True, slots=True)
 class UsersNeeded:
-    """Minimum number of users for a target RMSE; None if no number of users reaches it."""
+    """Minimum number of users for a target RMSE; None if no number of users achieves it."""
 
     error: float
     users: int | None
@@ -127,13 +127,13 @@ class Plan:
     """Prediction for a job.
 
     Attributes:
-        parties: Guarantee against each party that sees any data of the job.
-        budget: Budget use of the job; None without a budget that fits a horizon.
-        contributors: Guarantees with fewer honest users; empty if the guarantee does not depend on
-            honest users, or if not requested.
-        alternatives: Predictions for the job and other protocols; empty without others, or if not
-            requested.
-        comparison: Alternatives and always the job itself, with local losses, bytes and CPU
+        parties: Guarantee against each party that sees any of the job's data.
+        budget: Budget use of the job; None without a budget that allows a horizon.
+        contributors: Guarantees with fewer honest users; empty if not requested, or if the
+            guarantee does not depend on honest users.
+        alternatives: Predictions for the job and other protocols; empty if not requested, or if
+            there are no other protocols.
+        comparison: Alternatives, and always the job itself, with local losses, bytes and CPU
             seconds; empty if not requested.
         crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
             equal size.
@@ -153,13 +153,14 @@ class Plan:
             None.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
         largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
-        published_bound: The same bound from the theorem in the protocol's paper; None without one.
-        horizon: Number of epochs, rounded up to a power of two; None if not needed.
+        published_bound: Such a bound from the theorem in the protocol's paper; None without a
+            theorem.
+        horizon: Number of epochs, rounded up to a power of two; None if rounding is not needed.
         windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
-        bytes_per_user: Expected size of these reports, without frames and batches. Sealed
-            reports include their ciphertexts and the cover traffic that hides the number of
-            reports; with shares, it assumes one producer for all users.
+        bytes_per_user: Expected size of these reports, without the overhead of records and batches.
+            Sealed reports include their ciphertexts and the cover traffic that hides the number of
+            reports; with shares, one producer for all users is assumed.
         messages_per_user: Messages per `messages_unit`, limited by `parameters.messages_per_user`.
         messages_unit: "epoch" if epochs are independent, otherwise "horizon".
         users_needed: Users needed for target errors, at least the minimum for a window. Empty for
@@ -168,7 +169,8 @@ class Plan:
             of users; at least the minimum for a window.
         assumption: Text on the maximum changes per user that intervals assume, and on when a
             typical user reaches it; None if intervals hold for any stream.
-        changes: Predictions for other change budgets, given shares of users by number of changes.
+        changes: Predictions for other change budgets; empty unless shares by number of changes are
+            given.
         poisoning_bound: Bound from `poisoning.py`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
         warnings: Obstacles to running and publishing this job, and to other jobs with the same
@@ -244,8 +246,8 @@ def plan(
         dropout: Share of the users absent at an epoch, at least 0 and below 1.
 
     Raises:
-        JobError: If no constants exist for its parameters and horizon, or its protocol has no
-            forecast, or none for other change budgets or item shares.
+        JobError: If no constants exist for the job's parameters and horizon, or if its protocol has
+            no forecast, or no forecast for other change budgets or item shares.
         ValueError: If `users` or `error` is not positive.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
@@ -384,7 +386,7 @@ def _beginnings(job: Job) -> Iterator[str | None]:
 
 
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
-    """Return the minimum number of users for an RMSE of at most the share `error` of the users.
+    """Return the minimum number of users for which the RMSE is at most the share `error` of them.
 
     The result is at least `fewest`, the minimum for a window; None if no number up to 2^50
     suffices. Parties add `added` devices to each window.
@@ -409,7 +411,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:
-    """Return the minimum number of users that meets a condition, as do all larger numbers."""
+    """Return the minimum number of users that meets a condition that all larger numbers meet."""
     if not reached(ANY_NUMBER):
         return None
     return least_integer(reached, 0, ANY_NUMBER)

@@ -1,10 +1,10 @@
 """Guarantee of a job if some users are absent and some of the present ones collude.
 
-- Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
+- Absent users make windows smaller; windows with fewer than `shuffle.minimum` users are suppressed.
 - Colluding users are present, but do not hide other users: they reveal what they sent, or omit
   their noise.
 - A guarantee that relies on honest users must hold for the smallest released window, in which the
-  same share of users colludes. A window of the expected size has more honest users.
+  same share of users colludes. A window of the expected size contains more honest users.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _epsilon_of_streams = late_function(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Guarantee with fewer contributors, some of whom are not honest.
+    """Guarantee with fewer contributors, some of whom collude.
 
     Attributes:
         colluding: Share of the present users that collude.
         dropout: Share of the users absent at every epoch.
         present: Number of present users who are asked at an epoch.
         released: True if the present users suffice for a window.
-        honest: Number of honest present users.
+        honest: Number of present users who are honest.
         honest_at_least: Number of honest users in the smallest released window.
         epsilon: Epsilon with `honest` users; None if delta is too small or windows are suppressed.
-        epsilon_at_least: Epsilon with `honest_at_least` users, which can be guaranteed. None if
-            delta is insufficient.
+        epsilon_at_least: Epsilon with `honest_at_least` users, which is what can be guaranteed.
+            None if delta is insufficient.
         rests_on_them: True if epsilon depends on the number of honest users.
     """
 
@@ -123,7 +123,7 @@ class HonestContributors:
 
     `contributors` is a `share` of the number of users for which the noise is calibrated, rounded
     down. `epsilon` is for the guarantee's unit (an epoch or a stream), with the delta of the
-    mechanism. It is None if that delta is insufficient.
+    mechanism. `epsilon` is None if that delta is insufficient.
     """
 
     share: float
@@ -134,7 +134,7 @@ class HonestContributors:
 def contributor_curve(
     protocol: Protocol, law: Law, shares: Sequence[float] = SHARES
 ) -> tuple[HonestContributors, ...]:
-    """Return guarantees for shares of the required honest users; empty if none are required.
+    """Return guarantees for shares of the required honest users; empty if no users are required.
 
     >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
     >>> from dpstream.randomizers.count_min import CountMinParameters

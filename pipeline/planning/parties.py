@@ -25,11 +25,11 @@ from dpstream.randomizers.guarantee import (
 )
 
 ALL_BUT_CERTAIN = 30.0
-"""Epsilon beyond which every guess counts as certain, and nothing as hidden."""
+"""Epsilon beyond which every guess counts as certain, and no data counts as hidden."""
 
 
 def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
-    """Format `attack_success_rate` as successes per number of tries, rounded up.
+    """Format `attack_success_rate` as the number of successes in a number of tries, rounded up.
 
     >>> tuple(map(format_success_rate, (0.0, 1.0, 4.0, 7.0)))
     ('50 in 100', '74 in 100', '983 in 1,000', '9,991 in 10,000')
@@ -67,7 +67,8 @@ class PartyGuarantee:
         whole_epsilon: Epsilon for everything a user does in a horizon; None if `epsilon` is None.
         success_rate: Maximum success rate of a guess about everything a user does in a horizon,
             once the party has seen its data (baseline: one half).
-        neighbors: Pairs of inputs that the guarantee compares; empty if nothing is hidden from it.
+        neighbors: Pairs of inputs that the guarantee compares; empty if nothing is hidden from the
+            party.
         assumes: Assumptions of the guarantee.
     """
 
@@ -86,7 +87,7 @@ class PartyGuarantee:
 
 
 def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
-    """Return the guarantee against each party of a job, from readers to holders of values.
+    """Return the guarantee against each party in a job, from readers to holders of values.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -249,7 +250,7 @@ class _Parties:
 
 
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
-    """Return a whole-stream guarantee amplified by shuffling; None if the job has none.
+    """Return the whole-stream guarantee that shuffling amplifies; None if the job has none.
 
     A stream counts as one message of a locally private randomizer. The shuffled reports of each
     epoch can be computed from streams that were shuffled as a whole, so one bound covers all epochs
@@ -287,7 +288,7 @@ NO_ASSUMPTIONS = (
     "no trust in others; holds even if all of these collude, as long as devices and gateways keep "
     "their draws secret"
 )
-"""`PartyGuarantee.assumes` of a guarantee without a trusted party."""
+"""`PartyGuarantee.assumes` for a guarantee without a trusted party."""
 _PASSES_ON = "passes on every report and none of its own"
 
 

@@ -22,15 +22,15 @@ from dpstream.randomizers.randomness import seeded_generator
 HONEST: Final = 6_000
 """Number of honest devices in the measurement: enough for devices with every interval order."""
 LONGEST: Final = 128
-"""Maximum number of epochs examined. A longer job is assessed at this epoch."""
+"""Maximum number of epochs examined; a longer job is assessed at this epoch."""
 _WORDS_TRIED: Final = 24
 
 
 def poisoning_bound(job: DeployedJob) -> float | None:
     """Return the maximum effect of one malicious device on an estimate, in users; None if unknown.
 
-    It is measured with `HONEST` honest devices. It is valid for jobs whose devices report for
-    themselves and whose number of users does not grow.
+    The effect is measured with `HONEST` honest devices. The bound is valid for jobs whose devices
+    report for themselves and whose number of users does not grow.
     """
     last = 1 if job.protocol_entry.per_epoch else min(job.epochs.count, LONGEST)
     if job.stage_sum is not None:

@@ -1,4 +1,4 @@
-"""Comparison of all protocols suitable for a job, and the recommended one."""
+"""Comparison of all protocols that suit a job, and the recommended protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpstream.pipeline.results.compared_protocols import (
 from dpstream.randomizers.randomness import cryptographic_generator
 
 DEVICES: Final = 2_000
-"""Number of devices measured, on one core."""
+"""Number of devices whose CPU time is measured, on one core."""
 EPOCHS: Final = 16
 
 
@@ -51,12 +51,12 @@ Trust = Literal["none", "shuffle"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A protocol suitable for the job.
+    """A protocol that suits the job.
 
     Attributes:
-        expected: Its error, messages, trust and epsilon for the whole horizon.
-        central_epsilon: Epsilon of the whole horizon against the analyst; after shuffling, if
-            shuffling is guaranteed.
+        expected: The protocol's error, messages, trust and epsilon for the whole horizon.
+        central_epsilon: Epsilon of the whole horizon against the analyst; if shuffling is
+            guaranteed, after shuffling.
         local_epsilon: Epsilon of the whole horizon against an observer who links a device's
             messages; None if nothing is hidden from such an observer.
         bytes_per_user: Bytes per user in the horizon, without headers.
@@ -76,8 +76,9 @@ class Recommendation:
     """Recommended protocol.
 
     Attributes:
-        chosen: Index of the protocol; None if all protocols need more trust, or none was compared.
-        why_not: Index and reason of every other protocol, in order of preference.
+        chosen: Index of the protocol; None if all protocols need more trust, or if none was
+            compared.
+        why_not: Index of every other protocol, with the reason against it, in order of preference.
     """
 
     chosen: int | None
@@ -93,11 +94,11 @@ def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
 def recommend(
     found: Sequence[Compared], trust: Trust, error: float | None = None
 ) -> Recommendation:
-    """Choose a protocol given the trust and the maximum RMSE in users (None for the least RMSE).
+    """Choose a protocol, given a trust and a maximum RMSE in users (None for the least RMSE).
 
-    Candidates need at most the given trust and have at most the given error. Of these, choose the
-    protocol that needs the least trust and, among equals, sends the least. Without candidates,
-    choose the protocol with the least error.
+    Candidates need at most the given trust and have at most the given error. Of these, the protocol
+    is chosen that needs the least trust and, among equals, sends the least. Without candidates, the
+    protocol with the least error is chosen.
     """
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"

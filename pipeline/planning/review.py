@@ -23,7 +23,7 @@ from dpstream.pipeline.results.compared_protocols import one_change_warning
 from dpstream.randomizers.guarantee import rounded_up
 
 LARGE_EPSILON = 10.0
-"""Epsilon of everything a user does in a horizon, beyond which hardly anything is hidden."""
+"""Epsilon, for everything a user does in a horizon, beyond which hardly anything is hidden."""
 
 # A shuffle.minimum below this fraction (1 in N) of the users wastes accuracy.
 _SMALL_PART = 10
@@ -66,7 +66,7 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
-    """Yield problems with devices that draw by themselves when to answer."""
+    """Yield problems that arise if devices draw by themselves when to answer."""
     least, minimum = math.floor(asked - _DEVIATIONS * math.sqrt(asked)), job.shuffle.minimum
     if least < minimum <= asked:
         yield (

@@ -1,4 +1,4 @@
-"""Compare two jobs by epoch: equality of their integers, and differences between their estimates.
+"""Compare two jobs by epoch: whether their integers are equal, and how their estimates differ.
 
 Identical reports give identical integers, whatever the estimator. If two jobs have the same
 integers but different estimates, their estimators differ.
@@ -35,7 +35,7 @@ class Difference:
     """Difference between the results of two jobs at an epoch.
 
     Attributes:
-        only: 0 if only the first job has the epoch, 1 if only the second has it, else None.
+        only: 0 if only the first job has the epoch, 1 if only the second job has it, else None.
         integers: Names of differing fields: window_status, contributors, population, counts.
         estimates: True if anything in the published estimates differs.
         deviations: Largest difference between two estimates of the same item, in units of the
@@ -114,7 +114,7 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
 def _largest(
     one: Published | None, other: Published | None
 ) -> tuple[float | None, int | None, int]:
-    """Return the largest difference, its item, and the number of unmatched items.
+    """Return the largest difference, the item that has it, and the number of unmatched items.
 
     The difference is in units of the smaller standard error.
     """

@@ -1,8 +1,8 @@
 """Check that a recording is unaltered, bit by bit, and consistent.
 
-Checksums detect any alteration, truncation or loss. Checksums cannot detect false data that was
-recorded. Therefore, tables are compared with each other. On request, windows are compared with the
-partials that the aggregator computed from them.
+Checksums detect any alteration, truncation or loss. They cannot detect false data that was
+recorded. Tables are therefore compared with each other. On request, windows are compared with the
+partials that the aggregator computed from these windows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Verification:
 
     Attributes:
         index: Index of the recording; None if unreadable.
-        reports: Number of reports in the windows; for a job with shares, number of table chunks.
+        reports: Number of reports in the windows; for a job with shares, the number of table
+            chunks.
         deep: True if windows were compared with partials.
     """
 
@@ -77,7 +78,7 @@ def verify(
     """Check a recording; `tell` is called with each file or epoch being checked.
 
     With `deep`, every window is aggregated again and compared with its partial. If reports are
-    sealed, this requires the aggregator's `keys`, and raises `WrongKeyError` without them.
+    sealed, this requires the aggregator's `keys`, and raises `WrongKeyError` if they are missing.
     """
     verification = Verification(deep=deep)
     try:
@@ -145,7 +146,7 @@ def _epochs(recording: Recording) -> Iterator[str]:
 
 
 def _file_bounds(recording: Recording) -> Iterator[str]:
-    """Check that files of the same kind cover disjoint epochs, as lookups by epoch assume."""
+    """Check that files of the same kind cover disjoint epochs, which lookups by epoch assume."""
     for kind in RecordKind:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):

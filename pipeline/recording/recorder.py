@@ -1,7 +1,7 @@
 """Record every published epoch of a job, from the job's topics into a folder.
 
-The recorder commits every few seconds, and after a stop resumes from the last commit. It records an
-epoch after the epoch is published: window, manifest, partial and estimate together.
+The recorder commits every few seconds, and resumes from the last commit after a stop. It records an
+epoch after publication: window, manifest, partial and estimate together.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch, with the reasons why its window is missing, if it is.
+    """A newly recorded epoch; if its window is missing, with the reasons.
 
-    `reports` counts the reports in its window (with shares: table chunks); None without a window.
+    `reports` counts the reports in the epoch's window (with shares: table chunks); None without a
+    window.
     """
 
     epoch: int
@@ -91,8 +92,8 @@ def open_recording(
 class Recorder:
     """Bring a recording up to date, one round at a time.
 
-    `folder` is locked by the caller, `index` comes from `open_recording`. Raises `RecordingError`
-    if the recording was altered, or cannot be written.
+    `folder` is locked by the caller, and `index` comes from `open_recording`. Raises
+    `RecordingError` if the recording was altered, or cannot be written.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Recorder:
         Raises:
             RecordingError: If the disk is full. Committed data is intact; recording can resume.
             ClusterError: If a topic no longer exists.
-            KafkaError: If the broker does not answer. No data is lost: try another round.
+            KafkaError: If the broker does not answer. No data is lost: call the method again.
         """
         # The order matters, because windows are written before the results computed from them.
         self._run(self._epochs.find_end())
@@ -168,8 +169,8 @@ class Recorder:
     def _next(self) -> Steps[RecordedEpoch | None]:
         """Return the next published epoch, or None before it is published.
 
-        A missing window was deleted: it was complete when it was aggregated. If reading fails, the
-        next call reads the same epoch again.
+        If the window is missing, it was deleted: it was complete when it was aggregated. If reading
+        fails, the next call reads the same epoch again.
         """
         if self._next_epoch is None:
             self._next_epoch = yield from self._epochs.next()
@@ -226,7 +227,7 @@ class Recorder:
 
 
 def _check_free(folder: RecordingFolder) -> None:
-    """Raise `RecordingError` unless a folder is empty apart from a killed recorder's remains.
+    """Raise `RecordingError` unless a folder is empty, except for a killed recorder's remains.
 
     These remains are a lock file, and an index that was never renamed into place.
     """

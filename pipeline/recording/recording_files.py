@@ -1,4 +1,4 @@
-"""The folder of a recording, and a table file being written."""
+"""The folder of a recording, and a table file that is being written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GROUP_BYTES = 16 << 20
 
 
 class RecordingFolder:
-    """All operations on a recording's files, which only their owner can access (0600)."""
+    """All operations on a recording's files; only their owner can access these files (0600)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,7 +119,7 @@ class TableFile:
         return self._sink.size + self._waiting
 
     def absorb(self, file: RecordingFile) -> None:
-        """Start with the content of another file; raise `RecordingError` if it was altered."""
+        """Start with another file's content; raise `RecordingError` if that file was altered."""
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise RecordingError(

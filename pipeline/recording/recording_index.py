@@ -53,7 +53,7 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Released epochs, first to last inclusive, whose windows could not be recorded."""
+    """Released epochs, from the first to the last one, whose windows could not be recorded."""
 
     first_epoch: int
     last_epoch: int
@@ -83,8 +83,8 @@ class RecordingIndex:
         job_record: The deployed job's record in ``dpstream.jobs``, JSON text.
         word_bytes, word_width: Bytes per integer, and integers per report.
         from_epoch: First requested epoch.
-        first_epoch, last_epoch: First and last recorded epoch; None if empty.
-        files: Files in the order of epochs within a kind.
+        first_epoch, last_epoch: First and last recorded epoch; None for an empty recording.
+        files: Files, in the order of epochs for each kind.
         missing: Missing windows in the order of epochs.
         places: Positions in the topic of released windows at which to resume.
     """
@@ -187,7 +187,7 @@ class RecordingIndex:
 
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
-    """Add a gap; merge adjacent epochs that are missing for the same reason."""
+    """Add a gap, and merge adjacent epochs that are missing for the same reason."""
     gaps = [*missing]
     if gaps and (gaps[-1].why, gaps[-1].last_epoch + 1) == (gap.why, gap.first_epoch):
         gap = replace(gap, first_epoch=gaps.pop().first_epoch)

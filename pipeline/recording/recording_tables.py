@@ -34,7 +34,7 @@ class RecordedPartial:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEstimate:
-    """Published estimate of an epoch; `estimate` and `guarantee` are JSON texts.
+    """Published estimate for an epoch; `estimate` and `guarantee` are JSON texts.
 
     Attributes:
         closed_at: Milliseconds since 1970.
@@ -59,7 +59,7 @@ class RecordedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MessageColumn:
-    """Representation, in a table, of reports of `width` integers each, with type `dtype`."""
+    """Column for reports in a table: `width` integers of type `dtype` per report."""
 
     dtype: np.dtype[Any]
     width: int
@@ -86,7 +86,7 @@ class MessageColumn:
 
 
 def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
-    """Return the Arrow schema for a kind; only columns of estimates can contain nulls."""
+    """Return the Arrow schema for a kind of file; only columns of estimates can contain nulls."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
@@ -135,7 +135,7 @@ def distinct(words: Messages) -> tuple[MessageArray, NDArray[np.uint64]]:
 
 
 def table_of(kind: RecordKind, words: MessageColumn, rows: Sequence[Any]) -> Any:
-    """Return a table of rows: dataclasses from this module or, for windows, (epoch, `Messages`)."""
+    """Return a table of `rows`: this module's dataclasses or, for windows, (epoch, `Messages`)."""
     schema = schema_of(kind, words)
     if kind is RecordKind.WINDOWS:
         return _windows_table(schema, words, rows)
@@ -232,7 +232,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
 
 
 def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageArray, Any]]:
-    """Yield epoch, distinct messages and counts for each window, or for its part in this table."""
+    """Yield the epoch, distinct messages and counts of each window, or of its part in the table."""
     if not table.num_rows:
         return
     epochs, word, counts = (

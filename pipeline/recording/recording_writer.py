@@ -1,4 +1,4 @@
-"""Write a recording: finish files one after the other, then list them in the index.
+"""Write a recording: finish files one after the other, and then list each in the index.
 
 * A file is part of the recording once ``recording.json``, which is replaced atomically, lists it.
   After a stop at any moment, all listed files are complete; unlisted files are removed on resuming.
@@ -43,8 +43,9 @@ class RecordedEpoch:
     """All recorded data for a published epoch. The offsets in its manifest are not recorded.
 
     Attributes:
-        window: Released reports in canonical order; None if never released, or if deleted.
-        partial: Aggregate of the window; None if not released.
+        window: Released reports in canonical order; None if they were never released, or were
+            deleted.
+        partial: Aggregate of the window; None if the window was not released.
     """
 
     manifest: Manifest
@@ -60,8 +61,8 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    `index` is the committed content. Raises `RecordingError` if a listed file is missing or
-    resized.
+    `index` is the committed content. Raises `RecordingError` if a listed file is missing or has
+    another size.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
@@ -91,7 +92,7 @@ class RecordingWriter:
 
     @property
     def next_epoch(self) -> int | None:
-        """Epoch to add next; None before the first one."""
+        """Epoch to add next; None before the first epoch."""
         last = self._epochs[-1] if self._epochs else self.index.last_epoch
         return None if last is None else last + 1
 
@@ -119,7 +120,7 @@ class RecordingWriter:
     def commit(self, places: Iterable[LogPosition]) -> None:
         """Make all additions durable, and store `places` as the positions at which to resume.
 
-        Raises `OSError` if the disk is full or gone. Earlier commits stay valid.
+        Raises `OSError` if the disk is full or no longer available. Earlier commits stay valid.
         """
         files, replaced = list(self.index.files), []
         for kind, file in self._open.items():
@@ -151,7 +152,7 @@ class RecordingWriter:
             self._folder.remove(path)
 
     def abandon(self) -> None:
-        """Discard additions since the last commit, as far as the disk allows."""
+        """Discard all additions since the last commit, as far as the disk allows."""
         for file in self._open.values():
             with suppress(OSError):
                 file.abandon()

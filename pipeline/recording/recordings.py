@@ -127,7 +127,7 @@ class Recording:
                 yield row
 
     def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Messages]]:
-        """Yield every recorded window that was released: epoch, distinct reports, uint64 counts."""
+        """Yield the epoch, distinct reports and uint64 counts of every recorded window."""
         windows = self._windows(from_epoch)
         window = next(windows, None)
         for row in self.manifests(from_epoch):

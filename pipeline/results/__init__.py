@@ -4,10 +4,10 @@
 - `follow` reads estimates as they arrive; `epoch_counts` reads the windows for queries.
 - `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
   queries.
-- `kinds` has the kinds of publication, with headline, sentence, curves and default query.
+- `kinds` has the kinds of publication, each with its headline, sentence, curves and default query.
 - `smoothing` smooths a horizon retrospectively; `roll_ups` averages windows of epochs.
 - `expected_errors` predicts errors; `compared_protocols` predicts them for other protocols, too.
-- `published_rows` has the columns of files and tables, `curves` the plots.
+- `published_rows` has the columns of files and tables, and `curves` has the plots.
 - Nothing here writes to Kafka.
 """
 
@@ -31,8 +31,8 @@ def read(
     Args:
         source: Name of a deployed job, or a Parquet file from ``dpstream estimates --parquet``
             whose name ends with ``.parquet``.
-        bootstrap_servers: Kafka cluster, as for the commands; by default the local broker.
-        kafka_config: A client.properties file, as for the commands.
+        bootstrap_servers: Kafka cluster, as in commands; by default, the local broker.
+        kafka_config: A client.properties file, as in commands.
 
     Raises:
         ReadError: If there is no such job or file; the message lists what exists.

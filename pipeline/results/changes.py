@@ -65,9 +65,9 @@ def has_changes(job: DeployedJob) -> bool:
 class Changes:
     """Differences between estimates `lag` (at least 1) epochs apart, in the order of publication.
 
-    With a `window`, differences between means over that many epochs, `lag` windows apart.
+    With a `window`, these are differences between means over that many epochs, `lag` windows apart.
 
-    Errors in different horizons are independent, unless devices keep draws when they start again.
+    Errors in different horizons are independent, unless devices keep draws when a horizon starts.
     The correlation of two epochs' errors is known only if all earlier epochs of the horizon are
     known.
     """

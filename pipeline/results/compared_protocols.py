@@ -36,11 +36,11 @@ _MOST_EPOCHS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Prediction for a protocol.
+    """Prediction of a protocol's errors and costs.
 
     Attributes:
-        max_changes: Maximum changes per user that are tracked; None if epochs are independent,
-            which tracks all changes.
+        max_changes: Maximum number of tracked changes per user; None if epochs are independent, so
+            that all changes are tracked.
         boost: Boost of `shuffled_counts`, otherwise None.
         rmse: RMSE over all epochs, in users.
         messages_per_user: Messages per user over the horizon.
@@ -66,7 +66,7 @@ class Alternative:
 
     @property
     def title(self) -> str:
-        """Protocol and number of tracked changes."""
+        """Name of the protocol, and the number of tracked changes."""
         if self.max_changes is None:
             return self.protocol
         return f"{self.protocol} with max_changes {self.max_changes:,}"
@@ -84,7 +84,7 @@ class Alternative:
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     """Predict errors of the job, and of alternatives with its epsilon, delta, horizon and changes.
 
-    Empty if the protocol has no alternatives. All `users` report at every epoch.
+    The result is empty if the protocol has no alternatives. All `users` report at every epoch.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -190,7 +190,7 @@ def least_error(found: Sequence[Alternative], window: int | None = None) -> Alte
 def best_lines(
     found: Sequence[Alternative], windows: Sequence[int] | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the best protocol with the same trust, for single epochs and for means over windows."""
+    """Yield labels and texts: the best protocol with the same trust, per epoch and per window."""
     for place, epochs in enumerate((1, *(windows or ())), -1):
         best = least_error(found, None if place < 0 else place)
         label = "best for single epochs" if place < 0 else f"best for means over {epochs:,} epochs"
@@ -208,7 +208,7 @@ def best_lines(
 
 
 def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
-    """Yield reasons for other parameters or protocols before a job is deployed.
+    """Yield reasons to choose other parameters or another protocol before a job is deployed.
 
     Protocols are compared only for jobs without a trusted party, at 10,000 users: all errors grow
     with the square root of the number of users, so the order is the same for any number. Only

@@ -35,9 +35,11 @@ class Answer:
 
     Attributes:
         name: Item, range or quantile.
-        value: Estimate, in users; for a quantile, a value of the domain. ci95_low, ci95_high: Ends
-        of the 95 % interval. standard_error: Standard error; None for quantiles. norm_sub: Estimate
-        after Norm-Sub, if requested. item: Index of the item, from 1; 0 for other answers.
+        value: Estimate, in users; for a quantile, a value of the domain.
+        ci95_low, ci95_high: Ends of the 95 % interval.
+        standard_error: Standard error; None for quantiles.
+        norm_sub: Estimate after Norm-Sub, if requested.
+        item: Index of the item, from 1; 0 for other answers.
     """
 
     name: str
@@ -75,7 +77,7 @@ class Answers:
     """Answers to a query.
 
     Attributes:
-        answers: All answers, in the requested order or with the largest first.
+        answers: All answers, in the requested order or in decreasing order.
         detection_threshold: With `Top`, number of users above which an item is included with
             probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` that have bucket resolution, the width of a bucket.
@@ -165,7 +167,7 @@ class CountsQuery(ABC):
         yield from map(float, sums.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """Return the names of the answers if known without data, otherwise an empty list."""
+        """Return the names of the answers, or an empty list if they depend on data."""
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
@@ -173,7 +175,7 @@ class CountsQuery(ABC):
         return self
 
     def label_of(self, answer: Answer) -> str:
-        """Return the label of an answer among the few numbers monitored for a job."""
+        """Return the label of an answer in the short list of numbers monitored for a job."""
         return answer.name
 
 
@@ -194,7 +196,7 @@ class Count(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Items(CountsQuery):
-    """Query the user count of each of `items`, numbered from 1; None for all known items."""
+    """Query the number of users with each of the `items`, numbered from 1; None means all items."""
 
     items: tuple[int, ...] | None = None
 
@@ -218,7 +220,7 @@ class Items(CountsQuery):
 class Top(CountsQuery):
     """Query at most `count` of the most frequent items.
 
-    `numbers` are the indices of a crowd and of its items; None for all items.
+    `numbers` has the indices of a crowd and its items; None means all items.
     """
 
     count: int
@@ -286,7 +288,7 @@ class Boxes(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(CountsQuery):
-    """Query the values below which given shares (from 0 to 1) of all values lie."""
+    """Query the values below which the given shares (from 0 to 1) of all values lie."""
 
     shares: tuple[float, ...]
 
@@ -335,7 +337,7 @@ def _suppressed(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Query to answer at every published epoch; `norm_sub` adds estimates after Norm-Sub."""
+    """Query to answer for every published epoch; `norm_sub` adds estimates after Norm-Sub."""
 
     domain: ValueDomain
     counts_query: CountsQuery
@@ -344,7 +346,7 @@ class Query:
     def answers(
         self, estimate: Published | None, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
-        """Return the answers for an epoch; empty without an estimate.
+        """Return the answers for an epoch; the result is empty without an estimate.
 
         `ground_truth`, if known, is the number of users with each estimated item or bucket, shape
         (items,), or a single count.

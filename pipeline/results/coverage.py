@@ -1,7 +1,7 @@
 """Coverage of intervals over time, and users who change more often than intervals assume.
 
-Overall coverage hides late effects. If a protocol tracks a limited number of changes, intervals
-hold until users have exhausted the limit, and fail afterwards.
+Overall coverage hides effects that set in late. If a protocol tracks a limited number of changes,
+intervals hold until users have exhausted the limit, and fail afterwards.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dpstream.topics.manifests import WindowStatus
 class EpochResult:
     """Final result of an epoch.
 
-    `counts` is the result of `Aggregator.to_bytes` for the epoch's reports; None if the epoch was
-    not released.
+    `counts` is the result of `Aggregator.to_bytes` for the epoch's reports; None if the epoch's
+    window was not released.
     """
 
     epoch: int
@@ -58,7 +58,7 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Number of intervals at some epochs, and how many of them cover the ground truth."""
+    """Number of intervals over some epochs, and how many of these cover the ground truth."""
 
     first_epoch: int
     last_epoch: int
@@ -117,7 +117,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
 
 
 def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
-    """Return `used_up` for the job's limit; empty without a limit or a `ChangeLog`."""
+    """Return `used_up` for the job's limit; empty if there is no limit or no `ChangeLog`."""
     limit = job.change_limit
     if limit is None or not isinstance(log, ChangeLog):
         return np.zeros(0, np.int64)
@@ -125,7 +125,7 @@ def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
 
 
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
-    """Describe what share of intervals should contain the ground truth."""
+    """Describe which share of the intervals should contain the ground truth."""
     if len(_exceeding(job, log)):
         return "95 % expected only if all users meet the assumption below"
     many, one = ("trials", "trial") if runs > 1 else ("runs", "run")

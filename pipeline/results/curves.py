@@ -56,7 +56,7 @@ class Curve:
         name: str,
         less: float | NDArray[np.float64] = 0.0,
     ) -> None:
-        """Draw the curve and its band at positions `at` of the axis, with `less` subtracted."""
+        """Draw the curve and its band at axis positions `at`, after subtracting `less`."""
         band = self.lows - less, self.highs - less
         axes.fill_between(at, *band, color=color, alpha=0.2, linewidth=0)
         axes.plot(at, self.values - less, color=color, linewidth=1.6, label=name)
@@ -67,7 +67,7 @@ def plotted_query(
 ) -> Query:
     """Return a query for at most `MOST_CURVES` curves, by default the most informative ones.
 
-    The largest items differ between epochs, so those with the largest mean are drawn.
+    The largest items differ between epochs, so the items with the largest means are drawn.
     """
     if query is None:
         return Query(domain, kind_of(domain).overview(records, MOST_CURVES))
@@ -110,10 +110,11 @@ def write_curves(
     records: Sequence[EstimateRecord],
     curves: Sequence[Curve],
 ) -> None:
-    """Draw at most `MOST_CURVES` curves with bands to a file; known ground truth is dashed.
+    """Draw at most `MOST_CURVES` curves with bands, and write a file; known ground truth is dashed.
 
     The suffix of the file name sets the format; the default is PNG. Records flagged as gaps are
-    marked at the bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.
+    marked at the bottom. Raises `PlotError` without matplotlib, and `ValueError` for an unknown
+    format.
     """
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()

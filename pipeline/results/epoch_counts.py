@@ -1,4 +1,4 @@
-"""Counts from windows of a job with independent epochs: for one epoch, or summed over several.
+"""Counts from a job's windows if epochs are independent: for one epoch, or summed over several.
 
 Partials are kept forever, so an epoch's cells can answer queries beyond the published estimates at
 any time. Queries cost no privacy.
@@ -28,7 +28,7 @@ from dpstream.topics.manifests import WindowStatus
 
 
 class NoCountsError(DpstreamError):
-    """There is no data to query, or not yet; the message states why."""
+    """There is no data to query, or not yet any; the message states why."""
 
 
 @typing.runtime_checkable
@@ -40,12 +40,12 @@ class CountsCells(typing.Protocol):
         """True if the cells form a tree, as ranges and quantiles require."""
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return the sum of the windows for `epochs`; None if one of them was suppressed."""
+        """Return the sum over the windows of `epochs`; None if one of them was suppressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressedEpoch:
-    """Epoch without a released window: `window_status` is the reason, `minimum` the limit."""
+    """Epoch without a released window: `window_status` is the reason, and `minimum` the limit."""
 
     epoch: int
     window_status: WindowStatus
@@ -71,7 +71,7 @@ class EpochCounts:
     """Counts for an epoch, or sums over several epochs, in which a user counts once per epoch.
 
     Attributes:
-        epochs: Released epochs from `first` to `last`, which the counts cover.
+        epochs: Released epochs from `first` to `last`; the counts cover these epochs.
         suppressed: Other epochs from `first` to `last`.
         contributors: Number of reporting users, summed over epochs.
         population: Number of users, summed over epochs.
@@ -87,7 +87,7 @@ class EpochCounts:
     counts: CountedWindow | None
 
     def plus(self, later: EpochCounts) -> EpochCounts:
-        """Add a later epoch; noise is independent between epochs, so variances are summed."""
+        """Add a later epoch's counts; noise is independent per epoch, so variances are summed."""
         if self.counts is None or later.counts is None:
             counts = self.counts or later.counts
         else:
@@ -135,7 +135,7 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
 
 
 def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[EpochCounts]:
-    """Return the counts for epoch `first`, or the sum from `first` to `last`.
+    """Return the counts for epoch `first`, or summed over the epochs from `first` to `last`.
 
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
     >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
@@ -171,7 +171,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return counts for the latest released epoch, else for the latest epoch, else None."""
+    """Return counts for the latest released epoch, or else for the latest epoch, or None."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:
@@ -205,7 +205,7 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
 
 
 def released(counts: EpochCounts) -> EpochCounts:
-    """Return the counts; raise `NoCountsError` if no window was released."""
+    """Return the counts unchanged; raise `NoCountsError` if no window was released."""
     if counts.counts is None:
         raise NoCountsError("; ".join(map(str, counts.suppressed)))
     return counts
@@ -262,7 +262,7 @@ class Composed:
 
 
 def composed(job: DeployedJob, epochs: int) -> Composed:
-    """Return the joint loss from `epochs` epochs, at the delta for one epoch.
+    """Return the joint loss from `epochs` epochs, at the delta of one epoch.
 
     Calibrates a job of exactly that length to compute its loss. If its mechanism differs from that
     of the deployed job, returns the loss for whole horizons.
@@ -281,7 +281,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """Return the loss of a job with `epochs` epochs; None if its mechanism differs."""
+    """Return the loss from a job with `epochs` epochs; None if that job's mechanism differs."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

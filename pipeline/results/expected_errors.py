@@ -26,7 +26,7 @@ from dpstream.pipeline.protocols.forecasts import (
 from dpstream.pipeline.protocols.protocol import Law
 
 EXCEEDED: Final = 0.05
-"""Maximum probability that the error of some estimate exceeds the bound."""
+"""Maximum probability that any estimate's error exceeds the bound."""
 
 _PRECISION: Final = 1e-13
 # Gaussian probabilities beyond this number of standard deviations are negligible.
@@ -34,7 +34,7 @@ _SCORE_OF_NOTHING: Final = 40.0
 
 
 def forecast_of(job: Job, law: Law, shares: NDArray[np.float64] | None = None) -> Forecast:
-    """Return the forecast of a job's protocol, optionally for shares of users with each item.
+    """Return the forecast of a job's protocol, optionally for given shares of users with each item.
 
     Raises `JobError` if the protocol has no forecast, or no forecast that uses item shares.
     """
@@ -70,7 +70,8 @@ def root_mean_square(deviations: NDArray[np.float64]) -> float:
 def predicted_rmse(job: Job, users: int, share: float | None = None) -> float | None:
     """Return the expected RMSE, in users; None for a protocol without a forecast.
 
-    `share` is the share of users with the value, if errors depend on it; None for the job's own.
+    `share` is the share of users with the value, if errors depend on it; None means the share in
+    the job's parameters.
     """
     try:
         law = job.calibrate()
@@ -113,7 +114,7 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 
 
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
-    """Return the bound x for which sum P(|error_t| > x) = `exceeded`, for Gaussian errors.
+    """Return the bound x at which the sum of P(|error_t| > x) is `exceeded`, for Gaussian errors.
 
     By the union bound, the probability that any error exceeds x is at most `exceeded`, however the
     errors depend on each other. `deviations` are positive, shape (epochs,).
@@ -135,7 +136,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 
 
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
-    """Return the ratio of simultaneous to 95 % interval widths, given Gaussian errors.
+    """Return the width of simultaneous intervals relative to 95 % intervals, for Gaussian errors.
 
     Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
     that any error does so is therefore at most `exceeded`, however the errors depend on each other.

@@ -26,7 +26,7 @@ def csv_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterat
 
 
 def json_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-    """Yield one object per row, keyed by column; flags are a list."""
+    """Yield one JSON object per row, keyed by column; flags are a list."""
     for record in records:
         for row in rows.rows(record):
             cells = dict(zip(rows.columns, rows.texts(row), strict=True))
@@ -80,7 +80,7 @@ class _ChunkSink(io.RawIOBase):
 
 
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
-    """Return names and types of columns; metadata has job, deployment, guarantee and wording.
+    """Return column names and types; the metadata has job, deployment, guarantee and wording.
 
     Times are timestamps in the job's zone; names and statuses are dictionary-encoded.
     """
@@ -110,7 +110,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
 
 
 def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.Table:
-    """Return all rows as a table; each column of names has a single dictionary."""
+    """Return all rows as a table; each column of names uses a single dictionary."""
     import pyarrow
 
     schema = table_schema(rows)

@@ -1,4 +1,4 @@
-"""Readers of a deployment's epochs, existing and future."""
+"""Readers of existing and future epochs in a deployment."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Read = TypeVar("Read")
 class EstimateReader:
     """Published estimates of a deployment; the first record of an epoch counts.
 
-    `last`, if given, is the number of existing epochs to read, counted back from the latest. After
-    reading, `leaves_out` is True if earlier epochs exist.
+    `last`, if given, is the number of latest existing epochs to read. After reading, `leaves_out`
+    is True if earlier epochs exist.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob, last: int | None = None) -> None:
@@ -86,8 +86,8 @@ def follow(
 ) -> Iterator[Read]:
     """Yield unread items repeatedly until `complete`.
 
-    If the broker is unavailable, waits for it, and notifies at the start and end of the outage.
-    `wait` sleeps for a number of seconds.
+    If the broker is unavailable, waits for it, and calls `notify` at the start and end of the
+    outage. `wait` sleeps for a number of seconds.
     """
     away = False
     while not complete():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownCount:
-    """User count with its interval, rounded, and clipped to possible numbers.
+    """User count with its interval, rounded and clipped to possible numbers.
 
     Attributes:
         value: Estimate, rounded to the second digit of half the interval's width.
@@ -31,7 +31,7 @@ class KnownCount:
 
     @property
     def words(self) -> tuple[str, str]:
-        """Qualifier of the number, such as "About", and the number.
+        """Qualifier, such as "About", and the number that it qualifies.
 
         >>> known_count(7_264, 5_474, 9_054, 28_785).words
         ('About', '7,300')
@@ -56,9 +56,10 @@ def step_of(low: float, high: float) -> int:
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
     """Round a user count; `people` is the population, if public.
 
-    The interval is rounded outward, so that it does not claim more than before. All numbers are
-    clipped to the range from 0 to the population. An interval entirely outside this range cannot
-    contain the true number. It is replaced by the outermost rounding step within the range.
+    The interval is rounded outward, so that it does not claim more than the exact one. All numbers
+    are clipped to the range from 0 to the population. An interval entirely outside this range
+    cannot contain the true number. Such an interval is replaced by the outermost rounding step
+    within the range.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)
@@ -79,7 +80,7 @@ def known_count(value: float, low: float, high: float, people: int | None = None
 
 
 def percent(share: float, width: float = 1.0) -> str:
-    """Format a percentage with the digits that half the interval supports, at most two.
+    """Format a percentage with at most two digits, as half the interval's width allows.
 
     >>> percent(0.2524, 0.12), percent(0.00031, 0.0002), percent(0.5)
     ('25 %', '0.03 %', '50 %')

@@ -25,7 +25,7 @@ _FLAGS = {
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")
-"""Texts that read as part of a sentence: words without punctuation."""
+"""Texts without punctuation, which can be part of a sentence."""
 _END = ".:;,!?… "
 
 
@@ -40,7 +40,7 @@ class Sentence:
 
 
 def nothing(job: DeployedJob, record: EstimateRecord) -> str:
-    """State that an epoch has no result, and why."""
+    """State that an epoch has no result, and the reason."""
     if record.window_status is WindowStatus.SUPPRESSED:
         why = f"fewer than {job.shuffle.minimum:,} devices reported"
     else:
@@ -50,7 +50,7 @@ def nothing(job: DeployedJob, record: EstimateRecord) -> str:
 
 
 def how_sure(known: KnownCount) -> str:
-    """Format a count's percentage and interval; empty if the count may be 0."""
+    """Format a count's percentage and interval as text; empty if the count may be 0."""
     if known.may_be_none:
         return ""
     share = f"{known.share}; " if known.share else ""
@@ -63,7 +63,7 @@ def is_plain(text: str) -> bool:
 
 
 def title_label(title: str | None) -> str:
-    """Format a title to precede a sentence; quoted if its punctuation would break the sentence.
+    """Format a title before a sentence, in quotes if its punctuation would break the sentence.
 
     >>> title_label("Logins."), title_label('The "best". Ever!'), title_label(None)
     ('Logins: ', '“The "best". Ever!”: ', '')
@@ -86,7 +86,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
 
 
 def flag_words(job: DeployedJob, flag: str) -> str:
-    """Explain a flag on an estimate, and the fix."""
+    """Explain a flag on an estimate, and what to do about it."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
         return f"{limit.warning}. To fix it, {limit.remedy}"

@@ -1,4 +1,4 @@
-"""Guarantees and budgets in sentences for readers without background knowledge."""
+"""Describe guarantees and budgets in sentences for readers without background knowledge."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def trusted_party(trust: str) -> str:
 
 
 def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
-    """Explain an epsilon and a delta; all numbers are rounded up.
+    """Explain the meaning of an epsilon and a delta; all numbers are rounded up.
 
     >>> posterior_odds(4.0)
     'a factor of 54.6 (epsilon 4): a guess that was 50 % likely is right in at most 98.3 % of cases'
@@ -165,7 +165,7 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
 
 
 def _up(number: float, digits: int) -> str:
-    """Format a number in full with `digits` significant digits, rounded up."""
+    """Format a number, not in scientific notation, with `digits` significant digits, rounded up."""
     return f"{Decimal(rounded_up(number, digits)):,f}"
 
 
@@ -177,7 +177,7 @@ def _chance(delta: float) -> str:
 def budget_of(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> dict[str, Any]:
-    """Return a population's guarantee, charges and remaining budget.
+    """Return a job's guarantee, and its population's charges and remaining budget.
 
     `charges` and `declared` are all charges and budget declarations on the cluster, in order.
     """

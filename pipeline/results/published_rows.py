@@ -1,7 +1,7 @@
 """Published data as a table: one row per epoch and published number.
 
 Columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch without numbers, such as a
-suppressed one, has one row; its window status states why.
+suppressed one, has one row, whose window status is the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class PublishedRows:
 
     Attributes:
         query: Query to answer at every epoch.
-        value: Name of the numbers: "estimate", or "change", "smoothed" and "mean" for derived ones.
+        value: Name of the numbers: "estimate", or "change", "smoothed" or "mean" for derived
+            numbers.
         ground_truths: Ground truth for the last column; None without that column.
         windows: True if records are `WindowRecord`s, which start at an earlier epoch.
     """
@@ -63,7 +64,7 @@ class PublishedRows:
     def name_column(self) -> str | None:
         """Column that distinguishes an epoch's numbers: "item", "range", "box" or "quantile".
 
-        None if a single value is counted.
+        The result is None if a single value is counted.
         """
         return self.query.counts_query.column
 
@@ -87,8 +88,8 @@ class PublishedRows:
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
         """Yield the rows for an epoch, with cells in the order of `columns`.
 
-        Times are datetimes with a zone: `start` and `end` are in the job's zone, None without a
-        calendar; `closed_at` is when the window was finalized.
+        Times are datetimes with a time zone. `start` and `end` are in the job's zone, and None
+        without a calendar. `closed_at` is the time when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
         window: tuple[Cell, ...] = ()
@@ -117,7 +118,7 @@ class PublishedRows:
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
         """Yield a header and the rows for every epoch; missing numbers are empty.
 
-        Times are ISO 8601 with a zone; flags are separated by spaces.
+        Times are in ISO 8601 with a time zone; flags are separated by spaces.
         """
         yield ",".join(self.columns)
         for record in records:
@@ -162,7 +163,7 @@ class PublishedRows:
 
 
 def csv_row(*cells: object) -> str:
-    """Format a row; None is empty."""
+    """Format a row as CSV; a cell with None is empty."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(cells)
     return line.getvalue()

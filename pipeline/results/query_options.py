@@ -39,7 +39,8 @@ class QueryOptions:
         ranges: Ranges, each as ``LOW:HIGH``.
         quantiles: Quantiles between 0 and 1, such as 0.5.
         boxes: Boxes, each as ``A1:B1,A2:B2``.
-        crowd: Label of a crowd; by itself, it requests the crowd's size and all its items.
+        crowd: Label of a crowd; without other options, it requests the crowd's size and all its
+            items.
     """
 
     items: Sequence[str] | None = None
@@ -106,7 +107,7 @@ def _share(text: str) -> float:
 def make_query(
     domain: ValueDomain, query_options: QueryOptions, *, norm_sub: bool = False
 ) -> Query | None:
-    """Return the requested query; None without options.
+    """Return the requested query, or None without options.
 
     Norm-Sub without other options covers all items or buckets. Raises `QueryError` if the job does
     not support the query, or if options are mutually exclusive.
@@ -141,7 +142,7 @@ def default_query(domain: ValueDomain) -> Query:
 
 
 def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery) -> Answers:
-    """Query the window of an epoch, or a sum of several windows.
+    """Answer a query about the window of an epoch, or about a sum of several windows.
 
     >>> import numpy as np
     >>> from dpstream.aggregators.cell_window import CellWindow
@@ -172,7 +173,7 @@ def has_tree(job: DeployedJob) -> bool:
 
 
 def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
-    """Return the query; raise `UnsupportedQueryError` if the job's cells do not support it."""
+    """Return the query unchanged; raise `UnsupportedQueryError` if the job's cells lack support."""
     if counts_query.of_tree and not has_tree(job):
         raise UnsupportedQueryError(
             f"{counts_query.of_tree} require protocol count_min with 'queries: ranges', over "
@@ -183,7 +184,7 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
 
 
 def default_counts_query(job: DeployedJob) -> CountsQuery:
-    """Return the default query: all items if there are few, the quartiles, or the top ten."""
+    """Return the default query: all items if there are few, the quartiles, or the top ten items."""
     if "--quantile" in job.domain.supported_options and has_tree(job):
         return Quantiles(QUARTILES)
     return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

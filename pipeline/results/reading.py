@@ -1,4 +1,4 @@
-"""Published data of a job as a table, for programs and notebooks."""
+"""A job's published data as a table, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class ReadError(DpstreamError):
-    """Unreadable published data; the message states the fix."""
+    """Published data cannot be read; the message states the fix."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """All published data of a job, one row per epoch and number.
+    """All data that a job has published, with one row per epoch and number.
 
     The columns of `table` are those of `PublishedRows`.
     """
@@ -74,7 +74,7 @@ class Results:
         return self._words.labels or {}
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return the table: timestamps in the job's zone, names and statuses dictionary-encoded."""
+        """Return the table; times are in the job's zone, names and statuses dictionary-encoded."""
         return self.table
 
     def to_pandas(self) -> pandas.DataFrame:

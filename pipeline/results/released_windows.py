@@ -1,4 +1,4 @@
-"""Released windows of a deployment, located in ``<job>.shuffled`` and read from there."""
+"""Released windows of a deployment: their positions in ``<job>.shuffled``, and their messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Size:
 class _ReleasedPartition:
     """Progress in reading a partition, with the starts of windows that were not dropped.
 
-    `partial_windows` has each window that still lacks the part from a parallel shuffler, with the
-    first complete attempt by every other shuffler.
+    `partial_windows` has each window for which a parallel shuffler's part has not been read, with
+    the first complete attempt by every other shuffler.
     """
 
     cursor: LogCursor
@@ -55,9 +55,9 @@ class WindowPosition:
 
     Attributes:
         start: Offset of the window's first chunk.
-        stop: Offset after its last chunk; chunks of other windows may lie between the two.
-        records: Number of its chunks.
-        bytes: Size of its messages, in bytes.
+        stop: Offset after the window's last chunk; chunks of other windows can lie in between.
+        records: Number of the window's chunks.
+        bytes: Size of the window's messages, in bytes.
     """
 
     partition: int
@@ -92,7 +92,7 @@ class WindowIndex:
 
     @property
     def floors(self) -> dict[int, int]:
-        """First offset, by partition, to read for all windows that were not dropped."""
+        """First offset to read, by partition, for all windows that were not dropped."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
     def find_end(self) -> Steps[None]:
@@ -105,7 +105,7 @@ class WindowIndex:
             yield from partition.cursor.read()
 
     def find(self, epoch: int) -> Steps[bool]:
-        """Read on until an epoch's window is found; return False if the window is absent."""
+        """Continue reading until an epoch's window is found; return False if it is absent."""
         partition = self._partitions[self._job.topics.partition_of(epoch)]
         while epoch not in self.places:
             if not (yield from partition.cursor.read_some()):

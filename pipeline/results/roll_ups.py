@@ -1,7 +1,7 @@
 """Means of published estimates over windows of consecutive epochs, such as days of hourly epochs.
 
-A mean and its interval are functions of published estimates alone: no other data is read, and no
-privacy is spent. The same records give the same numbers, bit for bit.
+A mean and its interval are functions of published estimates: no other data is read, and no privacy
+is spent. The same records give the same numbers, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RollUpError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class WindowRecord(EstimateRecord):
-    """Mean over a window; `epoch` is its last epoch, `reports` is the sum over all its epochs.
+    """Mean over a window; `epoch` is its last epoch, and `reports` is the sum over its epochs.
 
     Contributors and population are means over the averaged epochs, rounded.
 
@@ -56,8 +56,8 @@ def check_window(job: DeployedJob, epochs: int) -> None:
 class RollUps:
     """Means over windows of epochs, from records in the order of publication.
 
-    Windows follow one another from epoch `first` on, by default from epoch 1. Where an estimate
-    builds on the previous one, all records of the window's horizon are required.
+    Windows follow one another from epoch `first` on, by default from epoch 1. If estimates build on
+    earlier estimates, all records of the window's horizon are required.
     """
 
     def __init__(self, job: DeployedJob, epochs: int, first: int = 1) -> None:
@@ -145,7 +145,7 @@ def roll_ups(
 def window_mean(
     job: DeployedJob, records: Iterable[EstimateRecord], first: int, last: int
 ) -> WindowRecord:
-    """Return the mean from epoch `first` to `last`; raise `RollUpError` without an estimate."""
+    """Return the mean over epochs `first` to `last`; raise `RollUpError` without any estimate."""
     if not 1 <= first <= last:
         raise RollUpError(f"epochs {first} to {last}: expected 1 <= first <= last")
     windows = RollUps(job, last - first + 1, first)

@@ -18,7 +18,7 @@ from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 LATEST_ESTIMATES = 200
-"""Maximum number of latest epochs searched for the last complete one."""
+"""Maximum number of latest epochs that are searched for a complete one."""
 
 
 def is_known(record: EstimateRecord) -> bool:
@@ -28,7 +28,7 @@ def is_known(record: EstimateRecord) -> bool:
 
 
 def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
-    """Return whether an epoch is known and, given a calendar, was finalized after its end.
+    """Return whether an epoch is known and, if there is a calendar, was finalized after its end.
 
     If the input ends in the middle of an epoch, that epoch is incomplete.
     """
@@ -59,7 +59,7 @@ def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) 
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe `latest_complete_record`, and the latest epoch if that is a different one.
+    """Describe the `latest_complete_record`, and the latest epoch if it is a different one.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.
@@ -75,7 +75,7 @@ def sentence_of(
 
 
 def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
-    """Describe what one epoch publishes; `titled` is as for `sentence_of`."""
+    """Describe what one epoch publishes; `titled` has the same meaning as in `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))

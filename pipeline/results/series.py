@@ -19,12 +19,12 @@ LONGEST_ID = 64
 
 
 class SeriesError(ValueError):
-    """Unknown series of a job; the message lists the valid ones."""
+    """A job has no such series; the message lists the valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve.
+    """One curve of a job.
 
     Attributes:
         item: Index of the item, from 1; it is 1 for a single count, and 0 without an item.
@@ -69,14 +69,14 @@ def range_series(domain: ValueDomain) -> Iterator[Series]:
 
 
 def known(estimate: Published | None) -> bool:
-    """Return whether an estimate exists and has all inputs, so that it can be plotted."""
+    """Return whether an estimate exists and lacks no input, so that it can be plotted."""
     return estimate is not None and GAP not in estimate.flags
 
 
 def triples_of(
     series: Sequence[Series], estimate: Published | None, quantiles: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return value, low and high of each series at an epoch, shape (series, 3); NaN if unknown.
+    """Return each series' value, low and high at an epoch, shape (series, 3); NaN if unknown.
 
     `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quantiles, 3).
     """
@@ -103,7 +103,7 @@ def ground_truth_of(
     estimate: Published | None,
     ground_truth: NDArray[np.integer],
 ) -> float | None:
-    """Return a series' ground truth from that of all estimates, shape (estimates,)."""
+    """Return a series' ground truth, given that of all estimates, shape (estimates,)."""
     if series.buckets is not None:
         return float(ground_truth[slice(*series.buckets)].sum())
     items = np.arange(1, len(ground_truth) + 1)

@@ -37,7 +37,7 @@ WITHOUT_INTERVALS = (
     "rarely where a count jumps"
 )
 NAMES = tuple(sorted(UNBIASED + BIASED))
-"""Names of all estimates, each unbiased estimate before the biased ones derived from it."""
+"""Names of all estimates; each unbiased estimate precedes the biased ones derived from it."""
 
 
 class SmoothingError(DpstreamError):
@@ -46,7 +46,7 @@ class SmoothingError(DpstreamError):
 
 @typing.runtime_checkable
 class Smoother(typing.Protocol):
-    """`Aggregator` that supports smoothing."""
+    """An `Aggregator` that supports smoothing."""
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return estimates for epochs 1 to `last_epoch` from everything added so far."""
@@ -99,8 +99,8 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
     """Read a deployment once, and smooth every horizon up to the one with epoch `last_epoch`.
 
-    Returns horizons with a finalized and aggregated epoch, by number from 0; empty if the protocol
-    does not support smoothing.
+    Returns all horizons with a finalized and aggregated epoch, by number from 0; empty if the
+    protocol does not support smoothing.
     """
     horizons: dict[int, SmoothedHorizon] = {}
     if not isinstance(job.aggregator(), Smoother):
@@ -143,8 +143,8 @@ def smoothed_records(
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
     """Return all estimates for an epoch, by the names in `UNBIASED` and `BIASED`.
 
-    Each has values, lows and highs, shape (3, counts); NaN without an interval. Without the epoch's
-    horizon, there are only online estimates.
+    Each estimate has values, lows and highs, shape (3, counts); NaN without an interval. Without
+    the epoch's smoothed horizon, there are only online estimates.
     """
     by_name: dict[str, Array] = {}
 
@@ -171,7 +171,7 @@ def _row(values: Array | None, index: int | None) -> Array | None:
 
 
 def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:
-    """Return additions to an epoch's JSON: ``smoothed``, and ``biased`` estimates by name."""
+    """Return the additions to an epoch's JSON: ``smoothed``, and ``biased`` estimates by name."""
     by_name = columns(record, horizon)
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None

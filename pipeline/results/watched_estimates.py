@@ -1,4 +1,4 @@
-"""Latest estimate and its change as numbers for Prometheus, from published data only.
+"""The latest estimate and its change, as numbers for Prometheus, from published data only.
 
 Exports the single count, all items in a list of at most `MOST_WATCHED`, or the median of numbers.
 Longer lists and detected items are not exported, because each item would become a time series.
@@ -17,13 +17,13 @@ from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20
-"""Maximum items of a list whose estimates are exported."""
+"""Maximum number of items in a list whose estimates are exported."""
 
 
 class WatchedEstimates:
     """Track the estimates of a job, epoch by epoch.
 
-    `latest` has the numbers of the last published epoch; None before the first.
+    `latest` has the numbers of the last published epoch; None before the first epoch.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -43,7 +43,7 @@ class WatchedEstimates:
         self._changes = Changes(self._job, 1) if has_changes(self._job) else None
 
     def next(self, record: EstimateRecord) -> None:
-        """Process an epoch's record; an estimate that does not fit the job yields no numbers."""
+        """Process an epoch's record; an estimate that does not fit the job is not exported."""
         estimate, domain = record.estimate, self._job.domain
         numbers: tuple[PublishedNumber, ...] = ()
         if self._query is not None and (estimate is None or estimate.may_be_of(domain.size - 1)):

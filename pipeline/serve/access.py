@@ -1,4 +1,4 @@
-"""Access to the page by password, or by a user name that a proxy sets in a header. No I/O."""
+"""Access to the live page by password, or by a user name that a proxy sets. Without I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION_SECONDS = 12 * 3_600
 
 ATTEMPTS = 5
 WINDOW_SECONDS = 60.0
-"""Seconds in which an address may send `ATTEMPTS` wrong passwords; further ones are not checked."""
+"""Seconds in which an address may send `ATTEMPTS` wrong passwords; more are rejected unchecked."""
 
 ATTEMPTS_OF_ALL = 60
 _MOST_ADDRESSES = 10_000
@@ -31,7 +31,8 @@ Clock = Callable[[], float]
 class AccessSettings:
     """Access rules. Without a password and a header, anyone who can reach the page can read it.
 
-    A proxy names the user in `header`, which is accepted only from `proxies`, and never if None.
+    A proxy names the user in `header`, which is accepted only from `proxies`. Without a header, no
+    user is named.
     """
 
     password: HashedPassword | None = None
@@ -43,7 +44,7 @@ class AccessSettings:
         return self.password is None and self.header is None
 
     def named_by_proxy(self, headers: Mapping[str, str], peer: str | None) -> bool:
-        """Return whether a trusted proxy names the user; None as `peer` means an unknown address.
+        """Return whether a trusted proxy names the user; a `peer` of None means an unknown address.
 
         >>> behind = AccessSettings(header="X-Forwarded-User")
         >>> told = {"X-Forwarded-User": "ada"}
@@ -56,7 +57,7 @@ class AccessSettings:
 
 
 class Sessions:
-    """Session tokens issued after login, valid until this process ends. `clock` is in seconds."""
+    """Session tokens issued after login, valid until this process ends. `clock` returns seconds."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._key = secrets.token_bytes(32)
@@ -68,7 +69,7 @@ class Sessions:
         return f"{body}.{self._sign(body)}"
 
     def holds(self, token: str) -> bool:
-        """Return whether a token is valid: signed by this process, not logged out, not expired."""
+        """Return whether a token is valid: signed by this process, unexpired, not logged out."""
         body, _, signature = token.rpartition(".")
         if not token.isascii():
             # Not signed here: the header bytes were not UTF-8, and cannot be encoded.
@@ -94,7 +95,7 @@ def _end_of(body: str) -> int:
 
 @dataclass(eq=False)
 class LoginAttempts:
-    """Wrong passwords within the latest minute, per address; for IPv6, per /64 network."""
+    """Wrong passwords within the latest minute, per address (for IPv6, per /64 network)."""
 
     clock: Clock = time.monotonic
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
@@ -112,7 +113,7 @@ class LoginAttempts:
         return waits
 
     def begin(self, peer: str) -> None:
-        """Record an attempt; it counts as wrong until `succeed`, even while it is being checked."""
+        """Record an attempt, which counts as wrong until `succeed`, even while being checked."""
         now = self.clock()
         self._all.append(now)
         client = network_of(peer)

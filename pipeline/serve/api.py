@@ -1,4 +1,4 @@
-"""The JSON API of ``dpstream serve``, as ``static/api.txt`` describes it."""
+"""The JSON API of ``dpstream serve``, as described in ``static/api.txt``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static files of the page, all loaded into memory: requests never access the file system."""
+"""Static files of the live page, loaded into memory: requests never access the file system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ASK_AGAIN = "no-cache"
 
 @dataclass(frozen=True)
 class Asset:
-    """A static file; `caching` is its header ``Cache-Control``."""
+    """A static file; `caching` is the value of its header ``Cache-Control``."""
 
     content: bytes
     type: str
@@ -40,7 +40,7 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """Gzip-compressed content, or None for raster images."""
+        """Gzip-compressed content; None for raster images."""
         if self.type.startswith("image/") and "svg" not in self.type:
             return None
         return gzip.compress(self.content, 6, mtime=0)
@@ -57,7 +57,7 @@ def load_login_page() -> str:
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """Return all files by path: the page, what it loads, and BokehJS from its wheel."""
+    """Return all files by path: the page, the files that it loads, and BokehJS from its wheel."""
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
     bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
     assets = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}

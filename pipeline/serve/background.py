@@ -34,7 +34,7 @@ from dpstream.pipeline.stages.published_epochs import place_of_latest
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
 EPOCHS_SMOOTHED = 1_024
-"""Number of latest epochs whose horizons are smoothed, each as a whole."""
+"""Number of latest epochs whose horizons are smoothed; each horizon is smoothed as a whole."""
 LONGEST_SMOOTHED_HORIZON = 1 << 14
 _SMOOTH_SECONDS = 2.0
 # Seconds to pause for each second that an action took.
@@ -49,7 +49,7 @@ class Shown:
 
     Attributes:
         opened: True if a viewer has the job open, not only the list of jobs.
-        smooths: True if its protocol supports retrospective smoothing.
+        smooths: True if the job's protocol supports retrospective smoothing.
     """
 
     job: DeployedJob
@@ -70,7 +70,7 @@ class BackgroundListener(Protocol):
         pass
 
     def rejected(self, message: str) -> None:
-        """Receive the remedy if Kafka denies access."""
+        """Receive a message with the remedy if Kafka denies access."""
 
 
 class HorizonSmoother:
@@ -91,7 +91,7 @@ class HorizonSmoother:
     def read_new(
         self, cluster: Cluster, clock: Callable[[], float]
     ) -> list[tuple[int, SmoothedHorizon]]:
-        """Read new epochs; return the horizons that changed."""
+        """Read new epochs, and return the horizons that have changed."""
         started = clock()
         if started < self._next:
             return []
@@ -133,7 +133,7 @@ class HorizonSmoother:
 class Background(threading.Thread):
     """Thread that reads the status of the shown jobs until stopped.
 
-    `open_cluster` and `shown` are called in this thread; `clock` is milliseconds since 1970.
+    `open_cluster` and `shown` are called in this thread; `clock` returns milliseconds since 1970.
     """
 
     def __init__(

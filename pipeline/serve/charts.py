@@ -20,8 +20,8 @@ source         columns         content
 Ranges are named `epochs` and `values`, their tick formatters `epochs-ticks` and `values-ticks`; the
 page supplies the tick texts. Other names: date ticks `dates`, chart `chart`, dots `dots-i`,
 markers `mark-i`, vertical line at the selected epoch `cursor`. Colors are those of Okabe and Ito
-(https://jfly.uni-koeln.de/color/), distinguishable by color-blind readers; the eighth, black, is
-reserved for the ground truth.
+(https://jfly.uni-koeln.de/color/), distinguishable by color-blind readers; the eighth color, black,
+is reserved for the ground truth.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias
 Theme: TypeAlias = Literal["light", "dark"]
 
 MOST_CURVES = 12
-"""Maximum number of curves in a chart: more cannot be distinguished, and slow the page down."""
+"""Maximum number of curves in a chart; more would look alike, and slow down the page."""
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
 _INK = {"light": "#1d2329", "dark": "#e8eaed"}
@@ -47,7 +47,7 @@ _SHAPES = ("circle", "square", "triangle", "diamond")
 
 
 def colors(theme: Theme) -> tuple[str, ...]:
-    """Return the colors of the curves; where colors repeat, marker shapes tell curves apart."""
+    """Return the curves' colors; marker shapes distinguish curves with the same color."""
     return tuple(_COLORS[theme][index % 7] for index in range(MOST_CURVES))
 
 
@@ -58,7 +58,7 @@ def curves(
 
     `unit` and `times` are the titles of the axes; `times` is None if epochs have no dates. If they
     have dates, the page supplies the ticks, at starts of days, months and years. Raises
-    `ValueError` for other counts.
+    `ValueError` for any other `count`.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"got {count} curves; expected 1 to {MOST_CURVES}")

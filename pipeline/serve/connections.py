@@ -1,9 +1,9 @@
 """Limit the resources of idle connections.
 
 `ConnectionLimiter` wraps the protocol of every connection. It forwards a request only if the head
-of the request is complete within a time limit. At the limit of connections, the connection that has
-been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or one
-byte at a time, therefore takes no resources from other viewers.
+of the request is complete within a time limit. At the maximum number of connections, the one that
+has been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or
+one byte at a time, therefore takes no resources from other viewers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Limits:
 
     Attributes:
         connections: Maximum number of open connections.
-        viewers: Maximum number of WebSockets among them.
+        viewers: Maximum number of WebSockets among these connections.
         head_seconds: Maximum time until the head of a request is complete.
         idle_seconds: Maximum time between two requests on a connection.
         heartbeat_seconds: Interval between two heartbeats on a WebSocket.
@@ -50,7 +50,7 @@ _WELL_FORMED = re.compile(
 
 
 class Connections:
-    """Open connections to a server; `make` creates the inner protocol for each."""
+    """Open connections to a server; `make` creates the inner protocol of a connection."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: Limits) -> None:
         self.make = make
@@ -63,7 +63,7 @@ class Connections:
         return ConnectionLimiter(self)
 
     def make_room(self) -> bool:
-        """At the limit, close the connection idle longest; return False if none is idle."""
+        """At the limit, close the longest idle connection; return False if none is idle."""
         if len(self.open) < self.limits.connections:
             return True
         oldest = next(iter(self.idle), None)

@@ -115,7 +115,7 @@ def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.floa
 def _smoothed(
     state: JobState, series: Series, epochs: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Return value, low and high, shape (n, 3); nan where not smoothed; None without a curve."""
+    """Return the value, low and high, shape (n, 3), NaN if not smoothed; None without a curve."""
     if not state.smoothed or not series.number:
         return None
     found = np.full((len(epochs), 3), np.nan)
@@ -132,7 +132,7 @@ def _smoothed(
 
 
 def recent(state: JobState, count: int) -> dict[str, Any] | None:
-    """Return the latest `count` epochs of the job's main series; None before the first estimate."""
+    """Return the latest `count` epochs of a job's main series; None before the first estimate."""
     history = state.history
     chosen = history.chosen(CHOSEN)
     if history.last is None or not chosen:
@@ -180,7 +180,7 @@ def sparklines(state: JobState, count: int) -> dict[str, Any]:
 
 
 def _few_points(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the smallest and largest value of each of 32 blocks, in order; nan for gaps."""
+    """Return the smallest and largest value in each of 32 blocks, in order; NaN for gaps."""
     if len(matrix) <= _SPARKLINE:
         return matrix
     rows = []

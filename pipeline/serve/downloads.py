@@ -33,9 +33,9 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
-    """Selection for a download: epochs `first` to `last`; None is unlimited.
+    """Selection for a download: epochs `first` to `last`, where None means no limit.
 
-    `series`, if any, limits JSON to these series; `ground_truths` are added to JSON and Parquet.
+    JSON is limited to `series`, if there are any; `ground_truths` are added to JSON and Parquet.
     """
 
     job: DeployedJob
@@ -45,7 +45,7 @@ class Download:
     ground_truths: GroundTruths | None = None
 
     def chunks(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
-        """Yield the file in pieces of about 64 KiB; `records` are in order of publication."""
+        """Yield the file in chunks of about 64 KiB; `records` are in the order of publication."""
         wanted = (
             record
             for record in records

@@ -1,7 +1,7 @@
 """Follow the topics with deployed jobs, the ledger and estimates, in a separate thread.
 
-`Reader` decides what to read, and interprets records; `KafkaSource` reads them. Requests to an
-unreachable broker are repeated until the broker answers.
+`Reader` decides what to read, and interprets records; `KafkaSource` reads the records. Requests to
+an unreachable broker are repeated until the broker answers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _FETCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class NewlyPublished:
-    """Newly published epochs of a deployment, in the order of publication. `first_epoch` is that of
-    the deployment; None while only later epochs have been read.
+    """Newly published epochs of a deployment, in the order of publication.
+
+    `first_epoch` is the deployment's first epoch; None while only later epochs have been read.
     """
 
     job: str
@@ -72,7 +73,7 @@ News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Rejected
 
 
 class Reader:
-    """Choose which single-partition topics to read, and interpret their records."""
+    """Choose which single-partition topics to read, and interpret the records in them."""
 
     def __init__(self, only: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
@@ -84,7 +85,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[str, int]:
-        """Next offset by topic; a negative number counts records back from the end."""
+        """Next offset to read, by topic; a negative number counts records back from the end."""
         return {
             JOBS_TOPIC: self._position,
             LEDGER_TOPIC: self._spending.chain.next,
@@ -94,10 +95,10 @@ class Reader:
     def take(
         self, topic: str, records: Sequence[LogRecord], *, behind: bool = False
     ) -> News | None:
-        """Process records of a topic; return the news. `behind` is True if more records follow.
+        """Process records from a topic; return the news. `behind` is True if more records follow.
 
-        The list of jobs is reported only at the end of the topic: earlier, a deployed job could
-        appear to be missing, or a replaced job to be running.
+        The list of jobs is reported only at the end of the topic. Before the end, a deployed job
+        could appear to be missing, or a replaced job could appear to be running.
         """
         if topic == JOBS_TOPIC:
             for record in records:
@@ -174,7 +175,7 @@ class _Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records read, by topic; topics in `behind` have, or might have, unread records."""
+    """Records read, by topic; topics in `behind` have or might have further unread records."""
 
     records: Mapping[str, Sequence[LogRecord]]
     behind: frozenset[str] = frozenset()
@@ -182,7 +183,7 @@ class Polled:
 
 class Source(Protocol):
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """Wait briefly for records from `Reader.positions` on; raise `KafkaError` if this fails."""
+        """Wait briefly for records at `Reader.positions`; raise `KafkaError` if reading fails."""
 
     def close(self) -> None:
         pass
@@ -275,9 +276,10 @@ class KafkaSource:
         return ends
 
     def _look_for(self, missing: frozenset[str]) -> None:
-        """Check once whether topics that seem to be missing are only hidden by missing permissions.
+        """Check once whether topics that seem to be missing are only hidden from this login.
 
-        A hidden topic of one job does not affect other jobs; topics shared by all are required.
+        A hidden topic of one job does not affect other jobs; topics that all jobs share are
+        required.
         """
         self._missing &= missing
         if missing == self._missing:
@@ -298,7 +300,7 @@ class KafkaSource:
 
 
 class JobFollower(threading.Thread):
-    """Thread that reads until it is stopped, and passes news to `tell`."""
+    """Thread that reads topics until it is stopped, and passes news to `tell`."""
 
     def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
         super().__init__(name="follower", daemon=True)

@@ -1,4 +1,4 @@
-"""Estimates from one deployment, by epoch."""
+"""Estimates that a deployment has published, by epoch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dpstream.pipeline.values.item_sums import NO_SUMS
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 MOST_EPOCHS = 1 << 14
-"""Number of a job's latest epochs in memory, plus up to an eighth. Downloads have all epochs."""
+"""Latest epochs of a job to keep in memory, plus up to an eighth. Downloads have all epochs."""
 
 MAX_BYTES = 1 << 28
-"""Approximate maximum bytes of a job's stored estimates; larger estimates leave fewer epochs."""
+"""Approximate maximum bytes of a job's stored estimates; if they are large, fewer epochs fit."""
 
 _OVERHEAD = 600
 # Maximum number of series whose values at all epochs are cached as one array.
@@ -42,7 +42,7 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point(EstimateRecord):
-    """Published estimate of an epoch, prepared for drawing; `quantiles` are for numeric domains.
+    """Published estimate for an epoch, prepared for drawing; `quantiles` are for numeric domains.
 
     `horizons` is the number of horizons charged to a participating device so far.
     """
@@ -52,7 +52,7 @@ class Point(EstimateRecord):
 
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
-        """Convert a record, without its guarantee; takes a moment for numeric domains."""
+        """Convert a record, except its guarantee; this is slow for numeric domains."""
         when = record.epoch, record.window_status, record.closed_at
         found = record.contributors, record.population, record.estimate
         quantiles = kind_of(domain).quantiles_of(domain, record.estimate)
@@ -60,7 +60,7 @@ class Point(EstimateRecord):
         return cls(b"", *when, *found, {}, quantiles=quantiles, horizons=charged)
 
     def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
-        """Return value, low and high of each series, shape (series, 3); nan where unavailable."""
+        """Return each series' value, low and high, shape (series, 3); NaN where unavailable."""
         return triples_of(series, self.estimate, self.quantiles)
 
     @property
@@ -81,7 +81,7 @@ class Point(EstimateRecord):
 class History:
     """Stored epochs of a deployment, in increasing order.
 
-    Above about `max_bytes` bytes, the oldest quarter is evicted.
+    If the epochs exceed about `max_bytes` bytes, the oldest quarter is evicted.
     """
 
     def __init__(self, domain: ValueDomain, max_bytes: int = MAX_BYTES) -> None:
@@ -135,10 +135,10 @@ class History:
     def triples(
         self, series: Sequence[Series], most: int | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; read-only.
+        """Return each series' value, low and high at every epoch, float64 (n, 3), NaN for gaps.
 
-        Columns are cached, so only new epochs are computed. At most `most` epochs are added to a
-        column, which may then lack the latest epochs.
+        Arrays are read-only and cached, so only new epochs are computed. At most `most` epochs are
+        added to an array, which may then lack the latest epochs.
         """
         columns = {}
         for each in series:
@@ -156,7 +156,7 @@ class History:
         return [columns[each].rows for each in series]
 
     def ranked(self, count: int) -> list[int]:
-        """Return the numbers (from 1) of the items with the largest sums over all epochs."""
+        """Return the numbers (from 1) of the `count` items with the largest sums over epochs."""
         return list(map(int, self._sums.most(count)))
 
     def listed(self) -> tuple[Series, ...]:
@@ -169,7 +169,7 @@ class History:
         return self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
-        """Return the values for items at every epoch, float64 (n, items), nan for gaps."""
+        """Return the items' values at every epoch, float64 (n, items), NaN for gaps."""
         found = np.full((len(self.points), len(items)), np.nan)
         numbers = np.array(items, np.int64)
         for row, point in zip(found, self.points, strict=True):

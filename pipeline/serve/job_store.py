@@ -1,6 +1,6 @@
-"""State of all jobs, which notifies viewers of changes.
+"""State of all jobs; viewers are notified of changes.
 
-The state belongs to the event loop: threads hand over results by `call_soon_threadsafe`.
+The state belongs to the event loop: threads pass their results by `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, summary
 
 REQUEST_SECONDS = 15.0
-"""Seconds for which a job counts as watched after a request for it."""
+"""Seconds for which a job counts as watched after each request for it."""
 
 # A page can be opened as soon as its server answers, before Kafka is polled for the first time.
 _FIRST_LOOK_SECONDS = 5.0
@@ -97,7 +97,7 @@ class JobStore:
     async def first_look(self) -> None:
         """Wait, with a timeout, until the jobs are known or Kafka is known to be down.
 
-        Waits only once: after that, requests are answered with whatever is known.
+        Waits only once: afterwards, requests are answered with the data known so far.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._looked.wait(), _FIRST_LOOK_SECONDS)
@@ -105,7 +105,7 @@ class JobStore:
 
     @contextmanager
     def listen(self, job: str | None) -> Iterator[asyncio.Event]:
-        """Yield an event that is set on news of a job, or of all jobs."""
+        """Yield an event that is set when there is news of a job (None: of any job)."""
         event = asyncio.Event()
         self._listeners.add(event)
         if job is not None:
@@ -139,7 +139,7 @@ class JobStore:
     def add_points(
         self, job: str, deployment: bytes, points: Sequence[Point], first_epoch: int | None = None
     ) -> None:
-        """Add published epochs, and the deployment's first epoch if known."""
+        """Add published epochs and, if known, the deployment's first epoch."""
         state = self._state(job, deployment)
         if state is None:
             return
@@ -201,7 +201,7 @@ class JobStore:
         return self._summaries
 
     def epoch_text(self, state: JobState, point: Point, ids: tuple[str, ...]) -> str:
-        """Return the message about an epoch, encoded once for all viewers of the same series."""
+        """Return the message about an epoch, encoded once for all viewers of these series."""
         key = (state.job.deployment, point.epoch, ids)
         text = self._encoded.get(key)
         if text is None:

@@ -1,4 +1,4 @@
-"""Access control for the page: a password form, and a cookie for logged-in users."""
+"""Access control for the live page: a password form, and a cookie for logged-in users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.pipeline.serve.passwords import LONGEST
 PATH = "/login"
 OUT = "/logout"
 PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
-"""Paths that the login form itself loads."""
+"""Paths of files that the login form itself loads."""
 
 _LONGEST_NEXT = 1_500
 # A character in a form takes up to four bytes, each encoded as three characters.
@@ -30,9 +30,10 @@ _REFRESH = (
 
 
 class LoginHandler:
-    """Handle requests from users without access.
+    """Handle requests from users who have no access yet.
 
-    `page` is the form with placeholders for target and message. `secure` limits cookies to TLS.
+    `page` is the form, with placeholders for the target and a message. `secure` limits cookies to
+    TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
@@ -45,7 +46,7 @@ class LoginHandler:
         self._looking = asyncio.Semaphore(_AT_ONCE)
 
     def takes(self, request: web.Request) -> bool:
-        """Return whether a request is a login or logout, the only requests accepted with POST."""
+        """Return whether a request is a login or logout; no other POST requests are accepted."""
         given = request.method == "POST" and request.path in (PATH, OUT)
         return given and self._settings.password is not None
 
@@ -54,7 +55,7 @@ class LoginHandler:
         return bool(token) and self._sessions.holds(token)
 
     async def answer(self, request: web.Request) -> web.StreamResponse | None:
-        """Return the response sent instead of the page; None if the user has access."""
+        """Return the response to send instead of the page; None if the user has access."""
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
@@ -135,7 +136,7 @@ _FRESH = {hdrs.CACHE_CONTROL: "no-store"}
 
 
 def _within(target: str) -> str:
-    """Return the target to open after login, restricted to this page.
+    """Return the path to open after login, which is always on this page.
 
     >>> _within("/?job=logins"), _within("//evil.example/"), _within("/static/x")
     ('/?job=logins', '/', '/')

@@ -1,4 +1,4 @@
-"""The single password of a page: stored as an scrypt hash (RFC 7914), compared in constant time."""
+"""The password of the live page: stored as an scrypt hash (RFC 7914), compared in constant time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.pipeline.whole_files import read_whole_text, write_new
 
 SHORTEST = 8
 LONGEST = 1_024
-"""Maximum characters of a password."""
+"""Maximum number of characters in a password."""
 
 _FORM = "dpstream-scrypt"
 _COST, _BLOCK, _PARALLEL = 1 << 15, 8, 1
@@ -61,7 +61,7 @@ class HashedPassword:
         return found
 
     def matches(self, password: str) -> bool:
-        """Return whether the password is right; takes about 0.1 s, whatever the password."""
+        """Return whether a password is right, after about 0.1 s for any password."""
         if len(password) > LONGEST:
             return False
         return hmac.compare_digest(_scrypt(password, self.salt, self.cost), self.digest)

@@ -61,8 +61,8 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
 def lag_seconds(job: DeployedJob, status: JobStatus) -> float:
     """Return the age in seconds of the oldest waiting record; 0 if none waits.
 
-    If devices report for themselves, records wait until their window closes; a record counts only
-    if it has waited for longer than that can take.
+    If devices report for themselves, records normally wait until their window closes; a record
+    counts only if it has waited longer than windows can stay open.
     """
     return max((_stage_lag_seconds(job, stage) for stage in status.stages), default=0.0)
 

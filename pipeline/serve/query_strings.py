@@ -1,4 +1,4 @@
-"""Parse and validate the API's query strings, which can contain anything."""
+"""Parse and validate the API's query strings, which can contain any text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dpstream.pipeline.serve.views import MOST_SERIES
 Word = TypeVar("Word", bound=str)
 
 LARGEST = 1 << 53
-"""Largest whole number, up to which JavaScript's numbers are exact."""
+"""Largest integer up to which all of JavaScript's integers are exact."""
 _SHOWN = 40
 
 
 class InvalidQueryError(ValueError):
-    """Invalid query; the message states what is valid."""
+    """A query is invalid; the message states what is valid."""
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return an integer, or None if it is missing; raise `InvalidQueryError` if it is invalid.
+    """Return the integer `name`, or None if missing; raise `InvalidQueryError` if invalid.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)
@@ -57,7 +57,7 @@ def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
-    """Return one of the allowed values, by default the first."""
+    """Return the value of `name` if it is allowed; the first allowed value is the default."""
     word = query.get(name) or allowed[0]
     if word not in allowed:
         raise InvalidQueryError(f"{name}: got {word[:_SHOWN]!a}; expected {' or '.join(allowed)}")

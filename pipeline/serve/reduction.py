@@ -27,7 +27,7 @@ class Simultaneous:
 
     @classmethod
     def of(cls, job: Job) -> Self | None:
-        """Return the band that `plan` states if a job's epochs depend on each other, else None."""
+        """Return the simultaneous band that `plan` states; None if epochs are independent."""
         epochs = job.epochs.count
         if job.protocol_entry.per_epoch or epochs == 1:
             return None
@@ -46,7 +46,7 @@ class Simultaneous:
     def ends(
         self, series: Series, triples: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return lower and upper ends, (n,) each; None for quantiles, which are not counts.
+        """Return the lower and upper ends, shape (n,); None for quantiles, which are not counts.
 
         `triples` holds value, low and high, shape (n, 3); nan for gaps.
         """
@@ -61,9 +61,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Indices of the drawn epochs of a curve, increasing, each with its pixel column.
+    """Increasing indices of the epochs drawn for a curve, each with its pixel column.
 
-    Unreduced curves have None for `columns`.
+    `columns` is None for curves that were not reduced.
     """
 
     kept: NDArray[np.intp]
@@ -115,7 +115,7 @@ def envelope(
     """Return a bound of the band at the drawn epochs: the outermost value in each column.
 
     `bound` is float64, shape (n,), nan for gaps. `pick` is `np.fmin` for the lower bound,
-    `np.fmax` for the upper one; `epochs` and `columns` as for `reduce_curve`.
+    `np.fmax` for the upper one; `epochs` and `columns` are as for `reduce_curve`.
     """
     own = bound[reduction.kept]
     if reduction.columns is None:

@@ -1,8 +1,8 @@
 """Request checks, and the security headers in every response.
 
 A page from another site must not read the numbers through a user's browser: responses allow no
-other origin. Requests under an unknown host name are rejected, so that no name can be rebound to
-this address (DNS rebinding). Passwords are checked in `login`.
+other origin. Requests for an unknown host name are rejected, so that no name can be rebound to this
+address (DNS rebinding). Passwords are checked in `login`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ HEADERS: Final[Mapping[str, str]] = {
 def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
     """Return the headers for every response.
 
-    Origins in `frame_ancestors` may frame the page. `form` is True for a page with a form.
+    Pages from the origins in `frame_ancestors` may embed the page in a frame. `form` is True for a
+    page with a form.
     """
     policy = HEADERS["Content-Security-Policy"]
     if origins := " ".join(frame_ancestors):
@@ -43,7 +44,7 @@ def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> M
 
 
 def check_origin(text: str) -> str:
-    """Return a valid origin, such as "https://intranet.example.org"; else raise `ValueError`."""
+    """Return `text` if it is an origin, such as "https://x.example.org", or raise `ValueError`."""
     parts = urlsplit(text)
     whole = f"{parts.scheme}://{parts.netloc}"
     known = set("abcdefghijklmnopqrstuvwxyz0123456789.-:[]")
@@ -68,7 +69,8 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts`, in lowercase and with a non-default port, are allowed besides addresses and localhost.
+    `hosts`, in lowercase and with any non-default port, are allowed in addition to IP addresses and
+    localhost.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -80,7 +82,7 @@ class Gatekeeper:
     def reject(
         self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
     ) -> RequestRejection | None:
-        """Return the reason to reject a request; None if it is valid. `target` is path and query.
+        """Return why to reject a request, or None. `target` is the request's path and query.
 
         >>> gate = Gatekeeper.of(["stats.example.org"])
         >>> gate.reject("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
@@ -128,7 +130,7 @@ class Gatekeeper:
 
 
 def _name(host: str) -> str | None:
-    """Return name or address from a ``Host`` header, without the port; None if malformed."""
+    """Return the name or address in a ``Host`` header, without the port; None if malformed."""
     try:
         parts = urlsplit(f"//{host}")
         port = parts.port

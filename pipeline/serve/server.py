@@ -51,7 +51,7 @@ _LINGERING_SECONDS = 0.2
 
 Result = TypeVar("Result")
 Load = Callable[[DeployedJob, Path], ValueLog]
-"""Function that reads the input of a job."""
+"""Function that reads the input file of a job."""
 
 
 class NoPortError(DpstreamError):
@@ -60,7 +60,7 @@ class NoPortError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """Address, content and access rules of the page.
+    """Address, content and access rules of the live page.
 
     Attributes:
         port: Port to listen on; 0 means any free port.
@@ -80,10 +80,10 @@ class SiteSettings:
 
 
 class Site:
-    """The job store, updated by threads, and the application that answers from it.
+    """The job store, which threads update, and the application that answers from the job store.
 
-    Create the site, and call `take`, in a running event loop. `open_cluster` opens a cluster for
-    one thread; `notify` receives messages for the operator.
+    Create the site, and call `take`, within a running event loop. `open_cluster` opens a cluster
+    for one thread; `notify` receives messages for the operator.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Site:
     async def start(self) -> str:
         """Start answering requests; return the page's address.
 
-        Raises `NoPortError` if the port is taken, or the address is not local.
+        Raises `NoPortError` if the port is taken, or if the address is not local.
         """
         await self._runner.setup()
         make = self._runner.server
@@ -166,7 +166,7 @@ class Site:
         return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
-        """Resolve a name to one address, preferring IPv4; raise `OSError` without an address."""
+        """Resolve a name to one address, preferably IPv4; raise `OSError` if that fails."""
         addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
@@ -202,7 +202,7 @@ class Site:
         self._call(self.job_store.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
-        """Update the set of watched jobs; call it periodically."""
+        """Update the set of watched jobs; called periodically."""
         opened = set(self.job_store.watched)
         in_use = self.job_store.viewers > 0 or self.job_store.requested_recently
         self._shown = (
@@ -234,7 +234,7 @@ class Site:
                     self._notify("Kafka does not respond; the page shows this and retries")
 
     def rejected(self, message: str) -> None:
-        """Notify the operator of a message, but only once for each text."""
+        """Notify the operator of a message, but only once per text."""
         if message not in self._rejections:
             self._rejections.add(message)
             self._call(self._notify, message)
@@ -306,7 +306,7 @@ async def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; raise `NoPortError` if the address cannot be used.
 
-    `ready` receives the address of the page, `notify` messages for the operator.
+    `ready` receives the address of the page, and `notify` receives messages for the operator.
     """
     site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
     address = await site.start()

@@ -1,4 +1,4 @@
-"""WebSocket viewers, each of which receives the epochs that it lacks, from a shared history.
+"""WebSocket viewers, each of which receives the epochs that it lacks from a shared history.
 
 There is no queue: a viewer has a position in the history, and receives everything after it, even if
 it was slow or disconnected. A viewer that reads nothing for two seconds is dropped, and catches up
@@ -45,7 +45,7 @@ class ViewerRequest:
     deployment: str | None = None
 
     def outdated(self, job_store: JobStore) -> str | None:
-        """Return the reason why the viewer's data is stale; None if it is current."""
+        """Return why the viewer's data is outdated; None if it is current."""
         if self.start is not None and self.start != job_store.run:
             return "the server was restarted"
         if self.job is None or (self.start is None and self.deployment is None):

@@ -18,7 +18,7 @@ class Party:
 
     Attributes:
         trusted: True if the guarantee relies on the party; each device relies on itself.
-        either: True if the guarantee relies on any one of several such parties.
+        either: True if the guarantee relies on any one of several parties of this kind.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Party:
 
 
 def parties_of(job: DeployedJob) -> tuple[Party, ...]:
-    """Return the parties of a job, from those that hold values to readers of estimates."""
+    """Return the parties in a job, from the holders of values to the readers of estimates."""
     return tuple(_parties(job))
 
 
@@ -64,7 +64,7 @@ def _shufflers(job: DeployedJob) -> str:
 
 
 def trust_body(job: DeployedJob) -> dict[str, Any]:
-    """Return the API's description of trust: the parties, and a sentence."""
+    """Return the API's description of trust: the parties, and a sentence about them."""
     parties = parties_of(job)
     own = "the user's own device"
     if job.devices is None:

@@ -56,21 +56,21 @@ MOST_SENT = 256
 """Maximum number of series that are all sent if none is requested."""
 MOST_SHORT_LABELS = 64
 CHOSEN = 5
-"""Number of series drawn by default."""
+"""Number of series that are drawn by default."""
 
 
 @dataclass(eq=False)
 class JobState:
-    """State of a job.
+    """State of a job on the live page.
 
     Attributes:
         counted_from: First epoch of the deployment.
-        smooths: True if its protocol supports retrospective smoothing.
-        changes: True if its estimates determine the intervals for changes.
-        change: Lag if numbers are changes, in epochs or, with a window, in windows; None if they
-            are the epochs' estimates.
-        window: Epochs per window if numbers are means over windows; None for single epochs.
-        ground_truths: Ground truth, in demonstrations.
+        smooths: True if the job's protocol supports retrospective smoothing.
+        changes: True if the job's estimates determine the intervals for changes.
+        change: Lag of the changes that are shown, in epochs or, with a window, in windows; None if
+            estimates are shown.
+        window: Epochs per window if means over windows are shown; None for single epochs.
+        ground_truths: Ground truth; only in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
         lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
@@ -106,12 +106,12 @@ class JobState:
 def derived(
     state: JobState, points: Sequence[Point], lag: int | None, window: int | None
 ) -> JobState:
-    """Return the state with other numbers in place of estimates.
+    """Return the state with means or changes in place of estimates.
 
     With `window` (at least 2), the numbers are means over windows of that many epochs, each at the
-    window's last epoch. With `lag` (at least 1), they are changes from that many epochs or windows
+    window's last epoch. With `lag` (at least 1), they are changes since that many epochs or windows
     earlier. `points` come from the history in the state; epochs published since then are ignored.
-    Raises `RollUpError` or `ChangeError` if the estimates do not determine them.
+    Raises `RollUpError` or `ChangeError` if the estimates do not determine these numbers.
     """
     records: Iterable[EstimateRecord] = points
     truths = state.ground_truths
@@ -137,7 +137,7 @@ def derived(
 
 
 def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Round numbers to three decimals; nan becomes null."""
+    """Round numbers to three decimals; NaN becomes null."""
     return [
         None if value != value else value
         for value in np.round(np.asarray(values, np.float64), 3).tolist()
@@ -147,7 +147,7 @@ def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
 def triples_json(
     point: Point, series: Sequence[Series]
 ) -> Iterator[tuple[Series, list[float] | None]]:
-    """Yield value, low and high of each series, rounded to three decimals, or None."""
+    """Yield each series with its value, low and high, rounded to three decimals, or None."""
     triples: list[list[float]] = np.round(point.triples(series), 3).tolist()
     for each, triple in zip(series, triples, strict=True):
         yield each, triple if all(map(math.isfinite, triple)) else None
@@ -242,7 +242,7 @@ def _change(state: JobState) -> dict[str, str] | None:
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
-    """Return data for formatting dates: the zone, and whether epochs are whole days there."""
+    """Return data for formatting dates: the zone, and whether epochs are whole days in it."""
     calendar = job.epochs.calendar
     if calendar is None:
         return None
@@ -268,7 +268,7 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 
 
 def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
-    """Return the API's description of a series, in the job's terms."""
+    """Return the API's description of a series, in the words of the job."""
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None
     body = {**series.to_json(), "label": label or _label(job, series)}
@@ -317,7 +317,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series to send to a viewer: the requested ones, all if few, or a choice."""
+    """Return the series to send to a viewer: the requested ones, or all if few, or a selection."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()
@@ -325,7 +325,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the requested or else the default series; raise `SeriesError` for unknown ones."""
+    """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 
@@ -367,7 +367,7 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
 
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
-    """Return the largest items at an epoch or, for numbers, the buckets in order."""
+    """Return an epoch's `count` largest items or, for numbers, its first buckets in order."""
     estimate, kind = point.estimate, state.history.kind
     notes: list[str] = []
     simultaneous = above = None

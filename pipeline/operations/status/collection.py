@@ -1,9 +1,9 @@
 """Read the status of a job from its topics.
 
 A `JobWatch` keeps its position in every topic, so it can be polled once a second for hours. After
-the first poll, a poll takes about twenty small requests, whatever the job's history. A watch and
-its cluster belong to one thread. If the broker is unreachable, a poll raises `KafkaError` or
-`ClusterError`; nothing is lost, and polling can continue.
+the first poll, each poll takes about twenty small requests, however long the job's history is. A
+watch and its cluster belong to one thread. If the broker is unreachable, a poll raises `KafkaError`
+or `ClusterError`; nothing is lost, and polling can continue.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
 >>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
@@ -69,7 +69,7 @@ def gather_status(
 
 
 class JobWatch:
-    """Poll the status of a deployed job; a new deployment or changed settings require a new watch.
+    """Poll the status of a deployed job. A new deployment or changed settings need a new watch.
 
     `steady` returns the seconds of a monotonic clock. The first poll reads the last `heartbeats`
     heartbeats.
@@ -202,7 +202,7 @@ class JobWatch:
     ) -> Iterator[LogRecord]:
         """Yield the new records of a single-partition topic.
 
-        The first call reads only the latest `at_most` records; with `skip`, so do later calls.
+        The first call reads only the latest `at_most` records; with `skip`, later calls do, too.
         """
         if not self._exists(role):
             return
@@ -217,7 +217,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Skip all manifests except the latest; a worker reports the counts for skipped ones."""
+        """Skip all but the latest manifests; a worker reports the counts for skipped ones."""
         known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
         newer = summary is not None and summary != self._summary and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not newer):
@@ -314,7 +314,7 @@ class JobWatch:
         )
 
     def _needs(self, stage: str, partition: int) -> bool:
-        """Return whether deleted records might still be needed; see `needs_below`."""
+        """Return whether deleted records of a stage might still be needed; see `needs_below`."""
         decided, published = self._decisions.decided.highest, self._published
         if published is None or published.epoch < decided:
             return True

@@ -1,4 +1,4 @@
-"""Data classes for the status of a job."""
+"""Data classes that make up the status of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OpenWindowStatus:
     Attributes:
         reports: Number of reports so far; None if hidden.
         waits_for: Some of the expected producers whose punctuation is missing.
-        devices: Number of devices present, summed over the producers whose punctuation has arrived.
+        devices: Number of devices present, summed over producers whose punctuation has arrived.
         begins: Start of the epoch; None without a calendar.
         grace_left: Remaining seconds of the grace period; None before the grace period starts.
     """
@@ -46,10 +46,11 @@ class WorkerStatus:
         reports_per_second: Rate of reports; None for stages that read no reports, or after a single
             heartbeat.
         windows: The oldest open windows.
-        late_reports: Reports received after their epoch was finalized, since the worker started.
+        late_reports: Number of reports, since the worker started, that arrived after their epoch
+            was finalized.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
             behind; None if unknown.
-        ahead: Producers that send epochs ahead of time, with the number of epochs each is ahead.
+        ahead: Producers that send epochs ahead of time, each with the number of epochs it is ahead.
         unusable_reports: Number of device reports since the worker started that failed to decrypt
             or were unknown to the protocol.
         contradicting_reports: Number of device reports since the worker started that differ from an
@@ -80,7 +81,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """The latest heartbeat of a collector; counts are since its start.
+    """The latest heartbeat of a collector; counts start when the collector starts.
 
     Attributes:
         collector: ID of the collector; each start creates a new one.
@@ -88,7 +89,7 @@ class CollectorStatus:
         received: Number of reports examined.
         acknowledged: Number of reports stored in Kafka.
         rejected: Number of rejected requests by reason.
-        waiting: Number of requests waiting for Kafka at the heartbeat.
+        waiting: Number of requests that were waiting for Kafka at the time of the heartbeat.
         stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
 
@@ -107,11 +108,11 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class StageStatus:
-    """The workers of a stage, starting with those that are up, and the stage's lag.
+    """The workers of a stage, those that are up first, and the stage's lag.
 
     Attributes:
-        lag: Number of unfinished records; None if it is hidden or the topic is missing.
-        waiting: Seconds since the oldest unfinished record was written; None without lag.
+        lag: Number of unfinished records; None if the number is hidden or the topic is missing.
+        waiting: Seconds since the oldest unfinished record was written; None if there is no lag.
         epoch: Latest epoch finalized, aggregated or published; None before the first.
         deleted: Partitions in which records were deleted before the stage finished them.
     """
@@ -126,7 +127,7 @@ class StageStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic that differs from its state at deployment.
+    """A topic that has changed since deployment.
 
     Attributes:
         partitions: Current number of partitions; 0 if the topic is missing.
@@ -152,16 +153,18 @@ class JobStatus:
         dead_letters: Number of rejected records neither requeued nor discarded so far, by reason.
         issues: Sentences about issues that require action.
         position: Description of the latest estimate's epoch.
-        headline: The latest estimate in words: for items, the largest one; for numbers, the median.
+        headline: The latest estimate in words; for items, the largest estimate; for numbers, the
+            median.
         assumption: Assumption of the headline's interval, if any.
-        rolling: A recurring job's guarantee for any short run of consecutive epochs, if it has one.
+        rolling: Guarantee of a recurring job for any short run of consecutive epochs; None without
+            one.
         phase: Phase that an operator requested.
         replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker
-            reports it.
+            reports the numbers.
         producers: Number of registered producers; None if devices report without producers.
-        missing_producers: Absent producers; windows wait for them again only after they return.
-        suppressed: Number of consecutive unreleased epochs that end with the last finalized one.
+        missing_producers: Absent producers, for which windows wait again only after they return.
+        suppressed: Length of the run of unreleased epochs that ends with the last finalized epoch.
         other_clocks: Names of topics whose timestamps come from writers' clocks.
         contradictions: Sentences about contradictions in the stored data.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;

@@ -112,7 +112,7 @@ def _collects(job: DeployedJob) -> bool:
 def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
     """Return whether the job is running or draining and its last epoch is not published.
 
-    A replay can end at any epoch; it needs workers as long as there are unfinished records.
+    A replay can end at any epoch, so it needs workers as long as there are unfinished records.
     """
     waits = status.published is None or any(stage.waiting is not None for stage in status.stages)
     return status.phase.works and not status.finished and (waits or job.replay_of is None)
@@ -275,14 +275,14 @@ def _stuck(job: DeployedJob, stage: StageStatus, up: Sequence[WorkerStatus]) -> 
 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
-    """Return the maximum seconds that a record can wait for its window to close."""
+    """Return the maximum seconds for which a record can wait until its window closes."""
     if stages_of(job).get(stage.stage) not in job.route.reports:
         return 0.0
     return job.shuffle.grace + _longest_window(job)
 
 
 def _longest_window(job: DeployedJob) -> float:
-    """Return the maximum seconds, without the grace period, for devices to report to a window."""
+    """Return the maximum seconds, before the grace period, in which devices report to a window."""
     length = job.epochs.length
     if job.devices is None or length is None:
         return 0.0

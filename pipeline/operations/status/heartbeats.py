@@ -26,7 +26,7 @@ _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
 class Heartbeats:
-    """The last two heartbeats of every worker of a deployment, updated record by record.
+    """The last two heartbeats of every worker in a deployment, updated record by record.
 
     `newest` is the timestamp of the latest heartbeat, in milliseconds since 1970, or None.
     """
@@ -61,7 +61,7 @@ class Heartbeats:
 
     @property
     def summary(self) -> ManifestSummary | None:
-        """The most complete count of finalized windows reported by any shuffle worker."""
+        """The most complete count of finalized windows that any shuffler worker has reported."""
         return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:

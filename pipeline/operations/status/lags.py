@@ -1,4 +1,4 @@
-"""Lag of a stage's committed offsets behind the end of its topic.
+"""Lag of a stage: how far its committed offsets are behind the end of its topic.
 
 This machine's clock might differ from the broker's, and a broker does not send its time to readers.
 However, the broker's clock stamps every record, and workers write one record per second. A record
@@ -25,7 +25,7 @@ class ComparedClock:
     """Compare this machine's clock with the timestamps of other machines' records.
 
     `ahead` is the minimum number of seconds by which this machine's clock is ahead of the broker's.
-    It is negative if the clock is behind, 0 within the tolerance, and None if unknown.
+    It is negative if this clock is behind, 0 within the tolerance, and None if unknown.
     """
 
     def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
@@ -57,13 +57,13 @@ class ComparedClock:
 
 
 HEARTBEATS_READ = 300
-"""Number of latest heartbeats read per job if there are many jobs; other workers are not shown."""
+"""Number of latest heartbeats read per job if there are many jobs; this can omit workers."""
 _LATEST = 64
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
 
 
 def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
-    """Prefetch, in one batch, the data that the `JobWatch` of each job will request."""
+    """Prefetch, in one batch, the data that each job's `JobWatch` will request."""
     topics: list[str] = []
     groups: dict[str, str] = {}
     tails: dict[str, Tail] = {}
@@ -79,10 +79,10 @@ def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageLag:
-    """Number of records that a stage has not finished, and age in seconds of the oldest one.
+    """Number of records that a stage has not finished, and the oldest record's age in seconds.
 
-    `deleted` are partitions that now start above the stage's finished offset. `offsets` is None if
-    the topic is missing.
+    `deleted` has the partitions that now start above the stage's finished offset. `offsets` is None
+    if the topic is missing.
     """
 
     records: int = 0
@@ -127,9 +127,10 @@ class Lags:
         return StageLag(lag, seconds, tuple(deleted), offsets)
 
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
-        """Return, with a cache, the write times of the records that exist at these offsets.
+        """Return, using a cache, the write times of the records that exist at these offsets.
 
-        The records are not read: they might be reports, which this login need not see.
+        The records themselves are not read: they might be reports, to which this login needs no
+        access.
         """
         unknown = {
             partition: offset

@@ -1,7 +1,7 @@
 """The worker of a supervised job: its successive processes and its metrics address.
 
 Each process inherits a socket for its metrics, so that no port has to be configured. When memory
-runs out, Linux kills a single worker first, rather than the supervisor.
+runs out, Linux kills a single worker rather than the supervisor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
 """Environment variable with the file descriptor of a worker's metrics socket."""
 
 HUNG_SECONDS = 90.0
-"""Maximum seconds without a heartbeat; a worker with a blocked event loop exits after 30 s."""
+"""Maximum seconds without a heartbeat; a worker whose event loop is blocked exits after 30 s."""
 
 _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 
@@ -28,7 +28,8 @@ class Worker:
     """The worker of a job.
 
     Attributes:
-        listening: Metrics socket, shared by all processes of the worker; None without metrics.
+        listening: Metrics socket, shared by the worker's successive processes; None without
+            metrics.
         started_at: Time of the last start or attempt, monotonic seconds.
         restarts: Number of unexpected exits.
         awake: True from when the worker is woken, or starts with work to do, until it is idle
@@ -47,7 +48,7 @@ class Worker:
     def start(
         self, command: Sequence[str], on_line: Callable[[str], None], start: Starter
     ) -> Running:
-        """Start a process if the worker has none; raise OSError if resources are lacking."""
+        """Start a process if the worker has none; raise OSError if the system lacks resources."""
         descriptors = {}
         if self.listening is not None:
             descriptors[METRICS_VARIABLE] = self.listening.fileno()
@@ -64,7 +65,7 @@ class Worker:
         return int(self.listening.getsockname()[1])
 
     def ended(self) -> tuple[int, str] | None:
-        """Return exit code and reason (or "") at the first call after the end, otherwise None."""
+        """Return exit code and reason (or "") at the first call after the end, else None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         reason = self.process.reason()
@@ -75,8 +76,8 @@ class Worker:
     def stalled(self, heartbeat: object, now: float) -> float:
         """Return the seconds for which the heartbeat of the process has not changed.
 
-        It compares the heartbeats of successive calls. `now` is in seconds of a monotonic clock
-        that stops while the machine sleeps.
+        The method compares the heartbeats in successive calls. `now` is in seconds of a monotonic
+        clock that stops while the machine sleeps.
 
         >>> worker = Worker("a")
         >>> [worker.stalled(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]

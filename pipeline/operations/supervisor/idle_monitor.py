@@ -1,12 +1,11 @@
 """Monitor jobs with idle workers: wake the workers on demand, and report that they are idle.
 
-* All idle workers together cost one request, several times a second. It reads the end offsets of
-  the topics that wake these workers, in the thread that reads the jobs topic
-  (`jobs_follower.Follower`).
+* Several times a second, one request for all idle workers reads the end offsets of the topics that
+  wake them, in the thread that reads the jobs topic (`jobs_follower.Follower`).
 * While Kafka is unreachable, no worker is woken, and no record can have arrived.
 * Every worker is woken once a day, and becomes idle again within seconds if there is no work.
-  Otherwise, Kafka would drop the offsets of its group after some days without members; moreover,
-  some conditions are visible only to workers.
+  Otherwise, Kafka would drop the offsets of the worker's group after some days without members.
+  Some conditions are also visible only to workers.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from dpstream.topics.names import Role
 LOOK_SECONDS = 0.25
 _LONGEST_LOOK_SECONDS = 2.0
 _LOOK_SHARE = 0.05
-"""Maximum fraction of time spent polling, until pauses reach their maximum."""
+"""Maximum fraction of time spent polling, until the pauses reach their maximum."""
 SAY_SECONDS = 60.0
-"""Seconds between heartbeats of an idle worker; `status` shows it as down after three missed."""
+"""Seconds between heartbeats of an idle worker; after three missed, `status` shows it as down."""
 LONGEST_SECONDS = 86_400.0
 
 
@@ -38,7 +37,7 @@ LONGEST_SECONDS = 86_400.0
 class IdleJob:
     """A job whose worker stays idle as long as `condition` holds.
 
-    `words` is its heartbeat for ``<job>.status``, and `metrics` contains the worker's last
+    `words` is the worker's heartbeat for ``<job>.status``, and `metrics` contains its last
     Prometheus metrics. The worker is woken at `until` (monotonic seconds) at the latest.
     """
 
@@ -50,7 +49,7 @@ class IdleJob:
 
 
 def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) -> IdleJob | None:
-    """Return the idle job described by an exited worker's note, or None without a note."""
+    """Return the idle job that an exited worker's note describes, or None without a note."""
     note = IdleNote.read(worker_folder(job.name, stage, worker))
     if note is None or note.version != version.hex():
         return None
@@ -59,7 +58,7 @@ def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) ->
 
 
 def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | None:
-    """Return the job as idle if its topics are still empty, or None if its worker must run."""
+    """Return a job as idle if its topics are still empty; None if its worker must run."""
     condition = initial_idle_condition(job, stage)
     if condition is None:
         return None
@@ -70,7 +69,8 @@ def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | Non
 def pause(took: float) -> float:
     """Return the seconds until the next poll, after a poll that took `took` seconds.
 
-    Polls for hundreds of jobs take longer and are less frequent; the maximum pause is two seconds.
+    Polls for hundreds of jobs take longer, and are therefore less frequent. The maximum pause is
+    two seconds.
 
     >>> pause(0.001), pause(0.05), pause(4.0)
     (0.25, 1.0, 2.0)

@@ -35,7 +35,7 @@ class Kill:
 
 
 START_SECONDS = 2.0
-"""Approximate seconds from the start of a worker until it works."""
+"""Approximate seconds from a worker's start until it works."""
 
 Step = Start | Terminate | Kill
 
@@ -53,7 +53,7 @@ class _Slot:
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
-        """Mark the worker as ended; return its version, and whether a stop had been requested."""
+        """Mark the worker as ended; return its version, and whether it had been asked to stop."""
         ran, requested = self.running, self.stop_requested_at is not None
         self.running, self.stop_requested_at, self.killed = None, None, False
         return ran, requested
@@ -66,7 +66,7 @@ class _Slot:
 class Schedule:
     """Decide which workers to start and to stop.
 
-    Report events by `target` and `ended`; `steps` returns the steps to take. A `Start` is assumed
+    Report events with `target` and `ended`; `steps` returns the steps to take. A `Start` is assumed
     to be successful until `ended` reports a failure. Each job has at most one running worker. A
     worker is replaced when another version is requested. Times are seconds of a monotonic clock.
 
@@ -126,7 +126,7 @@ class Schedule:
     def ended(self, job: str, now: float) -> float | None:
         """Record that a worker has ended or could not be started.
 
-        Returns the seconds until its restart, or None if a stop had been requested.
+        Returns the seconds until the worker's restart, or None if a stop had been requested.
         """
         slot, wait = self._slots[job], None
         ran, requested = slot.end()

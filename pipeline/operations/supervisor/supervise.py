@@ -1,4 +1,4 @@
-"""Keep one worker of a stage running for every deployed job that needs it.
+"""Keep one worker of a stage running for every deployed job that needs a worker.
 
 One loop makes all decisions. Other threads read the jobs topic, relay workers' output and answer
 scrapes; signal handlers only record signals.
@@ -76,7 +76,7 @@ class SupervisorSettings:
     Attributes:
         name: Name of the workers, unique within the stage across all machines.
         pattern: Shell pattern that selects job names.
-        noise_keys: Folder with one noise key file per job; None means the default locations.
+        noise_keys: Folder with one noise key file per job; None means the files' default locations.
         monitor: Address for the metrics and health of all workers; None means no server.
         idle_timeout: Seconds without work after which a worker becomes idle; None means never.
     """
@@ -283,8 +283,8 @@ class _Supervisor:
     def _mark_idle(self, worker: Worker, *, ended: bool = False) -> bool:
         """Mark a worker as idle if it has no work; return whether it is idle.
 
-        `ended` means that it has just exited with code 0. A draining job keeps its workers, and a
-        woken worker becomes idle only by its own decision.
+        `ended` means that the worker has just exited with code 0. A draining job keeps its workers,
+        and a woken worker becomes idle only by its own decision.
         """
         settings, task = self._settings, self._tasks.tasks.get(worker.job)
         if settings.idle_timeout is None or task is None:
@@ -360,12 +360,12 @@ class Lines:
             self._about(job).info(message)
 
     def warning(self, job: str | None, message: str) -> None:
-        """Log a problem that resolves itself or needs an operator."""
+        """Log a problem that either resolves itself or requires an operator."""
         with self.lock:
             self._about(job).warning(message)
 
     def relay(self, job: str, line: str) -> None:
-        """Pass on a worker's log line; turn any other output into an error line."""
+        """Pass on a worker's log line; turn any other output into a log line for errors."""
         if line.startswith("{") if self.as_json else _TEXT.fullmatch(line):
             with self.lock:
                 print(one_line(line), file=self._about(job).output, flush=True)

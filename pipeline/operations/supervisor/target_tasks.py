@@ -15,7 +15,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A deployed job from the point of view of a supervisor.
+    """A deployed job, as a supervisor sees it.
 
     `version` is a hash of the job's record; a changed version requires a new worker.
     """
@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Jobs that match the supervisor's pattern, according to the topic at one moment.
+    """Jobs that match the supervisor's pattern, as listed in the topic at one moment.
 
     `unreadable` contains the names of jobs that were deployed by an incompatible version.
     """

@@ -30,8 +30,9 @@ _LOOP_SECONDS = 15.0
 class Watched:
     """The worker of a job, started at `since` (monotonic seconds).
 
-    `port` is its metrics port on 127.0.0.1; None if it is not running. `idle_metrics` contains the
-    last Prometheus metrics of an idle worker, otherwise None. `restarts` counts all restarts.
+    `port` is the worker's metrics port on 127.0.0.1; None if it is not running. `idle_metrics`
+    contains the last Prometheus metrics of an idle worker, otherwise None. `restarts` counts all
+    restarts.
     """
 
     job: str
@@ -43,7 +44,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """State of a supervisor at its latest loop iteration, at the monotonic second `at`.
+    """State of a supervisor at its latest loop iteration, at time `at` in monotonic seconds.
 
     `workers` covers every job that has or should have a worker. `informed` is True once the jobs
     topic has been read to its end; `broker_answers` is True if the broker was reachable recently.
@@ -116,7 +117,7 @@ def _counted(view: View) -> str:
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
     """Merge the metrics of many workers into the metrics of one process.
 
-    `scrapes` are pairs of a job and its worker's metrics. Each ``dpstream_`` metric without a job
+    `scrapes` are pairs of a job and its worker's metrics. Each ``dpstream_`` metric that has no job
     label gets labels for the job and the stage.
     """
     merged: dict[str, Metric] = {}
@@ -140,7 +141,7 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
 
 
 class _Supervised(Collector):
-    """Prometheus collector of a supervisor; `look` can be called from any thread."""
+    """A supervisor's collector for Prometheus; `look` can be called from any thread."""
 
     def __init__(self, look: Callable[[], View], ask: Ask) -> None:
         self._look = look

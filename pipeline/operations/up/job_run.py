@@ -41,7 +41,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import producer_folder, worker_folder
 
 WORKER = "up"
-"""Name of the producer, and of the worker of each stage."""
+"""Name of the producer, and of each stage's worker."""
 
 PRODUCER = "produce"
 _SILENCE_SECONDS = 30.0
@@ -49,7 +49,7 @@ _SILENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """Jobs to run on one input, and options.
+    """Jobs to run on one input, and the options of the run.
 
     Attributes:
         servers: Bootstrap servers of the user's cluster. Without servers and without
@@ -58,7 +58,7 @@ class UpSettings:
         users: File with a user list.
         to_epoch: Last epoch of the input to use; None means the last epoch of the job.
         linger: True to keep the page open after the last estimate, until a signal arrives.
-        agreed: True if the user agreed to end other deployments and charge users again.
+        agreed: True if the user has agreed to end other deployments and to charge users again.
         adapted: Function that turns the job from a file into the job to deploy.
     """
 
@@ -90,7 +90,7 @@ class UpSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """A job, its input and the input's ground truth, all read before anything is started."""
+    """A job, its input and the ground truth, all of which are read before anything is started."""
 
     job: Job
     settings: UpSettings
@@ -125,7 +125,7 @@ class JobInput:
 
     @property
     def last_epoch(self) -> int:
-        """Last epoch of the run: the last of the input or of the job, whichever is earlier."""
+        """Last epoch of the run: the input's last epoch or the job's, whichever is earlier."""
         return min(
             self.ground_truths.last_epoch, self.job.last_epoch or self.ground_truths.last_epoch
         )
@@ -133,7 +133,7 @@ class JobInput:
 
 SmoothedHorizons = Mapping[int, SmoothedHorizon]
 JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
-"""Event from a job's thread: deployed, an epoch published, all epochs published, or failed."""
+"""Event posted by a job's thread: deployed, epoch published, all epochs published, or failed."""
 
 
 class JobRun:
@@ -224,7 +224,7 @@ class JobRun:
     def forget_secrets(self) -> None:
         """Delete devices' randomness and the noise key, both from an earlier deployment.
 
-        They are private and no longer needed.
+        Both are private, and no longer needed.
         """
         shutil.rmtree(producer_folder(self.job.name, WORKER), ignore_errors=True)
         self._noise_key.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 * A broker outlives the process that starts it. A manager process starts it, waits for its
   parent-death watch (`parent_watch`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
 * A broker that was already running stays running, unless another manager started it. In that case,
-  the last manager stops it (`BrokerUsers`).
+  the last manager to leave stops it (`BrokerUsers`).
 * A broker that crashes while it is needed is restarted.
 
 ``python -m dpstream.pipeline.operations.up.managed_broker`` prints one `Message` per line, in JSON.
@@ -43,7 +43,7 @@ class BrokerUsers:
     """A user of a broker, from now until `leave` or the end of the process.
 
     Each user holds a shared lock on a file, which the operating system releases with the process. A
-    leaving user that can lock the file exclusively is the last one. The file `mark` holds the
+    leaving user that can lock the file exclusively is the last user. The file `mark` holds the
     process ID of a broker that the last user must stop.
 
     >>> import tempfile
@@ -91,7 +91,7 @@ class Message(TypedDict):
 
 
 class ManagedBroker(RestartedProcesses):
-    """The local broker, kept running until `close`, which kills it once `hurry` returns True.
+    """The local broker, kept running until `close`, which kills it if `hurry` returns True.
 
     `post` is called with the manager's messages, in another thread.
     """
@@ -119,7 +119,7 @@ class ManagedBroker(RestartedProcesses):
             raise ProcessError(f"{self._manager.name} exited:{self._manager.log_end()}")
 
     def close(self) -> None:
-        """Stop the manager, and the broker unless it was running before."""
+        """Stop the manager, and the broker unless it was already running before."""
         super().close()
         # A manager that was killed has not stopped the broker.
         undone = self._manager.process.returncode != 0 and "mine" in self._seen

@@ -1,4 +1,4 @@
-"""Accuracy of a finished run, and commands for the next steps."""
+"""Accuracy of a finished run, and commands for its next steps."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate, or the largest one for items; without an estimate, all fields are None."""
+        """The epoch's estimate (for items, the largest); without one, all fields are None."""
         return self.record.summary
 
     @property
     def headline(self) -> Headline:
-        """The epoch in one number, with the ground truth; recomputed at each access."""
+        """The epoch as one number, with the ground truth; recomputed at each access."""
         return kind_of(self.domain).headline(self.domain, self.record, self.ground_truths)
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lower and upper bounds of all estimates, shape (3, estimates); can be empty."""
+        """Values, lower bounds and upper bounds of all estimates, shape (3, estimates)."""
         estimate = self.record.estimate
         return np.zeros((3, 0)) if estimate is None else estimate.intervals
 
@@ -106,7 +106,8 @@ class Outcome:
         users: Number of users in the input.
         seconds: Seconds from deployment to reading the last estimate.
         values: The input; None if unknown.
-        smoothed: Smoothed horizons, numbered from 0; empty if the protocol has none.
+        smoothed: Smoothed horizons, numbered from 0; empty if the protocol does not support
+            smoothing.
     """
 
     job: DeployedJob
@@ -153,7 +154,7 @@ class Outcome:
 
     @property
     def share(self) -> float | None:
-        """Mean estimated share of users with the value; None if no prediction depends on it."""
+        """Mean estimated share of users with the value; None if predictions do not depend on it."""
         if not kind_of(self.job.domain).single or not depends_on_share(self.job):
             return None
         found = [
@@ -165,7 +166,7 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Number of intervals that contain the ground truth, and of all intervals that claim to."""
+        """Number of intervals that contain the ground truth, and number of those that claim to."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
@@ -181,7 +182,7 @@ class Outcome:
                 yield row.epoch, (low <= row.ground_truths) & (row.ground_truths <= high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; keys that ``dpstream simulate --json`` also has are the same."""
+        """Return JSON values; keys shared with ``dpstream simulate --json`` have the same names."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)
@@ -251,8 +252,8 @@ def next_steps(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    If the job is only an `example`, the steps start from a copy of its file. If it is `recurring`,
-    its input must say where it ends.
+    If the job is only an `example`, the steps start from a copy of its file. If the job is
+    `recurring`, the commands must state where its input ends.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:

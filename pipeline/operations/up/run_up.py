@@ -35,16 +35,16 @@ MODULES = (
 )
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
-"""Function of the outcomes, in the order of jobs, and of the address of a lingering page."""
+"""Function called with the outcomes, in the order of jobs, and any lingering page's address."""
 
 
 def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
-    Raises JobError, InputError or FolderInUse (another run uses the state folder) before anything
-    is started. Raises UnconfirmedLossError (the user has not agreed to losses or charges) before
-    anything is deployed. Also raises SignaledError, ProcessError (a process failed repeatedly),
-    LocalKafkaError and ClusterError.
+    Raises JobError, InputError or FolderInUse (if another run uses the state folder) before
+    anything is started. Raises UnconfirmedLossError (if the user has not agreed to losses or
+    charges) before anything is deployed. Also raises SignaledError, ProcessError (if a process
+    failed repeatedly), LocalKafkaError and ClusterError.
     """
     given = [
         # The jobs share one input: print its warnings only once.
@@ -56,9 +56,9 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 
 
 def _only_run(name: str) -> FolderLock:
-    """Exclude other runs, which would use the same folders for workers.
+    """Lock out other runs, which would use the same folders for workers.
 
-    A finished run whose page stays open does not exclude others.
+    A finished run whose page stays open does not lock out other runs.
     """
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
@@ -78,7 +78,7 @@ def address_of(port: int, jobs: Iterable[str]) -> str:
 
 
 class _Run:
-    """One run. `run` makes all decisions; other threads post events, and signals are recorded."""
+    """One run: `run` makes all decisions, other threads post events, and signals are recorded."""
 
     def __init__(
         self, settings: UpSettings, given: Sequence[JobInput], screen: Screen, signals: Signals

@@ -26,7 +26,7 @@ class ScreenState:
 
 
 class Screen:
-    """Display of a run: a line for each new activity and, at regular intervals, for epochs.
+    """Display of a run: a line for each new activity and, at regular intervals, for the epochs.
 
     On a terminal, progress bars are shown as well.
     """

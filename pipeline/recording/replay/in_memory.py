@@ -1,4 +1,4 @@
-"""Replay in one process: the real aggregate and publish stages on topics in memory."""
+"""Replay in one process: the real aggregator and publisher on topics in memory."""
 
 from __future__ import annotations
 

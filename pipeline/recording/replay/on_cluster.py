@@ -45,7 +45,7 @@ from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 
 WORKER = "replay"
-"""Name of the worker of each stage."""
+"""Name of each stage's worker."""
 
 # Manifests per batch: for each batch, the manifest log is read to its end.
 _EPOCHS_AT_ONCE = 64
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 class ClusterReader:
     """Read a job's topics, a little ahead of the requests.
 
-    Windows are small and are requested one by one. Without reading ahead, each window would cost a
+    Windows are small and are read one by one. Without reading ahead, every window would cost a
     request.
     """
 
@@ -103,7 +103,7 @@ def _part(held: LogSlice, replay_range: ReadRange) -> LogSlice:
 
 
 class ClusterReplay:
-    """A deployed replay; `keys` is the folder with sealing keys, None for the default folder."""
+    """A deployed replay; `keys` is the folder with sealing keys; None means the default folder."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ClusterReplay:
 
         Without `workers`, other processes run the stages, and the method does not wait for
         publication. Raises `ReplayError` if input is missing, `ProcessError` if a worker fails
-        repeatedly, `ClusterError` if the cluster cannot be used.
+        repeatedly, and `ClusterError` if the cluster cannot be used.
         """
         self._run(self._writer.begin())
         with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
@@ -212,7 +212,7 @@ def _now() -> int:
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
     """Return the replay that an earlier run left in progress, or None.
 
-    Raises `ReplayError` if another deployment has this name; the message describes it.
+    Raises `ReplayError` if another deployment has this name; the message describes that deployment.
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)

@@ -48,7 +48,7 @@ _SLOWEST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speed in epochs per second, or as a multiple of the speed of the original job.
+    """Speed in epochs per second, or as a multiple of the original job's speed.
 
     >>> Speed.parse("2"), Speed.parse("x60"), Speed.parse("max").limited
     (Speed(per_second=2.0, times=None), Speed(per_second=None, times=60.0), False)
@@ -82,7 +82,7 @@ class Speed:
 
 
 class Pace:
-    """Due times for epochs; `started` is that of the first epoch, in seconds from any origin."""
+    """Due times for epochs; `started` is the first epoch's time, in seconds from any origin."""
 
     def __init__(self, speed: Speed, started: float) -> None:
         self._speed = speed

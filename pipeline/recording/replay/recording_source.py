@@ -1,4 +1,4 @@
-"""Input to a replay from a recording; every file's checksum is verified before the file is read."""
+"""Input to a replay from a recording; each file's checksum is verified before the file is read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecordingSource:
         return epoch in self._released and not self._recording.index.lacks(epoch)
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the number of rows and bytes in the files with the windows of the epochs."""
+        """Return the number of rows and bytes in the files that have the windows of the epochs."""
         if not epochs:
             return Stored(0, 0)
         files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])

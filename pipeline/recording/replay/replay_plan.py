@@ -18,7 +18,8 @@ class ReplayRange:
 
     Attributes:
         from_epoch: First epoch to aggregate again.
-        from_time: Alternatively, first epoch finalized at or after this time (ms since 1970).
+        from_time: Alternatively, start at the first epoch finalized at or after this time (ms since
+            1970).
         to_epoch: Last epoch; None for the last available one.
         from_partials: True to estimate from the recorded counts, without aggregating windows again.
     """
@@ -38,7 +39,7 @@ class ReplayPlan:
         first: First epoch of the replay. If estimates depend on all earlier epochs of their
             horizon, this is the first epoch of a horizon.
         windows_from: First epoch whose window is aggregated; earlier partials are copied.
-        suppressed: Number of epochs that were not released, and therefore stay suppressed.
+        suppressed: Number of epochs that were not released, and that therefore stay suppressed.
         stored: Amount of window data to read.
     """
 
@@ -56,7 +57,7 @@ class ReplayPlan:
         return self.last - self.first + 1
 
     def items(self, source: ReplaySource) -> Iterator[tuple[Manifest, bytes | None]]:
-        """Yield every epoch's manifest, in order, with the epoch's partial if that is copied."""
+        """Yield every epoch's manifest, in order, and the epoch's partial if it is copied."""
         payloads = source.payloads(self.first, min(self.windows_from - 1, self.last))
         for manifest in source.manifests():
             if manifest.epoch > self.last:
@@ -86,8 +87,8 @@ class _Decided:
 def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
     """Choose the epochs of a replay.
 
-    Raises `ReplayError` if no epoch is finalized or some input is missing; the message lists the
-    epochs and the alternatives.
+    Raises `ReplayError` if no epoch is finalized or if input is missing; the message lists the
+    epochs concerned and the alternatives.
     """
     decided: list[_Decided] = []
     begins = 1

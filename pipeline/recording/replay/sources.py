@@ -21,7 +21,7 @@ class Stored:
 
 
 class ReplaySource(typing.Protocol):
-    """A running or ended deployment; `place` describes where its data is read from."""
+    """A running or ended deployment; `place` describes where the deployment's data is read from."""
 
     job: DeployedJob
     place: str
@@ -44,17 +44,17 @@ class ReplaySource(typing.Protocol):
         """
 
     def window(self, epoch: int) -> Messages:
-        """Return a window's multiset, in canonical order; fastest if called for increasing epochs.
+        """Return a window's messages, in canonical order; fastest if called for increasing epochs.
 
         Raises `ReplayError` if the window was deleted.
         """
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield epoch and payload of each partial from `first` to `last`, in order."""
+        """Yield the epoch and payload of each partial from `first` to `last`, in order."""
 
 
 def in_words(epochs: Iterable[int]) -> str:
-    """Format increasing epochs as runs; of many runs, only the first are shown.
+    """Format increasing epochs as runs; if there are many runs, only the first few are shown.
 
     >>> in_words([7]), in_words([1, 2, 3, 7])
     ('epoch 7', 'epochs 1 to 3, 7')

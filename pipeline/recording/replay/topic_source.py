@@ -23,7 +23,7 @@ from dpstream.topics.names import Role
 
 
 class TopicSource:
-    """The topics of a deployment, as they were at construction.
+    """The topics of a deployment, up to their ends at construction.
 
     `windows` is False if no window is read; `open_spill_file` opens spill files for large windows.
     """
@@ -58,7 +58,7 @@ class TopicSource:
         return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """Do nothing: records have their own checksums, which every read verifies."""
+        """Do nothing: records have their own checksums, and every read verifies these."""
 
     def has_partial(self, epoch: int) -> bool:
         return epoch in self._partials.complete

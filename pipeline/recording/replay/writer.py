@@ -2,7 +2,7 @@
 
 * A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
   is closed again, and suppressed windows stay suppressed.
-* A window is the same multiset, in canonical order and in new chunks.
+* A window is written as the same multiset, in canonical order, in new chunks.
 * A restarted replay checks its earlier output and writes the rest. Windows and partials are written
   in attempts, of which the first complete one counts.
 """
@@ -77,7 +77,7 @@ class ReplayWriter:
         )
 
     def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
-        """Write those epochs from `ReplayPlan.items` that are not written yet."""
+        """Write those epochs from `ReplayPlan.items` that have not been written yet."""
         todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
         if not todo:
             return

@@ -1,4 +1,4 @@
-"""Kinds of publications, one module each: one value, items, numbers.
+"""Kinds of publication, with one module each: one value, items, numbers.
 
 A kind defines queries for one number, for a few numbers and for all numbers. It also defines the
 headline, the sentence and the curves, and what is monitored and smoothed. `published_kind` is the
@@ -21,7 +21,7 @@ _KINDS: Final = {
     "found": ("items", "FoundKind"),
     "measure": ("one_value", "MeasureKind"),
 }
-"""Modules of this package, imported on demand, and their classes."""
+"""Modules of this package, imported on demand, and the classes in them."""
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:

@@ -17,7 +17,8 @@ class Headline:
         value: Number of users, or a value from the domain; None without an estimate.
         ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for other headlines.
-        population: Number of users, which limits displayed values; None unless users are counted.
+        population: Number of users, which is the largest displayed value; None unless users are
+            counted.
     """
 
     name: str = ""
@@ -30,7 +31,7 @@ class Headline:
     population: int | None = None
 
     def shown(self, value: float | None) -> str:
-        """Format a value or ground truth: whole users, or a median to a tenth of a bucket."""
+        """Format a number or its ground truth: whole users, or a median to a tenth of a bucket."""
         if value is None:
             return "-"
         if self.population is not None:

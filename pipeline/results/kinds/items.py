@@ -1,4 +1,4 @@
-"""Counts of items: of all listed items, or the most frequent in a domain too large to list."""
+"""Counts of items: of all listed items, or of the most frequent items in a very large domain."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ItemsKind(FoundKind):
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """Return an item's interval; the intervals for all items hold at once in 19 of 20 cases.
+    """Return an item's simultaneous interval: those of all items hold together in 19 of 20 cases.
 
     Two items whose intervals do not overlap differ, however their errors are correlated.
     """

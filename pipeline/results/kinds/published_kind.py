@@ -22,14 +22,14 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Ranked = Callable[[int], list[int]]
-"""Function that returns the given number of items, in decreasing order of sums over all epochs."""
+"""Function that returns a number of items, in decreasing order of their sums over all epochs."""
 
 
 class PublishedKind(ABC):
-    """Publication of values from a domain: queries, sentences and curves."""
+    """Interface of a kind of publication, for a domain of values: queries, sentences and curves."""
 
     single: ClassVar[bool] = False
-    """True if one number is published per epoch, which needs no name."""
+    """True if a single number is published per epoch; such a number needs no name."""
 
     same_items: ClassVar[bool] = False
     """True if the same items are published at every epoch, as estimates of their counts."""
@@ -38,20 +38,20 @@ class PublishedKind(ABC):
     """Query for displays of a single number."""
 
     in_few: ClassVar[CountsQuery]
-    """Default query of an epoch."""
+    """Query whose answers describe an epoch by default."""
 
     largest_are: ClassVar[str] = "item"
     """Noun for each series that `largest` returns."""
 
     quantiles: ClassVar[tuple[Series, ...]] = ()
-    """Series of values of the domain."""
+    """Series for published quantiles, whose values are values of the domain."""
 
     @abstractmethod
     def everything(self, domain: ValueDomain) -> CountsQuery:
-        """Return the query for everything that an epoch publishes."""
+        """Return the query for all numbers that an epoch publishes."""
 
     def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
-        """Return the query for Prometheus; None if it would have more than `most` numbers."""
+        """Return the query for Prometheus; None if it would return more than `most` numbers."""
         return None
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
@@ -84,10 +84,10 @@ class PublishedKind(ABC):
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
-        """Return the words before a count, and the noun after it.
+        """Return the words that precede a count, and the noun that follows it.
 
         With unit "students", the titles "Students enrolled" and "Enrolled students" become the
-        noun; another title, and one with punctuation, precedes the count.
+        noun; all other titles, and titles with punctuation, precede the count.
         """
         title, people = job.title, job.people
         if title is not None and is_plain(title):
@@ -118,7 +118,7 @@ class PublishedKind(ABC):
     ) -> Estimate | ItemEstimates:
         """Return the smoothed estimate at `index`, in the format of an online estimate.
 
-        `reports` is the number received in all epochs.
+        `reports` is the number of reports received in all epochs.
         """
 
     @abstractmethod
@@ -130,11 +130,11 @@ class PublishedKind(ABC):
 
     @abstractmethod
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """Return the series that a page offers."""
+        """Return the series that the live page offers."""
 
     @abstractmethod
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """Return the series to draw by default, about `count` of them."""
+        """Return about `count` series to draw by default."""
 
     def small(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
         """Return at most `count` series for sparklines."""
@@ -145,5 +145,5 @@ class PublishedKind(ABC):
         return ()
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        """Return value, low and high for `quantiles`, shape (quantiles, 3); NaN if unknown."""
+        """Return the value, low and high of `quantiles`, shape (quantiles, 3); NaN if unknown."""
         return np.zeros((0, 3))
