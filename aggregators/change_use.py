@@ -13,7 +13,7 @@ each valid by itself, are computed from:
   over the following epochs. This detects changes that cancel in the counts. The sum of squares is
   tested at eight epochs per doubling of the epoch number.
 
-Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of sums of squares).
+Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound on sums of squares).
 """
 
 from __future__ import annotations

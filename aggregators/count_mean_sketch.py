@@ -10,7 +10,7 @@ The variance of f is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users whose row puts them in the same bucket as the item
-* 1 / (k m) of the sum of squared counts, from items that share more of its buckets than average
+* 1 / (k m) times the sum of squared counts, from items that share more of its buckets than average
 """
 
 from __future__ import annotations

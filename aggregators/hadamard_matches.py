@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Multiply by the Sylvester-Hadamard matrix, along the last axis, in B log2 B additions.
 
-    `values` are float64, shape (..., B), B a power of two. Element z of the result is the sum over
-    r of (-1)^popcount(r & z) times element r.
+    `values` are float64, shape (..., B), for a power of two B. Element z of the result is the sum
+    over r of (-1)^popcount(r & z) times element r.
 
     >>> walsh_hadamard(np.array([1.0, 0.0, 0.0, 2.0]))
     array([ 3., -1., -1.,  3.])
@@ -44,7 +44,7 @@ def matches(
     """Count the tuples in the set of each row from 0 to `items`, by the faster of two methods.
 
     `tuples` are columns, unsigned, shape (n, tau); `counts`, unsigned, shape (n,), are
-    multiplicities, None for 1 each. All tuples lie in the set of row 0, which comes first.
+    multiplicities, None for 1 each. All tuples lie in the set of row 0, whose count is first.
 
     >>> matches(np.array([[1, 3], [2, 2], [0, 0]], np.uint8), None, items=4).tolist()
     [3, 2, 1, 1, 3]

@@ -14,7 +14,7 @@ _COUNTS = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_CAP = 1 << 53
 _ROWS_WAITING = 1 << 16
 _CELLS_A_ROW = 2
-"""Maximum table cells per row for which a table beats sorting without more memory."""
+"""Maximum cells per row with which a table is faster than sorting and needs no more memory."""
 
 Messages: TypeAlias = NDArray[np.unsignedinteger]
 Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]

@@ -19,8 +19,8 @@ from dpstream.randomizers.guarantee import UNPROTECTED
 from dpstream.randomizers.laws import Constants
 
 DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
-"""Source of dummies: contributors, by one of three distributions, or the shuffler, which adds a
-Poisson number ("shuffle")."""
+"""Source of dummies: contributors, who use one of three distributions, or the shuffler, which adds
+a Poisson number ("shuffle")."""
 
 
 @dataclass(frozen=True, slots=True)

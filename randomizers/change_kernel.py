@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: adds `boost` a to a mean u, times `decay` b in every later epoch."""
+    """Emphasis of a change: `boost` a, added to a mean u; `decay` b of it is left per epoch."""
 
     boost: float
     decay: float
@@ -25,9 +25,9 @@ class Kernel:
     ) -> float:
         """Return the maximum sum of (|u| + rounding)^2 over epochs, with `max_changes` boosts.
 
-        Changes that alternate in sign attain the maximum. The boost of each decays, so l epochs
-        after the last change |u| is at most 1/2 + a b^l. The sum over a segment between two changes
-        is concave in the segment's length, so segments of equal length maximize the total.
+        Changes that alternate in sign attain the maximum. The boost of each change decays, so l
+        epochs after the last change |u| is at most 1/2 + a b^l. The sum over a segment between two
+        changes is concave in the segment's length, so segments of equal length maximize the total.
         """
         segments, least = min(max_changes, last_epoch), 0.5 + rounding
         short, longer = divmod(last_epoch, segments)

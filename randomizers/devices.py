@@ -54,7 +54,7 @@ class Devices(ABC, Generic[LawT]):
 
     @property
     def rolling(self) -> RollingGuarantee | None:
-        """A recurring job's guarantee for any few consecutive epochs; None if none is stated."""
+        """A recurring job's guarantee for any short run of epochs; None if none is stated."""
         return None
 
     @property
@@ -185,7 +185,7 @@ class Devices(ABC, Generic[LawT]):
         return self._declared[name].of_new(0)
 
     def _draw(self, count: int, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
-        """Draw the declared arrays for `count` newly enrolled devices, by name."""
+        """Draw the declared arrays, by name, for `count` newly enrolled devices."""
         return {}
 
     def _index(self) -> None:

@@ -2,7 +2,7 @@
 
 Each message goes to a shuffler chosen uniformly and independently of everything else. So all
 shufflers together see the shuffled union, with a random label on every message. Labels are
-post-processing, so the guarantee of the union holds. An observer of only one of K shufflers sees
+post-processing, so the guarantee for the union holds. An observer of only one of K shufflers sees
 each message of a device with probability 1/K.
 
 If the number of messages is secret, each shuffler has a capacity that depends only on the maximum

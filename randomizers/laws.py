@@ -13,7 +13,7 @@ Reader: TypeAlias = Callable[[Any], Any]
 
 
 class Constants:
-    """Base class of frozen dataclasses of constants that are stored as JSON, field by field.
+    """Base class for frozen dataclasses of constants, stored as JSON field by field.
 
     The type of a field determines how it is read: numbers, strings, other constants, or tuples of
     them. A field with an ambiguous type has its own reader: ``field(metadata={"read": ...})``.

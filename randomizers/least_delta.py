@@ -86,7 +86,7 @@ def _counts(a: float, b: float) -> NDArray[np.float64]:
 def _hockey_stick(
     weights: NDArray[np.float64], shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return the delta between a distribution shifted with probability `own` and with `other`."""
+    """Return the delta between a distribution's shifts with probabilities `own` and `other`."""
     missing = np.zeros(min(shift, len(weights)))
     law = np.concatenate([weights, missing]) / weights.sum()
     shifted = np.concatenate([missing, weights]) / weights.sum()

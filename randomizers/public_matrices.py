@@ -49,7 +49,7 @@ class PublicMatrix(ABC):
         """Return the columns of items: int8, shape (items, measurements); zeros for item 0."""
 
     def entries_at(self, rows: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return the entry of each item's column in its row of `rows`: int8, shape (items,)."""
+        """Return each item's entry in its row of `rows`: int8, shape (items,)."""
         return self.entries(items)[np.arange(len(items)), rows]
 
     def moved(self, *, removal: bool) -> tuple[tuple[int, int], ...]:

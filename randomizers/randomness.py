@@ -30,7 +30,7 @@ def _of_this_process() -> WeakSet[_OwnOfAProcess]:
     """Return the cryptographic generators of this process; a forked child rekeys them.
 
     Otherwise parent and child would draw the same numbers: two reports with the same noise reveal
-    the difference of their contents.
+    the difference between their contents.
     """
     generators: WeakSet[_OwnOfAProcess] = WeakSet()
 

@@ -67,7 +67,7 @@ def crossing(excess: Callable[[float], float], low: float, high: float, toleranc
 def raised(
     enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
 ) -> float:
-    """Raise a value until it is enough, by the fraction `step`, which then grows by `growth`."""
+    """Raise a value until it is enough, by a fraction `step` that `growth` multiplies each time."""
     while not enough(value):
         value, step = value * (1 + step) or step, step * growth
     return value

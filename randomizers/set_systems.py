@@ -56,7 +56,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Return the probability of a point in another value's block; `own` is that of S_x."""
+        """Return the probability of a point in another block, given that of S_x, `own`."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 

@@ -74,7 +74,7 @@ def best_levels(
 def best_shapes(
     size: int, deviation_of: Callable[[Levels], float] = mean_deviation
 ) -> list[tuple[Levels, float]]:
-    """Return, for every number of levels, the most accurate tree and its deviation."""
+    """Return, for every number of levels, the most accurate tree and its standard deviation."""
     if size < 2:
         raise ValueError(f"an axis has {size} values; expected at least 2")
     best: dict[int, tuple[Levels, float]] = {}

@@ -1,4 +1,4 @@
-"""Choose the projective space from which the messages of a mechanism come, and its prefix lengths.
+"""Choose the projective space and the prefix lengths of a mechanism.
 
 In a large space over a field of order q = e^epsilon + 1, the variance for a rare item is that of
 the best local protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times
@@ -86,8 +86,8 @@ def prefixes_of(bits: int, protocol: str) -> PrefixCells:
 
     Each user reports on one level, so each level's variance grows with the number of levels. With
     at most 11 bits between levels, the candidates of a level stay within the limit of a search, and
-    few of them share a cell by chance. More cells make sharing rarer; two levels can have twice as
-    many cells as more levels.
+    few of them share a cell by chance. More cells make sharing rarer; if there are only two levels,
+    each can have twice as many cells.
 
     >>> [(level.length, level.buckets) for level in prefixes_of(24, "example").levels]
     [(19, 524288), (24, 524288)]

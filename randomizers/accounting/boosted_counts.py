@@ -37,7 +37,7 @@ _NO_BOOST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class BoostedReports:
-    """Noise parameters: `last_epoch` T, `max_changes` k (boosted changes per user), `boost` r."""
+    """Inputs to the noise: `last_epoch` T, `max_changes` k (boosted, per user) and `boost` r."""
 
     last_epoch: int
     max_changes: int
@@ -83,7 +83,7 @@ class BoostedReports:
 
 
 def poisson_for_boosted(epsilon: float, delta: float, reports: BoostedReports) -> PoissonNoise:
-    """Return the least Poisson noise that is (epsilon, delta)-private for whole streams.
+    """Return the least Poisson noise that makes whole streams (epsilon, delta)-private.
 
     Without a boost it is the exact noise that `continual_counts` computes.
 
@@ -143,7 +143,7 @@ def best_boost(
 def least_varying(
     last_epoch: int, squared_norm_budget: Callable[[Kernel], float], most_boost: float = math.inf
 ) -> Kernel:
-    """Return the change kernel with the least mean variance, given the budget of each kernel."""
+    """Return the change kernel with the least mean variance, given each kernel's squared norm."""
 
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
         boost = min(math.exp(float(point[0])), most_boost)

@@ -39,7 +39,7 @@ def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
 
 
 def poisson_for_epochs(epsilon: float, delta: float, last_epoch: int) -> PoissonNoise:
-    """Return the least Poisson noise that is (epsilon, delta)-private for whole streams.
+    """Return the least Poisson noise that makes whole streams (epsilon, delta)-private.
 
     >>> round(poisson_for_epochs(1.0, 1e-6, 64).mean)
     1155

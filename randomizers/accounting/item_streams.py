@@ -38,13 +38,13 @@ from dpstream.randomizers.search import least_parameter
 
 @dataclass(frozen=True, slots=True)
 class ItemReports:
-    """Noise parameters of item streams: `last_epoch` T and `boost` r.
+    """Inputs to the noise for item streams; `last_epoch` is T and `boost` is r.
 
     Attributes:
         max_changes: k, the number of boosted changes per user, including its first item.
         overlap: q, the maximum fraction of an item's possible messages that another item shares;
             0 with a boost.
-        levels: Number of messages that replace each message, in separate cells.
+        levels: Number of messages, in separate cells, that replace each message.
     """
 
     last_epoch: int
@@ -105,7 +105,7 @@ class ItemReports:
 def noise_for_items(
     epsilon: float, delta: float, reports: ItemReports
 ) -> tuple[float, float | None]:
-    """Return the smallest mean numbers of dummies per item that are (epsilon, delta)-private.
+    """Return the least mean numbers of dummies per item that keep streams private.
 
     The first mean is for current items, the second for previous items (None without a boost).
 

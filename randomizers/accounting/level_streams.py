@@ -51,7 +51,7 @@ def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int
 
 
 def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: int) -> float:
-    """Return the least known Poisson mean that is (epsilon, delta)-private for whole streams.
+    """Return the least Poisson mean known to make whole streams (epsilon, delta)-private.
 
     `levels` excludes the root, which has the same noise as all other nodes.
 

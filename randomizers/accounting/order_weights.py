@@ -4,8 +4,8 @@ A device reports on intervals of one length only. Short intervals are frequent, 
 to the estimates. Long intervals are few and rarely needed. Since the server combines every interval
 with its halves, reports on short intervals also improve the long ones. Immediate estimates are best
 with probabilities proportional to (2, 1, ..., 1, 1/2, 0); smoothed estimates need longer intervals.
-The two kinds have equal weight, which makes immediate estimates 1 to 3 % worse than their optimum
-and smoothed estimates up to 10 % better.
+Both kinds of estimates have equal weight, which makes immediate estimates 1 to 3 % worse than their
+optimum and smoothed estimates up to 10 % better.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Skew:
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 
     def squares_below(self, share: Array) -> Array:
-        """Return, for each given share, the sum of the squared shares that are not above it."""
+        """Return, for each given share, the sum of the squares of all shares up to it."""
         squares = self.items * self.shares**2
         totals = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
@@ -114,9 +114,10 @@ def plan_prefixes(
 ) -> PrefixPlan:
     """Return the plan that finds items with the smallest counts.
 
-    `epsilon` and `delta` are for one epoch. `messages_per_user` limits real and dummy messages. A
-    user has at most `items` (k) items. Noise is sized for `minimum` contributors, or for the
-    expected `contributors` if `minimum` is None. Raises `ValueError` if no plan finds any item.
+    `epsilon` and `delta` are for one epoch. `messages_per_user` limits the total of real and dummy
+    messages. A user has at most `items` (k) items. Noise is sized for `minimum` contributors, or
+    for the expected `contributors` if `minimum` is None. Raises `ValueError` if no plan finds any
+    item.
 
     >>> plan = plan_prefixes(24, 1_000_000, 1.0, 1e-6, messages_per_user=6.5)
     >>> len(plan.levels), plan.messages_per_user <= 6.5

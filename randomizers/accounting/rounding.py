@@ -50,7 +50,7 @@ def additions(terms: int) -> int:
 
 
 def window_sums(terms: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    """Return the sums of all windows of `length` consecutive terms; `terms` must not be shorter.
+    """Return the sums of all windows of `length` consecutive terms; there must be at least one.
 
     >>> window_sums(np.arange(6.0), 3).tolist()
     [3.0, 6.0, 9.0, 12.0]

@@ -132,8 +132,8 @@ def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:
     """Return the increase of delta if noise is drawn from tables instead of its distribution.
 
     A mechanism at total variation distance t from an (epsilon, delta)-private one is
-    (epsilon, delta + (1 + e^epsilon) t)-private. `distance` is the distance of one draw from a
-    table, and `draws` is the number of draws that the guarantee covers.
+    (epsilon, delta + (1 + e^epsilon) t)-private. `distance` is that of a single draw, and `draws`
+    is the number of draws that the guarantee covers.
     """
     return (1 + math.exp(epsilon)) * draws * distance
 

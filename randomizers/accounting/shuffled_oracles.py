@@ -52,7 +52,7 @@ def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> 
 def poisson_for_rows(
     epsilon: float, delta: float, rows: int, items: int = 1, epochs: int = 1
 ) -> PoissonNoise:
-    """Return the least Poisson noise that is (epsilon, delta)-private, with mean lambda.
+    """Return the least Poisson noise that makes a user's messages (epsilon, delta)-private.
 
     >>> round(poisson_for_rows(1.0, 1e-6, rows=5).mean, 1)
     180.3
@@ -70,7 +70,7 @@ def poisson_for_rows(
 def binomial_for_rows(
     epsilon: float, delta: float, contributors: int, rows: int, items: int = 1, epochs: int = 1
 ) -> BinomialNoise:
-    """Return the least binomial noise: each contributor adds at most one dummy to each cell.
+    """Return the least sufficient binomial noise: at most one dummy per contributor and cell.
 
     `contributors` is the smallest allowed number; other arguments are as for `row_shifts`. Raises
     `ValueError` if even dummies with probability 1/2, which have the most variance, do not suffice.

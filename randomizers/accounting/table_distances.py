@@ -33,8 +33,8 @@ def check_tables(
 ) -> None:
     """Raise `ValueError` if the omitted mass exceeds the fraction of delta reserved for it.
 
-    If every contributor is its own producer, each makes a draw, and all these draws are charged.
-    The shuffler makes one draw. Contributors beyond the minimum need no noise.
+    If every contributor is its own producer, each makes a draw, and all these draws are charged. If
+    the shuffler adds the dummies, it makes one draw. Contributors beyond the minimum need no noise.
 
     `cells` are pairs of a cell noise and the number of such cells in a stream. `draws` is the
     number of times that a contributor draws dummies for a stream, by default once per cell.

@@ -81,7 +81,7 @@ class PrefixCells:
 
     @property
     def bits(self) -> int:
-        """Number of bits of an item; items are numbered from 1 to 2^bits."""
+        """Number of bits in an item; items are numbered from 1 to 2^bits."""
         return self.levels[-1].length
 
     @property

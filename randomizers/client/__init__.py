@@ -34,7 +34,7 @@ app's `Limit`:
 * Two processes or tabs: they are one device. The slower one finds its step undone before any of it
   was sent, and continues from the other one's document.
 * Two values for an epoch: the first counts; nothing of the second is stored.
-* Asked at few epochs (`sampled_response`): on joining, the device draws the epochs in which it
+* Asked in few epochs (`sampled_response`): on joining, the device draws the epochs in which it
   answers, and enrolls with an envelope without messages. In every epoch it sends an envelope of the
   same size, with messages only if it answers in that epoch. No report is sent before an enrollment
   is acknowledged, and the device enrolls again in each horizon. If it joins too late to answer in a
@@ -48,9 +48,10 @@ app's `Limit`:
 * Malicious server: a statement is rejected if no signer of the app signed it. It is also rejected
   if it differs from the joined statement of the same deployment, is older, or is about another job
   or population. A false time gains nothing: each horizon or epoch drawn has its own charge,
-  whatever the server claimed before. After a time in the future, the device is absent until then.
-  If the server answers 410 for a running deployment, the waiting reports are lost and the device
-  continues where it was. A 202 for a discarded report only leaves that report uncounted.
+  whatever the server claimed before. If the server states a time in the future, the device is
+  absent until then. If the server answers 410 for a running deployment, the waiting reports are
+  lost and the device continues where it was. A 202 for a discarded report only leaves that report
+  uncounted.
 * User's account deleted: `Device.leave` deletes state, id and reports, and keeps the spent amounts.
   The device never joins this deployment again.
 * Budget changed: the operator signs a new statement with another last epoch. A later revision is

@@ -196,6 +196,6 @@ class Account:
 
 
 def losses(epsilon: int, delta: int) -> str:
-    """Return losses as readable text."""
+    """Format losses in units of 10^-9 and 10^-18 as text."""
     more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
     return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

@@ -126,7 +126,7 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
 
 
 def read_statement(text: bytes) -> Statement:
-    """Parse a statement; raise `StatementError` if it is malformed or of another version."""
+    """Parse a statement; raise `StatementError` if it is malformed or has another version."""
     try:
         body = json.loads(text)
         if body["version"] != STATEMENT_VERSION:

@@ -310,7 +310,7 @@ def drawn(
 def _enrolled(
     document: Document, job: str, epoch: int, limit: Limit, read: ReadBytes, seal: Seal | None
 ) -> Document:
-    """Draw the state of an epoch's horizon, and queue an enrollment as of that epoch.
+    """Draw the state for an epoch's horizon, and queue an enrollment as of that epoch.
 
     Until an enrollment in the horizon is acknowledged, another one precedes each report:
     enrollments have no messages, so repeating one reveals nothing.

@@ -21,7 +21,7 @@ class DeviceValues:
     Attributes:
         kind: "value" (yes or no), "items" (an item of a list, or none), "found" (an item of a
             domain too large to estimate each item, or none) or "numbers" (a measured number).
-        size: Size of the domain, whose numbers are at least 0 and below this.
+        size: Size of the domain, whose numbers start at 0.
         slots: Maximum number of items in a set; None if a value is not a set.
         labels: Labels of the numbers 1, 2, ...; empty if there are too many to list.
         low, high: Range of measured numbers, low < high; `high` is exclusive.
@@ -65,7 +65,7 @@ class DeviceValues:
 
         Absence is visible, so it must not depend on the value. A number outside the range counts as
         the nearest number inside. NaN counts as no number, or as the lowest if a number is
-        required. From a set with too many items, the first ones in the job's order count.
+        required. From a set with too many items, only the first ones in the job's order are used.
         Duplicates count once.
 
         Args:

@@ -51,7 +51,7 @@ def decay_of(epsilon: float) -> Fraction:
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """Bound the number of messages deleted from each crowd; the bound fails with probability delta.
+    """Bound the messages deleted from each crowd, with a probability of at least 1 - delta.
 
     The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once. With
     probability at most delta, the noise of any crowd exceeds half of the bound. The shift is at

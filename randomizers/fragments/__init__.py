@@ -408,8 +408,8 @@ class Fragments(Devices[FragmentsLaw]):
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, in the mechanism's dtype.
 
-        If more messages than distinct ones are expected, independently of the values, the result
-        has counts; otherwise it is sorted, shape (messages, 1).
+        The result has counts if more messages are expected, for any values, than distinct ones
+        exist; otherwise it is sorted, shape (messages, 1).
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

@@ -175,7 +175,7 @@ class FutureRand(Devices[FutureRandLaw]):
         self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
 
     def _pass_over(self, epoch: int) -> None:
-        """Drop values at skipped boundaries, and initialize newly enrolled devices."""
+        """Drop values at skipped interval boundaries, and initialize newly enrolled devices."""
         for order, members in enumerate(self._members):
             if (epoch - 1) >> order > self.epoch >> order:
                 self._boundary[members] = _UNKNOWN

@@ -51,7 +51,7 @@ class HadamardParameters:
             `messages_per_user`, at most log2 of the minimum number of contributors, as in the
             paper.
         calibration: "exact"; or "published", the much larger blanket of Count-Min with one row,
-            since the rho of Lemma 4.4 is unavailable.
+            since the value of rho in Lemma 4.4 is not known.
         dummies: Number of blanket tuples per contributor: "poisson", a Poisson number; or
             "bernoulli", a fixed integer, as in the paper.
         messages_per_user: Maximum average number of messages per user and epoch.

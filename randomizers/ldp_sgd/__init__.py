@@ -185,7 +185,7 @@ class LdpSgdLaw(Constants):
         return self.local_epsilon(1)
 
     def local_epsilon(self, reports: int) -> float:
-        """Return the loss of `reports` reports to a party that sees all of them, rounded up."""
+        """Return the loss from `reports` reports to a party that sees all of them, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), reports)
 
     @property

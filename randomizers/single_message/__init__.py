@@ -85,7 +85,7 @@ class SingleMessageParameters:
 
 
 def check_response(response: str, slots: int, items: int) -> None:
-    """Raise `ValueError` unless a response supports `slots` items per user and `items` in all."""
+    """Raise `ValueError` unless a response supports users with `slots` of `items` items."""
     if response not in ("randomized_response", "rappor"):
         raise ValueError(f"response is {response!r}; expected 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:

@@ -2,7 +2,7 @@
 
 At every epoch a device sends one message about its item. For each of its first k changes to another
 item, it sends r more messages about the new item, and r messages about the old one, in separate
-cells for items that users left. Without a boost every message draws its own hash
+cells for items that users left. Without a boost, a hash is drawn for every message
 (`dpstream.randomizers.affine_hashes`). With a boost, or with as many buckets as items, messages are
 not hashed. Dummies are uniform over the possible messages of each kind.
 

@@ -98,7 +98,7 @@ class LevelJob:
         return tuple({0, *range(max(0, likely - 1), likely + 2)})
 
     def best_law(self, boost: int) -> ShuffledLevelCountsLaw:
-        """Return the mechanism with the best tree within the message limit, or fewest messages."""
+        """Return the mechanism with the best tree within the limit, or with the fewest messages."""
         # In ascending order of the number of levels.
         trees = best_shapes(self.size, lambda levels: _deviation(levels, boost))
         likely = [math.sqrt(len(levels.branching)) * deviation for levels, deviation in trees]

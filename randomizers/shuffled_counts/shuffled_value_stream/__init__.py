@@ -103,7 +103,7 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def contributors(self) -> None:
-        """Number of honest users that the guarantee assumes: None, as the shuffler adds noise."""
+        """Honest users that the guarantee assumes: None, since the shuffler adds the noise."""
         return None
 
     @property

@@ -45,7 +45,7 @@ class RangeValuesParameters:
         max_changes: Number of bucket changes per user after the first bucket.
         low, high: Range of values; `high` is exclusive.
         buckets: Number of buckets of equal width from `low` to `high`, a power of two.
-        initial: Value of a user before its first row and after it has left; None for `low`.
+        initial: A user's value before the first row and after leaving; None for `low`.
         boosted: Number of boosted flips of the tracked Boolean on every level; None for the number
             with the least error on each level.
     """

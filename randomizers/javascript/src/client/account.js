@@ -16,7 +16,7 @@ export const limitOf = ({ epsilon, delta = 0 }) => ({
   delta: amount(delta, DELTA_DIGITS, false),
 });
 
-/** Return losses as readable text. @param {Losses} losses */
+/** Format losses in units of 10^-9 and 10^-18 as text. @param {Losses} losses */
 export const inWords = ({ epsilon, delta }) =>
   `epsilon ${written(epsilon, EPSILON_DIGITS)}` + (delta ? `, delta ${written(delta, DELTA_DIGITS)}` : '');
 

@@ -282,7 +282,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
 }
 
 /**
- * Draw the state of an epoch's horizon, and queue an enrollment as of that epoch. Until an enrollment
+ * Draw the state for an epoch's horizon, and queue an enrollment as of that epoch. Until an enrollment
  * of the horizon is acknowledged, each report follows its own: an enrollment has no messages, so
  * repeating it reveals nothing.
  *
