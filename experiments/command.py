@@ -120,7 +120,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure protocols on data: run all parameters and seeds of an experiment on all cores.
+    """Measure protocols on data: run an experiment with all parameters and seeds on all cores.
 
     Trials already stored in FOLDER are not repeated, so a stopped experiment resumes.
     """

@@ -16,7 +16,7 @@ class Shipped:
 
     Attributes:
         name: Name of the experiment's file or module.
-        reproduces: Table or theorem of a paper that it reproduces, or empty.
+        reproduces: Table or theorem of a paper that the experiment reproduces, or empty.
     """
 
     name: str

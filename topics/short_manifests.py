@@ -41,7 +41,7 @@ BASES = 64
 """Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""Minimum ratio of a whole manifest's size to its differences' size; below it, it stays whole."""
+"""Least ratio of a whole manifest's size to that of its differences for a short manifest."""
 
 
 class ManifestReader:

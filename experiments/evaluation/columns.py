@@ -61,7 +61,7 @@ def predicted_online(job: DeployedJob, users: int) -> float | None:
 
 
 def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
-    """Return the RMSE of smoothed estimates, or None for a protocol that predicts none."""
+    """Return the predicted RMSE of smoothed estimates, or None without a prediction."""
     forecast = _forecast(job)
     if not isinstance(forecast, SmoothedForecast):
         return None

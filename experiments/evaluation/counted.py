@@ -51,7 +51,7 @@ class CountedEpoch:
 def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
     """Simulate a job like `simulation.simulate`, and return the counts that queries would read.
 
-    All users of the log are enrolled and present at every epoch. Users without names, as in images,
+    All users in the log are enrolled and present at every epoch. Users without names, as in images,
     are divided among as many producers as necessary. If their reports would fill topics beyond
     `MOST_TOPIC_BYTES`, devices report directly to the aggregator.
     """
@@ -94,7 +94,7 @@ def _report_unnamed(
     driver: MemoryDriver,
     generators: Callable[[str, int], np.random.Generator],
 ) -> None:
-    """Report the single epoch from as many producers as necessary, one after another."""
+    """Report the only epoch from as many producers as necessary, one after another."""
     (values,) = log.values_by_epoch()
     # All producers register before any stage reads.
     parts = np.array_split(values, producers_needed(job, len(values)))

@@ -30,7 +30,7 @@ def published_deviation(epsilon: float, delta: float) -> float:
 
 
 def exact_deviation(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the smallest standard deviation that is (epsilon, delta)-differentially private.
+    """Return the least standard deviation for (epsilon, delta)-differential privacy.
 
     >>> round(exact_deviation(1, 5e-10), 2), round(exact_deviation(1, 5e-8), 2)
     (5.61, 4.81)

@@ -19,7 +19,7 @@ from experiments.evaluation.images import image_log, is_image
 from experiments.preparation import read_plain
 
 MOST_CHANGES = 1 << 28
-"""Maximum total number of changes of synthetic users, which take several GiB."""
+"""Maximum total number of synthetic users' changes; this many take several GiB."""
 
 MOST_ITEMS = (1 << 24) + 1
 """Maximum size of a domain of sets, including the value 0; true counts take 128 MiB per epoch."""

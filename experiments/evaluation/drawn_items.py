@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.rows import BadRows, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 MOST_DRAWN: Final = 1 << 16
-"""Maximum number of items in a domain of drawn items."""
+"""Maximum number of items in a domain from which items are drawn."""
 
 _AT_ONCE: Final = 1 << 22
 
@@ -196,14 +196,14 @@ class SelectionSets(DrawnItems):
     kind: ClassVar[str] = "selection"
 
     def top_items(self, job: DeployedJob) -> int:
-        """Return the index (from 0) of the item all users have; under 90 % have any other."""
+        """Return the index (from 0) of the item all users have; less than 90 % have any other."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
         """Return the probability that the estimate of `top_items` is the largest.
 
-        Estimates are approximated as normal; their noise has this standard deviation. The number of
-        users who name an item also varies between draws.
+        Estimates are approximated as normal; the standard deviation of their noise is `deviation`.
+        The number of users who name an item also varies between draws.
         """
         size, slots = job.domain.size - 1, job.domain.slots or 1
         held = (size + 1) / 2

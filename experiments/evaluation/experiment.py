@@ -11,8 +11,8 @@ An experiment file is YAML::
     seeds: 20
 
 Instead of a change log or synthetic changes, data can be items drawn from the domain of each job:
-``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For drawn items,
-``shuffle: {minimum: users}`` stands for the number of users.
+``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For drawn items, ``users`` in ``shuffle:
+{minimum: users}`` stands for the number of users.
 
 The experiment explains its references. Its jobs list the reference numbers, one for each
 combination of the parameters::

@@ -231,7 +231,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbors="any two examples of a user, or any one and none; who is present is public",
+            neighbors="any two examples of a user, or one and no example; who is present is public",
             trust=shuffle_and_others(
                 law.minimum,
                 f"{step} at every step that a user participates in, {whole} for its "
