@@ -1,6 +1,6 @@
 """Programs that run a job, in three rings; imports point inwards only.
 
-The core runs a job. Each package imports only from those above it in this list:
+The core runs a job. Each package imports only from the entries above it in this list:
 
 * the small modules at this root, which all others use
 * `values`: domains of values; `protocols`: the registry of protocols
@@ -9,7 +9,8 @@ The core runs a job. Each package imports only from those above it in this list:
 * `kafka`: clusters, Faust workers, the local broker, topics in memory
 * `results`: published estimates and queries on them
 
-Each leaf can be deleted with its commands and tests; pyproject.toml lists those that need others:
+Each leaf can be deleted with its commands and tests; pyproject.toml lists the leaves that need
+others:
 
 * `planning`: predicted accuracy; `simulation`: a job in one process
 * `operations`: deploy, status, supervise, up; `ledger`: privacy charges

@@ -2,7 +2,8 @@
 
 The stages are written sans I/O. A method of a stage is a generator that yields actions and receives
 the reply to each. A driver carries the actions out in the order in which they are yielded. Drivers
-are Faust workers, the in-memory log of ``simulate``, and a test that stops after every action:
+are Faust workers, the in-memory log of ``simulate``, and a test that stops after every action. A
+method looks like this:
 
 >>> def copy(record: LogRecord) -> Steps[int]:
 ...     yield Append(Role.SHUFFLED, 0, record.value)
@@ -67,7 +68,8 @@ class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
     The reply is the `Ends` of all partitions with appends: for each, the offset after its last new
-    record. Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
+    record. Partitions whose offset is unknown are omitted; if all offsets are unknown, the reply is
+    None.
     """
 
 
@@ -86,9 +88,9 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Query the brokers for the end offsets of several partitions. Reply: all of their `Ends`.
+    """Query the brokers for the end offsets of several partitions. Reply: the `Ends` of all.
 
-    Offsets are determined in any order, but never before the request.
+    The brokers determine the offsets in any order, but never before the request.
     """
 
     places: tuple[tuple[Role, int], ...]
@@ -96,7 +98,7 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit the floor: processing of everything below `offset` is final."""
+    """Commit the floor: the offset below which all processing is final."""
 
     role: Role
     partition: int
@@ -142,7 +144,7 @@ def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> 
 
 
 class Run(Protocol):
-    """Callable that carries out steps on a job's topics."""
+    """Callable that executes steps on a job's topics."""
 
     def __call__(self, steps: Steps[Result], /) -> Result: ...
 
@@ -170,7 +172,7 @@ def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
 
 
 def places_near(begin: int, end: int) -> Iterator[int]:
-    """Yield start offsets, each further back, for a search near the end of a partition."""
+    """Yield start offsets, each further back, for searching near the end of a partition."""
     back = _READ_FIRST
     while end - back > begin:
         yield end - back
@@ -184,7 +186,8 @@ class LogCursor:
     Attributes:
         position: Next offset to read; initially `start`.
         end: Offset before which reading stops.
-        visit_all: If given, called once per slice with its records, instead of `visit` per record.
+        visit_all: If given, called once per slice with its records, instead of `visit` for each
+            record.
     """
 
     def __init__(
@@ -210,7 +213,7 @@ class LogCursor:
         yield from find_ends([self])
 
     def read_some(self) -> Steps[bool]:
-        """Read the next few MiB before the end; return False if nothing is left."""
+        """Read the next few MiB before the end; return False if there is nothing left to read."""
         if self.position >= self.end:
             return False
         reply = yield ReadRange(self._role, self._partition, self.position, self.end)
@@ -234,7 +237,7 @@ class LogCursor:
     def flush(self) -> Steps[None]:
         """Wait until all appends are acknowledged, and read up to and including them.
 
-        The acknowledgement states the record's offset. Of several records, the first counts, so a
+        The acknowledgement states the record's offset. Of competing records, the first counts, so a
         writer that has read all records before its own knows which one counts.
         """
         written: Ends | None = yield Flush()

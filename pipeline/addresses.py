@@ -1,4 +1,4 @@
-"""Client addresses: normalization, and membership in networks such as those of proxies."""
+"""Client addresses: normalization, and membership in networks such as those of trusted proxies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parsed(text: str) -> Address | None:
 
 @lru_cache(4096)
 def network_of(text: str) -> str:
-    """Return the key of a client: its IPv4 address, or its IPv6 /64 network.
+    """Return the key by which a client counts: its IPv4 address, or its IPv6 /64 network.
 
     >>> network_of("::ffff:192.0.2.1"), network_of("2001:db8::1"), network_of("?")
     ('192.0.2.1', '2001:db8::/64', '?')

@@ -32,7 +32,7 @@ def _to_stderr(message: str) -> None:
 def ask_broker_clock(
     cluster: Cluster, job: DeployedJob, notify: Callable[[str], None] = _to_stderr
 ) -> BrokerClock:
-    """Return the broker's clock, which is read now if the job's epochs follow a calendar.
+    """Return the broker's clock, and read it now if the job's epochs follow a calendar.
 
     A broker states its time only in replies to writes. This function therefore writes a record,
     which deregisters an enrollment that does not exist, so that readers skip it. Calls `notify` if
@@ -119,7 +119,7 @@ def connect_producer(
         ClusterError: If the cluster cannot be reached.
         ContradictionError: If topics of the job have lost data.
         DeploymentError: If no job of this name is deployed, or if it is a replay.
-        ProducerError: If the directory belongs to another producer or deployment or cannot be used,
+        ProducerError: If the directory cannot be used or belongs to another producer or deployment,
             or if another producer registered first under this name.
         FolderInUse: If another process has the directory open.
     """

@@ -14,7 +14,7 @@ import numpy as np
 
 
 def json_text(value: object, **form: Any) -> str:
-    """Return the JSON text of a value nested to any depth; `form` is passed to `json.dumps`.
+    """Return the JSON text of a value, nested to any depth; `form` is passed to `json.dumps`.
 
     Raises `ValueError` if a number outside a dataclass is not finite.
     """
@@ -24,7 +24,7 @@ def json_text(value: object, **form: Any) -> str:
 def json_value(value: object) -> object:
     r"""Convert a value to JSON types one level deep; `json_text` recurses.
 
-    Classes with a method `to_json` define their own format. Other dataclasses become objects with
+    Classes with a `to_json` method define their own format. Other dataclasses become objects with
     their fields and the properties listed in `JSON_PROPERTIES`.
 
     >>> json_text({"from": PurePath("a"), "key": b"\n", "count": np.int64(3)})

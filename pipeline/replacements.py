@@ -1,4 +1,4 @@
-"""Replacements for removed names: one sentence for each, shown where the old name is rejected."""
+"""Replacements for removed names, one sentence each, shown where the old name is rejected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
         "its delta was not proven and could be exceeded; remove the key to use the default"
     ),
 }
-"""Replacements for removed values in a job file, by path of the key and value."""
+"""Replacements for removed values in a job file, by the key's path and the value."""
 
 REMOVED_COMMANDS: Final = {
     "evaluate": "use 'python -m experiments' in a clone of the repository",
@@ -65,7 +65,7 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
         )
     },
 }
-"""Replacements for removed options, by command and option."""
+"""Replacements for removed options, by command and option name."""
 
 
 def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:

@@ -14,7 +14,7 @@ The folder is ``$DPSTREAM_HOME``, ``$XDG_STATE_HOME/dpstream`` or ``~/.local/sta
 Every folder created here has mode 0700: only its owner has access. Producer folders contain true
 values and drawn randomness. A noise key allows its holder to remove the noise from released
 results, and a sealing key decrypts everything sealed to it. Secrets of a cluster are never copied
-here. Files that can be downloaded again are not state; they are in ``$DPSTREAM_CACHE``,
+here. Files that can be downloaded again are not state, and are in ``$DPSTREAM_CACHE``,
 ``$XDG_CACHE_HOME/dpstream`` or ``~/.cache/dpstream``.
 """
 
@@ -90,9 +90,9 @@ def private_folder(path: Path) -> Path:
 class FolderLock:
     """Exclusive lock on a folder, created if missing, until `release` or the end of the process.
 
-    The operating system drops the lock when the process ends, so a crash leaves nothing to clean
-    up. ``purpose`` describes the use of the folder to other processes that want to lock it. Waits
-    up to ``wait`` seconds for another process to release the lock, then raises `FolderInUse`.
+    The operating system drops the lock when the process ends, so nothing has to be cleaned up after
+    a crash. ``purpose`` describes the use of the folder to other processes that want to lock it.
+    Waits up to ``wait`` seconds for another process to release the lock, then raises `FolderInUse`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder), "an example"):

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 64 << 20
-"""Maximum bytes of a file that is read whole."""
+"""Maximum size in bytes of a file that is read as a whole."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Write errors: disk or quota is full, file is too large, or disk is read-only or broken."""
+"""Write errors: the disk or quota is full, the file too large, or the disk read-only or broken."""
 
 
 class WholeFileError(OSError):
@@ -123,7 +123,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def _create_like(part: Path, whole: Path) -> None:
-    """Create an empty file with the permissions of the file that it will replace."""
+    """Create an empty file with the permissions of the file it will replace."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with suppress(FileNotFoundError):

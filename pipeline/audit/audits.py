@@ -2,8 +2,9 @@
 
 * The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
 * Exact attacks and comparisons of neighbors never fail a correct program.
-* `FALSE_ALARM` is divided equally among the findings based on draws. Their number is known before
-  anything is drawn. The comparisons within a finding share its part equally.
+* `FALSE_ALARM` is divided equally among the findings that are based on draws. The number of these
+  findings is known before anything is drawn. The comparisons within a finding share its part
+  equally.
 * By the union bound, the parts sum to at most `FALSE_ALARM`, even if attacks are dependent.
 """
 
@@ -32,12 +33,12 @@ class Finding:
 
     Attributes:
         subject: Protocol with the number of its example, or a job.
-        what: Description of what was examined.
+        what: Description of the examined property.
         outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
             if nothing observed contradicts the claim, `FAILED` if something contradicts it.
-        claimed: Claimed epsilon (with `delta`); None if the attack only tests equality.
-        observed: Largest epsilon observed at this delta, exact or a lower confidence bound. It is
-            infinite if only one neighbor can cause some view; None if nothing was measured.
+        claimed: Claimed epsilon, with `delta`; None if the attack only tests equality.
+        observed: Largest epsilon observed at this delta: exact, or a lower confidence bound.
+            Infinite if only one of two neighbors can cause some view; None if nothing was measured.
         false_alarm: Maximum probability of failing a correct mechanism; 0 if impossible.
     """
 
@@ -67,8 +68,9 @@ class Attack:
     """An attack to run; `seconds` is its rough duration relative to other attacks.
 
     Attributes:
-        draws: Number of findings that are based on draws and might fail a correct program.
-        run: Function taking the generator and the maximum false-alarm probability per such finding.
+        draws: Number of findings that are based on draws, and might therefore fail a correct
+            program.
+        run: Function of the generator and the maximum false-alarm probability per such finding.
     """
 
     subject: str

@@ -2,9 +2,9 @@
 
 Observations are compared with their exact probabilities: first whole histories of devices, then
 single reports, because most histories are too rare to test. If reports identify their devices, many
-devices run at once. A correct distribution fails with a probability of at most `false_alarm`, by
-the binomial distribution. If many devices report together and their reports do not identify them,
-the bound follows from Bernstein's inequality.
+devices are run together. A correct distribution fails with a probability of at most `false_alarm`,
+by the binomial distribution. If many devices report together and their reports do not identify
+them, the bound follows from Bernstein's inequality.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALONE = 200
 def compare_draws(
     case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
 ) -> Finding:
-    """Compare draws for a few streams with the mechanism, unless a stage sums the reports."""
+    """Compare draws for a few streams with the mechanism, unless the shuffler sums the reports."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
     windows = min(windows, _ALONE) if many else windows
@@ -69,7 +69,7 @@ def compare_draws(
 def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
-    """Count the histories of devices; return None if reports do not identify their device."""
+    """Count the histories of devices; return None if reports do not identify their devices."""
     observations = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
@@ -137,7 +137,7 @@ def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
 def _unlikely(
     seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
 ) -> int | None:
-    """Return the index of the count that least fits its probability, or None if all fit."""
+    """Return the index of the count that fits its probability least, or None if all counts fit."""
     doubt = 2 * np.minimum(
         stats.binom.cdf(seen, windows, shares),
         stats.binom.sf(np.subtract(seen, 1), windows, shares),

@@ -1,7 +1,7 @@
 """Compute an example's largest privacy loss from the probabilities of all views.
 
 The displayed loss is computed in floating point. The comparison with the claim uses exact fractions
-wherever floating point is not precise enough.
+where floating point is not precise enough.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CERTAIN = 1e-9
 
 
 def enumerate_losses(case: Case) -> Iterator[Finding]:
-    """Compare the claims for the unit and for the whole stream with the actual losses."""
+    """Compare the claims for the unit and for the whole stream with the exact losses."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     yield largest_loss(case, guarantee)
     if guarantee.stream_epsilon is not None and case.last_epoch > 1:
@@ -36,7 +36,7 @@ def enumerate_losses(case: Case) -> Iterator[Finding]:
 
 
 def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
-    """Compare a guarantee with the largest loss over all its neighbors."""
+    """Compare a guarantee with the largest loss over all of the guarantee's neighbors."""
     laws, shares = case.views, _shares(case)
     factor = exponential(guarantee.epsilon, rounded_up=False)
     delta, certain = Fraction(guarantee.delta), float(factor)

@@ -21,11 +21,12 @@ def draw_histories(
     *,
     one_each: bool,
 ) -> Observations | None:
-    """Draw the reports of `trials` devices with the same values, by epoch.
+    """Draw the reports, by epoch, of `trials` devices that have the same values.
 
-    `devices` has no enrolled users, and one epoch per value. With `one_each`, each device sends one
-    report in a single epoch. Its identity is then irrelevant, because there are no other reports to
-    link. Returns one trial per device, or None if reports do not identify their device.
+    `devices` has no enrolled users. The stream has one value per epoch. With `one_each`, each
+    device sends one report in a single epoch. Its identity is then irrelevant, because there are no
+    other reports to link. Returns one trial per device, or None if reports do not identify their
+    device.
     """
     devices.enroll(trials, randomness)
     tables: list[tuple[Reports, ...]] = []
@@ -47,7 +48,7 @@ def draw_histories(
 def draw_alone(
     devices: Devices[Any], stream: Stream, randomness: np.random.Generator
 ) -> Observation:
-    """Draw the reports of one device with these values, by epoch."""
+    """Draw the reports, by epoch, of one device with these values."""
     devices.enroll(1, randomness)
     return tuple(
         _reports(written_out(devices.report(epoch, np.array([value]), None, randomness)))

@@ -1,20 +1,22 @@
 """Lower confidence bounds on how well samples distinguish two neighbors.
 
 A fair coin decides from which of two neighbors a trial is drawn. The observer of the trial guesses
-the first neighbor (outcomes S) if a score is high, guesses the second one (outcomes T) if the score
-is low, and abstains otherwise. A claim of (epsilon, delta) holds for neighbors in either order:
-P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. Half the sum of both inequalities
-says: the probability of a right guess is at most e^epsilon times the probability of a wrong guess,
-plus delta.
+the first neighbor (outcomes S) if a score is high, guesses the second neighbor (outcomes T) if the
+score is low, and abstains otherwise. A claim of (epsilon, delta) holds for neighbors in either
+order: P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. Half the sum of both
+inequalities says: the probability of a right guess is at most e^epsilon times the probability of a
+wrong guess, plus delta.
 
-Delta excuses some right guesses. Their number is bounded by a binomial with probability delta.
-Every other guess is right with a probability of at most e^epsilon / (1 + e^epsilon), so the number
-of right guesses among these is bounded by a binomial, too. If p is the lower bound of Clopper and
-Pearson for the probability of a right guess, the loss is at least ln(p / (1 - p)). This bound is
-wrong with a probability of at most `false_alarm`, and assumes only that trials are independent.
+Delta excuses some right guesses. Their number is bounded by a binomial distribution with
+probability delta. Every other guess is right with a probability of at most e^epsilon / (1 +
+e^epsilon), so the number of right guesses among the others is bounded by a binomial distribution,
+too. If p is the lower bound of Clopper and Pearson for the probability of a right guess, the loss
+is at least ln(p / (1 - p)). This bound is wrong with a probability of at most `false_alarm`, and
+assumes only that trials are independent.
 
-For small losses, this bound needs only about a quarter of the trials that separate bounds for one
-event under each neighbor would need. Scores and thresholds are chosen on separate training trials.
+For small losses, this bound needs only about a quarter of the trials that two separate bounds, for
+one event under each neighbor, would need. Scores and thresholds are chosen on separate training
+trials.
 
 Reference: Clopper, Pearson, Biometrika 26, 1934.
 """
@@ -36,7 +38,7 @@ from scipy import stats
 from dpstream.randomizers.search import least_integer
 
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
-"""Observation of an epoch: messages with their multiplicities, in the order of messages."""
+"""Observation of an epoch: messages and their multiplicities, in the order of messages."""
 Observation: TypeAlias = tuple[Reports, ...]
 """Observation of a trial: the reports at each epoch."""
 
@@ -52,8 +54,8 @@ class Observations:
     """Observations of trials.
 
     Attributes:
-        tables: By epoch, the distinct observations in any trial.
-        codes: Shape (trials, epochs); index of the observation in its table.
+        tables: By epoch, the distinct observations made in any trial.
+        codes: Index of each observation in its table, shape (trials, epochs).
     """
 
     tables: tuple[tuple[Reports, ...], ...]
@@ -61,7 +63,7 @@ class Observations:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Observations:
-        """Collect observations by trial; an epoch that faulty code omits has no reports."""
+        """Collect observations by trial; epochs that faulty code omits have no reports."""
         tables: list[dict[Reports, int]] = [
             {} for _ in range(max(map(len, observations), default=0))
         ]
@@ -102,7 +104,7 @@ class Observations:
 Score: TypeAlias = Callable[[Observations], NDArray[np.float64]]
 """Function that scores each trial; larger scores favor the first neighbor."""
 _Value: TypeAlias = Callable[[int, Reports], float]
-"""Contribution of an epoch's observation to a score."""
+"""Function for the contribution of an epoch's observation to a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ class Guess:
     """Rule that guesses the neighbor of a trial.
 
     Attributes:
-        low: Largest score for which the second neighbor is guessed; -infinity: never.
-        high: Smallest score for which the first neighbor is guessed; infinity: never.
+        low: Largest score for which the second neighbor is guessed; -infinity if it never is.
+        high: Smallest score for which the first neighbor is guessed; infinity if it never is.
         bound: Lower bound on the loss, from training trials.
     """
 
@@ -121,7 +123,7 @@ class Guess:
     bound: float
 
     def count(self, one: Observations, other: Observations) -> tuple[int, int]:
-        """Return the numbers of right and wrong guesses on trials of both neighbors."""
+        """Return how many guesses are right and how many are wrong, on trials of both neighbors."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
         wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
@@ -155,7 +157,7 @@ def _loss_bounds(
 
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
-    """Return a number that excused guesses exceed with a probability of at most `false_alarm`."""
+    """Return a number that excused guesses exceed with probability at most `false_alarm`."""
     return least_integer(
         lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
         -1,
@@ -188,7 +190,7 @@ def share_of_guesses_for(
 
 
 def choose_guess(one: Observations, other: Observations, delta: float, false_alarm: float) -> Guess:
-    """Learn scores on half of the training trials, and choose the guess with the largest bound."""
+    """Learn scores from half of the training trials; choose the guess with the largest bound."""
     (learned, tried), (other_learned, other_tried) = one.halves(), other.halves()
     guesses = [
         _best_thresholds(learn(learned, other_learned), tried, other_tried, delta, false_alarm)
@@ -230,7 +232,7 @@ def _best_thresholds(
 
 
 def _by_observation(one: Observations, other: Observations) -> Score:
-    """Score by the log ratio of whole observations' frequencies."""
+    """Score by the log ratio of the frequencies of whole observations."""
     epochs = max(len(one.tables), len(other.tables))
     places: list[dict[Reports, int]] = [{} for _ in range(epochs)]
     for observations in (one, other):
@@ -293,12 +295,12 @@ def _by_messages(one: Observations, other: Observations) -> Score:
 
 
 _Message: TypeAlias = tuple[int, tuple[int, ...]]
-"""Epoch and a message observed there."""
+"""An epoch, and a message observed at that epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageSums:
-    """Message counts and their squares, summed over trials; () stands for all messages."""
+    """Message counts and their squares, summed over trials; () stands for all messages together."""
 
     trials: int
     first: dict[_Message, float]
@@ -321,7 +323,7 @@ class _MessageSums:
 
 
 def _by_sums(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum of each message component's total over an epoch's messages."""
+    """Score by a weighted sum of each message component's total over the messages of an epoch."""
     width = max(
         (
             len(message)

@@ -1,6 +1,6 @@
 """Select the attacks on a protocol, a job, or all installed protocols.
 
-* The registry's examples have few items, so that estimates can be compared with predictions. These
+* The registry's examples have few items, so that estimates can be compared with predictions. Such
   items can be harder to distinguish than the guarantee allows. `more_examples` adds examples in
   which users lose all of the stated epsilon.
 * For a deployed job, the audit also checks that the mechanism is the one that its parameters
@@ -37,7 +37,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 ATTACK: Final = "deployed mechanism"
 _OFF: Final = 1 + 1e-9
-"""Tolerated ratio of losses computed on two machines, whose logarithms can differ."""
+"""Tolerated ratio of losses computed on two machines, whose logarithms can differ slightly."""
 
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def more_examples(name: str) -> Iterator[Case]:
 # Cached because several attacks start with the same job, and calibration is slow.
 @lru_cache(maxsize=64)
 def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
-    """Return the example of a case as a deployed job with at least `minimum` devices."""
+    """Return the case's example as a deployed job with at least `minimum` devices."""
     written = {key: value for key, value in asdict(case.parameters).items() if value is not None}
     if isinstance(written.get("domain"), tuple):
         written["domain"] = list(written["domain"])
@@ -189,8 +189,8 @@ class AuditProfile:
 
     Attributes:
         windows: Number of windows per input to compare with the mechanism.
-        together: Number of devices to run at once.
-        trials: Half the number of test trials, if these are drawn one by one and have a single
+        together: Number of devices to run together.
+        trials: Half the number of test trials, if trials are drawn one by one and have a single
             epoch.
         quick: True to skip slow attacks and shorten all others.
     """
@@ -201,7 +201,7 @@ class AuditProfile:
     quick: bool
 
     def with_trials(self, trials: int) -> AuditProfile:
-        """Return a copy with another number of trials; reduce windows and devices to match."""
+        """Return a copy with another number of trials, and with windows and devices to match."""
         return replace(
             self,
             trials=trials,
@@ -313,7 +313,7 @@ def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies from the shuffler, with `epsilon` if that is valid, or None."""
+    """Return the case with dummies from the shuffler, and with `epsilon` if valid; None without."""
     requested = getattr(case.parameters, "dummies", None)
     if requested is None:
         return None

@@ -1,4 +1,4 @@
-"""Attack by sampling: find the worst neighbors on some trials, and test them on others."""
+"""Attack by sampling: find the worst neighbors on some trials, and test them on other trials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import Guarantee
 def candidate_pairs(
     job: DeployedJob, guarantee: Guarantee, epochs: int
 ) -> list[tuple[Stream, Stream]]:
-    """Return neighbors under a guarantee, in both orders, to search for the worst pair."""
+    """Return pairs of neighbors under a guarantee, in both orders, to search for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     return [
         (one, other)
@@ -36,7 +36,7 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Return a few possible values of a user: no value, the first and the last ones."""
+    """Return a few possible values of a user: no value, the first value and the last ones."""
     domain = job.domain
     if isinstance(domain, ExampleDomain):
         features = domain.features
@@ -90,10 +90,10 @@ class Sample:
     """An attack by sampling.
 
     Attributes:
-        attacks: Name of the attack on each view of the target.
+        attacks: Name of the attack, for each view of the target.
         guarantee: Guarantee to test.
-        trials: Half the number of test trials; a fair coin chooses the neighbor of each. The
-            search for the worst neighbors draws about as many.
+        trials: Half the number of test trials; a fair coin chooses the neighbor of each. The search
+            for the worst neighbors draws about as many trials.
         searched: True to search for the worst neighbors; False to compare users whose values never
             change, if these are neighbors.
     """

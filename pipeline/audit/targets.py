@@ -22,7 +22,7 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
-"""Maximum number of epochs to draw from the start of a horizon, whose guarantee covers them."""
+"""Maximum number of epochs to draw, from the start of a horizon; the guarantee covers them all."""
 MOST_EPOCHS_OF_WINDOWS = 8
 """Maximum number of epochs to draw through all stages, from the start of a horizon."""
 # Number of epochs drawn before topics are created again.
@@ -32,7 +32,7 @@ _TOGETHER = 20_000
 
 
 class Target(Protocol):
-    """Views of a job by one or more observers who see the same draws."""
+    """Views of a job by one or more observers, all of whom see the same draws."""
 
     @property
     def seen(self) -> tuple[str, ...]: ...
@@ -60,7 +60,7 @@ class DeviceHistory:
 
     @property
     def together(self) -> bool:
-        """True if reports identify their device, so that many devices can run at once."""
+        """True if reports identify their devices, so that many devices can run together."""
         devices = self.job.randomizer()
         return self._one_each or devices.due(1) is not None
 
@@ -89,8 +89,8 @@ class DeviceHistory:
 class Windows:
     """Released windows with the minimum number of devices, and the published estimates.
 
-    If epochs are independent, each trial is a window. Otherwise each trial is a horizon of its own,
-    in which devices and stages start again.
+    If epochs are independent, each trial is a window. Otherwise, each trial is a horizon of its
+    own, at whose start devices and stages start again.
     """
 
     job: DeployedJob
@@ -101,7 +101,7 @@ class Windows:
 
     @property
     def _alone(self) -> bool:
-        """True if a job's windows are independent trials."""
+        """True if each window of the job is an independent trial."""
         devices = self.job.randomizer()
         return (
             self.job.protocol_entry.per_epoch
@@ -111,7 +111,7 @@ class Windows:
 
     @property
     def _recurring(self) -> bool:
-        """True if one run can contain several trials, since no learned model carries over."""
+        """True if one run can contain several trials, because no learned model carries over."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
 

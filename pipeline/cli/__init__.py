@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def make_streams_usable() -> None:
     """Open closed standard streams on the null device, and escape unencodable characters.
 
-    Otherwise the next file or socket would get the descriptor of a closed stream, and the output of
-    a library could be sent to a broker.
+    Otherwise, the next file or socket would get the descriptor of a closed stream, and a library's
+    output could be sent to a broker.
     """
     # In the order of descriptors: open() takes the lowest free one.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -39,8 +39,8 @@ def make_streams_usable() -> None:
 def loading() -> Iterator[None]:
     """Disable garbage collection during imports, and freeze the loaded objects.
 
-    Saves a tenth of the import time. Later collections, such as those while long logs are read
-    or at process shutdown, skip frozen objects.
+    This saves a tenth of the import time. Later collections, for example while long logs are read
+    or at process shutdown, skip the frozen objects.
 
     >>> with loading():
     ...     gc.isenabled()
@@ -59,7 +59,7 @@ def loading() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default the one of this process; return the exit code."""
+    """Run a command line, by default that of this process, and return the exit code."""
     if arguments is None:
         make_streams_usable()
     try:

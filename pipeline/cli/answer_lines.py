@@ -31,8 +31,8 @@ _LABEL_WIDTH = 12
 def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield aligned lines, with the start of every epoch if the job has a calendar.
 
-    `columns` are headers as for `print_table`, each as wide as its column, spaces included. A row
-    starts with its epoch, or "" if it continues the previous one.
+    `columns` are headers as for `print_table`, padded with spaces to the width of their columns. A
+    row starts with its epoch, or with "" if it continues the previous row.
     """
     calendar = job.epochs.calendar
     begins = [] if calendar is None else ["begins".ljust(len(calendar.shown(1)))]
@@ -63,7 +63,7 @@ class AnswerTable:
     def lines(
         self, job: Job, epochs: Iterable[tuple[EstimateRecord, Sequence[Answer]]]
     ) -> Iterator[str]:
-        """Yield the lines of epochs and answers; an epoch without answers also has a line."""
+        """Yield the lines for epochs with answers; an epoch without answers also has a line."""
         notes = "± all" if self.query.counts_query.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
         rows = (self._rows(record, answers) for record, answers in epochs)
@@ -159,7 +159,7 @@ def printed_lines(
 ) -> Iterator[str]:
     """Yield records as lines, in a format of ``dpstream estimates``: table, csv or json.
 
-    Without a `query`, prints the answers to the default query; in JSON, prints the records.
+    Without a `query`, yields the answers to the default query; in JSON, yields the records.
     `change` is the lag of changes, in epochs or in windows of `window` epochs. For `value`, see
     `PublishedRows`.
     """
@@ -187,7 +187,7 @@ def printed_lines(
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
-    """Return a record as in the topic, with the labels of detected items."""
+    """Return a record as in the topic, with the labels of detected items added."""
     body, estimate = record.to_json(), record.estimate
     if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)
@@ -203,7 +203,7 @@ def plot_answers(
     *,
     label: str = "",
 ) -> None:
-    """Plot the answers to a query (default: the most informative); curve names include `label`."""
+    """Plot the answers to a query (default: the most informative); curve names contain `label`."""
     # Not at the top: few commands plot.
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 

@@ -69,7 +69,7 @@ def audit(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare observed and claimed privacy loss. Exits with 1 if more is observed.
+    """Compare observed and claimed privacy loss. Exits with 1 if the observed loss is larger.
 
     Attacks one protocol or job, or all protocols.
     """

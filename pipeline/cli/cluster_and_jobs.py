@@ -36,7 +36,7 @@ def cluster_of(
 
 @contextmanager
 def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -> Iterator[Cluster]:
-    """Open the cluster that has an event topic: the job's, unless options specify another."""
+    """Open the cluster with an event topic: the job's, unless options specify another one."""
     connection = cluster.connection
     if servers or config:
         if config and not servers:
@@ -54,7 +54,7 @@ def name_of(job: str) -> str:
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """Return the deployed job that an argument names; a job file must match the deployed job."""
+    """Return the deployed job that an argument names; a job file must match that job."""
     loaded = job_of_file(job)
     if loaded is None:
         return find_deployed(cluster, job)
@@ -64,7 +64,7 @@ def find_job(cluster: Cluster, job: str) -> DeployedJob:
 
 
 def job_of_file(job: str) -> Job | None:
-    """Return the job if an argument is the path of a job file; None if it is a name."""
+    """Return the job if the argument is the path of a job file; None if it is a job's name."""
     path = Path(job)
     if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
         return None

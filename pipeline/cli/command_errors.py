@@ -5,7 +5,7 @@
 * 2: the command line, a job file or the input is wrong.
 * 130: interrupted by Ctrl-C.
 
-An unexpected error keeps its traceback.
+The traceback of an unexpected error is printed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ROLES = {
 
 
 def _role_of(arguments: Sequence[str], lacking: str) -> str:
-    """Return the role that runs a command, as `dpstream acl` names it.
+    """Return the role that runs a command, as `dpstream acl` calls it.
 
     `lacking` is the name of the resource to which access was denied.
     """
@@ -67,7 +67,7 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
 
 
 class UsageProblem(DpstreamError):  # noqa: N818 - named after its cause
-    """Invalid command line; the message states what is allowed."""
+    """The command line is invalid; the message states what is allowed."""
 
     exit_code = WRONG_INPUT
 
@@ -75,7 +75,7 @@ class UsageProblem(DpstreamError):  # noqa: N818 - named after its cause
 def run_command(
     command: Callable[..., Any], arguments: Sequence[str], program: str = "dpstream"
 ) -> int:
-    """Run a command line with Typer's command; return the exit code."""
+    """Run a command line with a Typer command, and return the exit code."""
     try:
         code = command(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def _drop_output() -> None:
 
 
 def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
-    """Return the message and exit code for an error; None if it is unexpected."""
+    """Return the message and exit code for an error; None if the error is unexpected."""
     if isinstance(error, AccessError) and role != ANY_ROLE:
         return error.asking_for(role), error.exit_code
     if isinstance(error, DpstreamError):

@@ -1,4 +1,4 @@
-"""The commands of ``dpstream``: each has an entry in `COMMANDS`; its module is imported on use.
+"""The commands of ``dpstream``: each has an entry in `COMMANDS`, and is imported when used.
 
 Command modules can therefore import what they need at the top without slowing the list of commands.
 Commands whose modules are not installed are left out.
@@ -28,9 +28,9 @@ class CommandEntry:
 
     Attributes:
         panel: Section in the list of commands.
-        target: ``module:name`` of a function, or of a `typer.Typer` with subcommands.
-        summary: First paragraph of its help.
-        example: Arguments of an example; a `typer.Typer` has its own examples.
+        target: ``module:name`` of the command's function, or of a `typer.Typer` with subcommands.
+        summary: First paragraph of the command's help.
+        example: Arguments in an example; a `typer.Typer` has its own examples.
     """
 
     panel: str
@@ -155,7 +155,7 @@ COMMANDS = {
     "audit": CommandEntry(
         _PRIVACY,
         "audit:audit",
-        "Compare observed and claimed privacy loss. Exits with 1 if more is observed.",
+        "Compare observed and claimed privacy loss. Exits with 1 if the observed loss is larger.",
         "future_rand --quick",
     ),
     "ledger": CommandEntry(
@@ -229,7 +229,7 @@ def installed_commands() -> dict[str, CommandEntry]:
 
 
 def _with_bare_flags(params: list[Any]) -> list[Any]:
-    """Remove the value type from flags, which take no value."""
+    """Remove the value type from the help of flags, which take no value."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -237,21 +237,21 @@ def _with_bare_flags(params: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
-    """A command that shows flags without a type."""
+    """A command whose help shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_bare_flags(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands that shows flags without a type."""
+    """A group of commands whose help shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_bare_flags(super().get_params(ctx))
 
 
 class LazyCommand(PlainCommand):
-    """Command that can be listed without its module, which is imported to parse or run it."""
+    """Command that can be listed without its module; parsing or running it imports the module."""
 
     def __init__(self, name: str, entry: CommandEntry) -> None:
         super().__init__(name, help=entry.summary, rich_help_panel=entry.panel)
@@ -259,7 +259,7 @@ class LazyCommand(PlainCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command itself, a `TyperCommand` or a `TyperGroup`."""
+        """The command itself: a `TyperCommand` or a `TyperGroup`."""
         assert self.name is not None
         return _load(self.name, self._entry)
 

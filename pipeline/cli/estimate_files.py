@@ -56,7 +56,7 @@ _STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class EstimateFile:
-    """A file to write estimates to; path ``-`` is standard output."""
+    """A file to which estimates are written; the path ``-`` is standard output."""
 
     format: str
     path: Path

@@ -207,7 +207,7 @@ def estimates(
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
-    """Yield the records unchanged; explain each flag at its first occurrence."""
+    """Yield the records unchanged, and explain each flag at its first occurrence."""
     known = set[str]()
     for record in records:
         for flag in set(record.flags) - known:

@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError
 
 _PANEL = "Row format (overrides the job file's input)"
-"""Heading of these options in ``--help``."""
+"""Heading for these options in ``--help``."""
 
 
 def _option(flag: str, metavar: str, help: str) -> Any:
@@ -91,7 +91,7 @@ _FLAGS: dict[str, Any] = {
 
 
 class InputFlags:
-    """Values of these flags in a command line.
+    """Values of this module's flags in a command line.
 
     >>> from dpstream.pipeline.jobs.input_formats import AS_IT_IS
     >>> InputFlags(column=["user=student_id"], separator=";").over(AS_IT_IS).columns.user
@@ -106,7 +106,7 @@ class InputFlags:
             self._given["columns"] = dict(map(_column, column))
 
     def format_of(self, job: Job) -> InputFormat:
-        """Return the input format of a job, with these flags.
+        """Return a job's input format, overridden by these flags.
 
         Raises `UsageProblem` if a flag is invalid, or does not apply to the job's values.
         """
@@ -117,7 +117,7 @@ class InputFlags:
         return input_format
 
     def adapted(self, job: Job) -> Job:
-        """Return the job with the input format of `format_of`; raises the same errors."""
+        """Return the job with the input format from `format_of`; raises the same errors."""
         input_format = self.format_of(job)
         return (
             job
@@ -136,7 +136,7 @@ class InputFlags:
 
 
 def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags to a command, which receives them as `InputFlags` in the argument ``flags``."""
+    """Add the flags to a command, which receives them as `InputFlags` in its argument ``flags``."""
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)

@@ -64,7 +64,7 @@ def load_input(
     skip_bad_rows: bool,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the input that a job's producer reports; print warnings about anything unexpected."""
+    """Load the input that a job's producer reports, and print warnings about its content."""
     log = load(
         job,
         path,
@@ -79,7 +79,7 @@ def load_input(
 
 
 def load_ground_truth(job: Job, path: Path) -> ValueLog:
-    """Load a job's input as ground truth, up to the input's last row."""
+    """Load a job's input as ground truth, up to the last row in the input."""
     log = load_value_log(
         path,
         domain=job.domain,
@@ -95,7 +95,7 @@ def load_ground_truth(job: Job, path: Path) -> ValueLog:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a progress bar on standard error, if that is a terminal."""
+    """Show a progress bar on standard error, if standard error is a terminal."""
     with _progress(MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         yield progress
 
@@ -119,7 +119,7 @@ def _progress(*columns: ProgressColumn) -> Progress:
 
 
 class TimeToGo(ProgressColumn):
-    """Column with the estimated remaining time at the speed so far."""
+    """Column that shows the estimated remaining time at the speed so far."""
 
     def __init__(self) -> None:
         super().__init__()

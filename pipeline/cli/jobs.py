@@ -94,13 +94,13 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 
 def promised(job: DeployedJob) -> Guarantee:
-    """Return a job's guarantee over all its horizons; over one horizon if it recurs without end."""
+    """Return a job's guarantee over all its horizons, or over one if it recurs without end."""
     guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 
 
 def job_json(job: DeployedJob) -> dict[str, Any]:
-    """Return the JSON description of a job in `list` and `deploy`."""
+    """Return the JSON description of a job that `list` and `deploy` print."""
     return {
         "job": job.name,
         "protocol": job.protocol,

@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import rounded_up
 
 
 class Selection:
-    """Selected entries: those of a job, of a population, or all."""
+    """Selected entries: those about a job, those about a population, or all."""
 
     def __init__(self, job: str | None, population: str | None) -> None:
         self._job = job
@@ -34,7 +34,7 @@ class Selection:
 
     @property
     def in_words(self) -> str:
-        """The selection, as the end of a sentence."""
+        """The selection in words that end a sentence."""
         if self._job is not None:
             return f", from jobs named {self._job}; to select a population: --population NAME"
         return "" if self._population is None else f", for population {self._population}"
@@ -43,7 +43,7 @@ class Selection:
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
     def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
-        """Return whether a budget is selected; a job selects the budgets of its populations."""
+        """Return whether a budget is selected; a job selects the budgets of its population."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
@@ -155,7 +155,7 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
 
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
-    """Print the one-time charges of whole streams, for devices in every released window."""
+    """Print the one-time charges for whole streams, for devices in every released window."""
     rows = [
         (
             f"{charge.job} {charge.deployment[:8]}"
@@ -281,7 +281,7 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
 
 
 def show_populations(report: LedgerReport, selection: Selection) -> None:
-    """Print the total charges of each population, and its remaining budget."""
+    """Print each population's total charges and remaining budget."""
     for population in _populations(report, selection):
         print_text(f"\npopulation {population}", "bold")
         print_pairs(population_pairs(report.state, population))

@@ -21,7 +21,7 @@ Yes = Annotated[
 
 
 def ask(loss: str, otherwise: str) -> None:
-    """Continue if the user accepts `loss` on the terminal; else print `otherwise` and exit.
+    """Continue if the user accepts `loss` on the terminal; otherwise, print `otherwise` and exit.
 
     Raises `UsageProblem` if there is no terminal.
     """
@@ -163,7 +163,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: str) -> str:
-    """Return the name of a producer or worker; reject a name that folders or Kafka do not allow."""
+    """Return the name of a producer or worker; reject names that folders or Kafka do not allow."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
             f"--name: got {name!r}; expected letters, digits, '.', '-' and '_', starting "

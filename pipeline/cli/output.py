@@ -2,7 +2,7 @@
 
 * Tables fit 80 columns; colors are for terminals only.
 * Progress and warnings go to standard error.
-* Names and details come from topics and files: control characters in all output are replaced.
+* Names and details come from topics and files, so control characters in all output are replaced.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _BASES = {"exact": "exact, computed from the distribution sampled", "bound": "a 
 
 
 def print_text(text: str = "", style: str = "", *, whole: bool = False) -> None:
-    """Print a line of the result; `whole` prevents wrapping, for lines with a path."""
+    """Print a line of the result; with `whole`, lines (for example with a path) are not wrapped."""
     _console().print(Text(text, style), soft_wrap=whole)
 
 
 def print_command(command: str) -> None:
-    """Print a command or path to copy, on a line of its own and unwrapped."""
+    """Print a command or path to copy, unwrapped, on a line of its own."""
     _console().print(Text(f"  {command}"), soft_wrap=True)
 
 
@@ -51,13 +51,13 @@ def tell(text: str) -> None:
 
 
 def silence(*libraries: str) -> None:
-    """Mute libraries whose repeated messages are reported once, elsewhere."""
+    """Mute libraries that repeat messages which are reported once elsewhere."""
     for name in libraries:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def print_line(line: str, *, flush: bool = False) -> None:
-    """Print a line unchanged, such as a CSV row; on terminals, without control characters."""
+    """Print a line unchanged, such as a CSV row; on terminals, replace control characters."""
     print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
@@ -75,16 +75,16 @@ def print_table(columns: Columns, rows: Iterable[Any]) -> None:
 
 
 def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
-    """Return a printable table; thousands are separated, and None is a dash.
+    """Return a printable table; numbers have thousands separators, and None becomes a dash.
 
     >>> from fractions import Fraction
     >>> Console().print(table_of({"of": str, ">above": "numerator"}, [Fraction(7_000, 3)]))
     of      above
     7000/3  7,000
 
-    `columns` maps headers to an attribute name or a function of the row; a sequence of headers
-    expects rows of cells. A header starting with ``>`` is right-aligned; one with ``=`` is for text
-    to copy, and never wrapped.
+    `columns` maps headers to an attribute name or a function of the row; if it is a sequence of
+    headers, rows are sequences of cells. A column whose header starts with ``>`` is right-aligned;
+    one whose header starts with ``=`` is for text to copy, and never wrapped.
     """
     if isinstance(columns, Mapping):
         getters = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
@@ -142,7 +142,7 @@ class _WrittenTable:
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print labels and texts, one pair per line; long texts wrap next to their label."""
+    """Print labels and texts, one pair per line; long texts wrap to the right of their label."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -174,7 +174,7 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
 
 
 class PrintableConsole(Console):
-    """A console that replaces control characters in texts, but not in its own colors."""
+    """A console that replaces control characters in texts, except in its own colors."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -194,7 +194,7 @@ def _console() -> Console:
 
 
 def number(value: float | None) -> str:
-    """Format a number with thousands separated, small ones with one decimal."""
+    """Format a number with thousands separators; small numbers have one decimal."""
     if value is None:
         return "-"
     if isinstance(value, int) or abs(value) >= 100:
@@ -203,7 +203,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in its two largest units.
+    """Format a duration in seconds, in its two largest units.
 
     >>> duration(0.42), duration(59), duration(3_725), duration(200_000)
     ('0.4 s', '59 s', '1 h 2 min', '2 d 7 h')
@@ -223,7 +223,7 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 
 
 def instant(milliseconds: int) -> str:
-    """Format a time in milliseconds since 1970, to the minute."""
+    """Format a time, given in milliseconds since 1970, to the minute."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -30,12 +30,12 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
 def write_plan_plot(made: Plan, path: Path) -> None:
-    """Plot a plan into a PNG file; see `draw_plan`."""
+    """Plot a plan to a PNG file; see `draw_plan`."""
     save_figure(draw_plan(made), path)
 
 
 def draw_plan(made: Plan) -> Figure:
-    """Plot the standard errors of all epochs' estimates, in users: published and smoothed."""
+    """Plot the standard errors of all published and smoothed estimates, in users, by epoch."""
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]

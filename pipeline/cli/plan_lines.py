@@ -248,7 +248,7 @@ def _max_users(plan: Plan) -> str:
 
 
 def half_width(standard_error: float) -> float:
-    """Return the half width of a 95 % interval."""
+    """Return the half-width of a 95 % interval, given the standard error."""
     return NORMAL_95 * standard_error
 
 
@@ -306,7 +306,7 @@ def _party_delta(party: PartyGuarantee) -> str:
 
 
 def _sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` bars from 0 to the maximum, each showing its section's maximum.
+    """Return at most `width` bars, scaled from 0 to the maximum; each shows a section's maximum.
 
     >>> _sparkline([1, 2, 4, 8], 4), _sparkline([1, 2, 4, 8], 2), _sparkline([0.0, 0.0], 9)
     ('▁▂▄█', '▂█', '▁▁')

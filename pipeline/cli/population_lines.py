@@ -1,4 +1,4 @@
-"""Describe a population's total charges and remaining budget, by several kinds of accounting."""
+"""Describe a population's total charges and remaining budget, by several ways of accounting."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ from dpstream.pipeline.results.roll_ups import check_window, window_mean
 from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
-"""Epochs, or sums over epochs, with their answers; None without a released epoch."""
+"""Epochs, or sums over epochs, with the answers for each; None without a released epoch."""
 
 _COLUMNS = ("estimate", "standard_error", "ci95_low", "ci95_high")
 

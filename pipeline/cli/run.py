@@ -50,7 +50,7 @@ from dpstream.pipeline.state import noise_key_file, private_folder, worker_folde
 
 _RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
-"""Maximum number of open files: spill files for 10,000 producers in several open windows."""
+"""Maximum number of open files, for 10,000 producers' spill files in several open windows."""
 
 
 class StageName(StrEnum):
@@ -271,7 +271,7 @@ def _make_stage(
 
 
 def _idle_settings(job: DeployedJob, stage: StageName, after: float | None) -> IdleSettings | None:
-    """Return the idle settings of a supervised worker; None without a timeout."""
+    """Return the idle settings of a supervised worker; None without an idle timeout."""
     if after is None:
         return None
     return IdleSettings(after, waking_roles(job, stage), Task.version_of(job).hex())

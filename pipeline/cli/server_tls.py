@@ -1,4 +1,4 @@
-"""TLS settings of the servers that commands start."""
+"""TLS settings of servers that commands start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.pipeline.cli.output import tell
 def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     """Return the TLS context of --tls-cert and --tls-key; None without them.
 
-    Raises `UsageProblem` if one of them is missing, or they do not match.
+    Raises `UsageProblem` if only one of them is given, or if they do not match.
     """
     if certificate is None and key is None:
         return None
@@ -27,7 +27,8 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 def warn_of_readers(path: Path) -> None:
     """Warn if other users of this machine can read a secret made elsewhere.
 
-    It is not an error: modes of files mounted into containers sometimes cannot be changed.
+    This is not an error, because the modes of files mounted into containers sometimes cannot be
+    changed.
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

@@ -85,9 +85,9 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Status of the visible jobs, the names of unreadable ones, and a sentence on each hidden one.
+    """Status of the visible jobs, the names of unreadable jobs, and a sentence on each hidden job.
 
-    Unreadable jobs were deployed by another version; this login cannot read hidden ones.
+    Unreadable jobs were deployed by another version; this login has no access to hidden jobs.
     """
 
     found: Sequence[JobStatus] = ()
@@ -97,7 +97,7 @@ class Statuses:
 
 @contextmanager
 def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
-    """Yield a cluster suited to one or all jobs; an in-memory cluster is used unchanged."""
+    """Yield a cluster that suits one job or all; an in-memory cluster is used unchanged."""
     if job is not None or not isinstance(cluster, Cluster):
         yield cluster
         return
@@ -106,7 +106,7 @@ def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
 
 
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
-    """Return whether workers might seem stopped only because the local clock is ahead."""
+    """Return whether workers might only seem stopped because the local clock is ahead."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
     unknown = any(each.clock_ahead is None for each in found)
     return unknown and any(not worker.up for worker in workers)
@@ -115,7 +115,7 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
     """Return a status reader for one job or all, which caches what it reads about each deployment.
 
-    When reading all jobs, hides those that this login cannot read, unless it can read none.
+    When reading all jobs, hides the jobs that this login cannot read, unless it can read none.
     """
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
@@ -172,8 +172,8 @@ def watch_status(
 ) -> None:
     """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
-    While a broker is unreachable, the latest picture stays, marked as outdated. The outage is shown
-    after `timeout` seconds, even while `read` is still waiting for a response. Raises
+    While a broker is unreachable, the latest picture stays visible, marked as outdated. The outage
+    is shown after `timeout` seconds, even while `read` is still waiting for a response. Raises
     `DeploymentError` if the job is not deployed when first read.
     """
     screen = console()
@@ -235,7 +235,7 @@ def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Statuses at a time in milliseconds since 1970."""
+    """Statuses at a time, which is in milliseconds since 1970."""
 
     statuses: Statuses
     moment: int

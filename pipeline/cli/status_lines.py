@@ -20,7 +20,7 @@ from dpstream.pipeline.operations.status.facts import (
 def status_lines(
     status: JobStatus, moment: int, *, current: bool = True
 ) -> Iterator[RenderableType]:
-    """Yield the status of a job at a time in milliseconds since 1970.
+    """Yield the status of a job at a `moment`, in milliseconds since 1970.
 
     "no issues" is shown only if the status is `current` and the latest epoch has an estimate.
     """

@@ -315,7 +315,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
-    """Write the CSV table and the plot, in a folder per job if there are several; return paths."""
+    """Write the CSV table and plot, in a folder per job if there are several; return the paths."""
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
     if not alone:
         folder = folder / outcome.job.name

@@ -37,16 +37,18 @@ MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
-    An implementation is constructed from a calibrated `Law` and the last epoch. It computes
-    probabilities independently of the protocol's code, by enumerating all draws of a device.
+    An implementation is constructed from a calibrated `Law` and the last epoch. The implementation
+    computes probabilities independently of the protocol's code, by enumerating all draws of a
+    device.
     """
 
     @property
     def devices(self) -> int:
         """Number of devices whose reports the observer sees together.
 
-        The number is 1 if a device's guarantee holds without a shuffler; otherwise, it is the size
-        of the smallest window. The first device has the stream; the values of all others are 0.
+        The number is 1 if a device's guarantee holds without a shuffler; otherwise, it is the
+        number of devices in the smallest window. The first device has the stream; the values of all
+        others are 0.
         """
 
     def followed(self, stream: Stream) -> bool:
@@ -121,7 +123,7 @@ class Case:
 
     @cached_property
     def values(self) -> list[int | tuple[int, ...]]:
-        """All values a user can have at an epoch; the first is the initial value or 0."""
+        """All values that a user can have at an epoch; the first is the initial value, or 0."""
         items, slots = range(self.domain.size), self.domain.slots
         if isinstance(self.domain, ExampleDomain):
             features = self.domain.features
@@ -145,7 +147,7 @@ class Case:
         return self.protocol.values(self.parameters)
 
     def mixed_values(self, devices: int) -> NDArray[np.int8]:
-        """Return values that cycle through all streams.
+        """Return the devices' values, which cycle through all streams.
 
         Returns:
             int8, shape (epochs, devices), or (epochs, devices, slots) for sets.
@@ -174,7 +176,7 @@ class Case:
         ]
 
     def released(self, reports: list[MessageArray], rng: np.random.Generator) -> list[MessageArray]:
-        """Return the aggregator's input per epoch: the reports or the shuffler's noisy sum."""
+        """Return the aggregator's input per epoch: the reports, or the shuffler's noisy sum."""
         summed = self.protocol.stage_sum(self.law)
         if summed is None:
             return reports

@@ -96,7 +96,7 @@ def reports_have_the_declared_format(case: Case) -> None:
 
 
 def spends_at_most_the_requested_epsilon(case: Case) -> None:
-    """Check that the guarantee is within the parameters of the job, which determine its charge."""
+    """Check that the guarantee is within the job's parameters, which determine its charge."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
     requested = {
@@ -284,7 +284,7 @@ def spread(streams: list[Stream]) -> list[Stream]:
 
 
 def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
-    """Draw a view of as many devices as the exact law covers; the first has the stream."""
+    """Draw a view with as many devices as the exact law covers; the first one has the stream."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(case.exact.devices, rng)
     view = []

@@ -1,4 +1,4 @@
-"""Divergence between neighbors, computed exactly from the probabilities of views."""
+"""Divergence between neighbors, computed exactly from the probabilities of all views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Str
 
 
 def differ_by_removal(one: Stream, other: Stream) -> bool:
-    """Return whether one of two streams is empty wherever they differ."""
+    """Return whether one of two streams is empty at all epochs at which they differ."""
     return all(a == b or not any(a) or not any(b) for a, b in zip(one, other, strict=True))
 
 

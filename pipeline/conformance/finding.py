@@ -1,4 +1,4 @@
-"""Find the cases and the exact law of an installed protocol by its name."""
+"""Find, by a protocol's name, the cases and the exact law of an installed protocol."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def find_cases(name: str) -> list[Case]:
 
 
 def exact_law_of(name: str) -> MakeExactLaw:
-    """Return the constructor of a protocol's exact law, built-in or from an entry point.
+    """Return the constructor of a protocol's exact law, which is built-in or from an entry point.
 
     Raises:
         ProtocolError: If there is no exact law, or it cannot be imported.

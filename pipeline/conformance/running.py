@@ -21,11 +21,11 @@ TOLERANCE = 0.1
 
 
 class DoesNotConformError(DpstreamError):
-    """Violation; the message continues a sentence that starts with the protocol's name."""
+    """A violation; the message continues a sentence that starts with the protocol's name."""
 
 
 def restored_devices_continue(case: Case) -> None:
-    """Check that restored devices redraw nothing, which would spend their budget again."""
+    """Check that restored devices draw nothing again, which would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
         devices.enroll(DEVICES, case.generator(1))
@@ -74,7 +74,7 @@ def absent_devices_send_nothing(case: Case) -> None:
 
 
 def merging_equals_adding(case: Case) -> None:
-    """Check that merged, serialized and single-pass aggregation end in identical states."""
+    """Check that merged, serialized and single-pass aggregation have identical states."""
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)

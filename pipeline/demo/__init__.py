@@ -13,7 +13,7 @@ from pathlib import Path
 from dpstream.pipeline.jobs.job_files import Job
 
 WEEKS = 168
-"""Number of weeks shown, of 170 in the log; all courses end in the last two."""
+"""Number of weeks shown; the log has 170, but all courses end in the last two."""
 
 
 def demo_change_log() -> Path:
@@ -34,9 +34,9 @@ def demo_shuffled_job_file() -> Path:
 
 
 def demo_run() -> Callable[[Job], Job]:
-    """Return a function that assigns a job the weeks of the demonstration and a new population.
+    """Return a function that gives a job the weeks of the demonstration, and a new population.
 
-    The page shows only the charges of this run, since earlier runs charged other populations.
+    The page therefore shows only this run's charges: earlier runs charged other populations.
     """
     run = secrets.token_hex(3)
 

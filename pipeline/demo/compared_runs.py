@@ -14,7 +14,7 @@ from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.randomizers.guarantee import rounded_up
 
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "trusted party")
-"""Columns of `compared`; `messages` is the number predicted for one user over all epochs."""
+"""Columns of `compared`; `messages` is the number predicted per user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

@@ -1,7 +1,7 @@
 """Walkthrough of the demonstration in four screens, for readers without prior knowledge.
 
-The screens show the question, one student's device reports, the published results, and what it
-would take to learn about one student.
+The screens show the question, the reports of one student's device, the published results, and what
+it would take to learn about one student.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PEOPLE = 28_785
 
 SCREENS = 4
 WIDTH = 96
-"""Maximum width of a line in columns."""
+"""Maximum width of a line, in columns."""
 _WEEKS = 60
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
 class WalkthroughScreen:
-    """One of the four screens, numbered from 1; list items start with spaces."""
+    """One of the four screens, numbered from 1; lines that are list items start with spaces."""
 
     number: int
     title: str
@@ -46,7 +46,7 @@ class WalkthroughScreen:
 
     @property
     def heading(self) -> str:
-        """Title, after its number.
+        """Title, preceded by the screen's number.
 
         >>> WalkthroughScreen(2, "What one device sends", ()).heading
         '2 of 4: What one device sends'
@@ -130,7 +130,7 @@ def explain_estimates(
 
 
 def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
-    """Return the screen with the maximum success rates of guesses about one student."""
+    """Return the screen with the maximum success rates for guesses about one student."""
     guarantees = [job.guarantee for job in jobs]
     lines = ["A guess about one student that was 50 % likely is right in at most:"]
     for job, guarantee in zip(jobs, guarantees, strict=True):
@@ -173,7 +173,7 @@ def _fold(line: str, width: int) -> list[str]:
 
 
 def values_of(change_log: Path, user: str, epochs: int) -> list[int]:
-    """Return a user's value at each epoch, from a change log in the format of `prepare_oulad`."""
+    """Return a user's value at every epoch, from a change log in the format of `prepare_oulad`."""
     changes: dict[int, int] = {}
     with gzip.open(change_log, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

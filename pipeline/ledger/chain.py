@@ -2,11 +2,11 @@
 
 * Several writers can append concurrently; the single partition orders their records. An entry is
   valid if and only if its `previous` is the hash of the last valid entry before it.
-* All other entries are void. Their writers have lost a race: they read to the end, and write again
-  with the new head as `previous`, or give up.
+* All other entries are void. Their writers have lost a race: these writers read to the end, and
+  write again with the new head as `previous`, or give up.
 * The `previous` of an honest writer is a valid entry, and the writer checks that its own entry is
   valid before it writes another one. If all writers are honest, every entry is therefore valid, or
-  is void with a valid entry as its `previous`.
+  void with a valid entry as its `previous`.
 * Any other record was written by another party, and is an `Oddity`.
 """
 
@@ -42,7 +42,7 @@ class ChainProblem(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLocation:
-    """A record of the ledger.
+    """A record of the ledger, with its position.
 
     Attributes:
         written: Broker timestamp, milliseconds since 1970.
@@ -102,14 +102,14 @@ class Chain:
         ]
 
     def forgiven(self, entry: str) -> bool:
-        """Return whether an operator has continued without the lost entry with this hash."""
+        """Return whether an operator has accepted the loss of the entry with this hash."""
         return entry in self._forgiven
 
     def has(self, entry: str) -> bool:
         return entry in self._counting
 
     def offset_of(self, entry: str) -> int | None:
-        """Return the offset of the valid entry with this hash, or None."""
+        """Return the offset of the valid entry with this hash, or None if it does not exist."""
         return self._counting.get(entry)
 
     def apply(self, offset: int, value: bytes, written: int = 0, key: bytes | None = None) -> None:
@@ -152,7 +152,7 @@ class Chain:
             self._void[own] = offset
 
     def _judge(self, entry: Entry, offset: int, written: int) -> None:
-        """Record the problem of a void entry; losing a race is not a problem."""
+        """Record the problem of a void entry, unless its writer has only lost a race."""
         if entry.previous in self._counting:
             return
         if entry.previous in self._void:

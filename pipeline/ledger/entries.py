@@ -2,8 +2,8 @@
 
 An entry is canonical JSON (sorted keys, no spaces): equal entries have identical bytes, and any
 changed byte changes the SHA-256. `previous` is the hash of the preceding entry, which chains the
-entries. An entry of any kind can hold charges and budgets. A charge replaces an earlier charge of
-the same deployment. Budgets are declared in the order of the entries.
+entries. An entry of any kind can contain charges and budgets. A charge replaces an earlier charge
+of the same deployment. Budgets are declared in the order of the entries.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dpstream.topics.frames import CodecError
 
 VERSION = 1
 GENESIS = "0" * 64
-"""Predecessor hash of the first entry."""
+"""Predecessor hash in the first entry."""
 
 _HASH = re.compile("[0-9a-f]{64}")
 _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"})
 
 
 class EntryKind(StrEnum):
-    """Kind of an entry; later versions might add kinds."""
+    """Kind of an entry; later versions can add further kinds."""
 
     CHARGE = "charge"
     """First charge of a deployment, or a change of its charge."""
@@ -38,11 +38,11 @@ class EntryKind(StrEnum):
     CARRIED = "carried"
     """Charges and budgets that the ledger has lost, restored from ``dpstream.jobs``."""
     ENDED = "ended"
-    """End of a deployment by undeploying or replacing it; its charge remains."""
+    """End of a deployment, which was undeployed or replaced; the charge remains."""
     REPLAY = "replay"
     """Deployment of a replay, which is not charged."""
     REOPENED = "reopened"
-    """Decision of an operator to continue after the topic was damaged."""
+    """An operator's decision to continue after the topic was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry: `hash` is its SHA-256, and `previous` that of the preceding entry."""
+    """A parsed entry: `hash` is its SHA-256, and `previous` is the preceding entry's hash."""
 
     draft: Draft
     previous: str

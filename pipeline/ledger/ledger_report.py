@@ -1,9 +1,9 @@
 """Join a cluster's ledger with the running deployments and the releases.
 
 A longitudinal stream is charged once for all epochs of a horizon. The ledger charges the local
-loss, which holds for every user, whatever the user's participation. If a horizon is shuffled, users
-in all of its released windows also hide among each other. `StreamTerms.charged` computes the
-smaller loss of such a user.
+loss, which holds for every user, however the user participates. If a horizon is shuffled, users in
+all of its released windows also hide among each other. `StreamTerms.charged` computes the smaller
+loss of these users.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Facts: TypeAlias = tuple[str, int, float | None]
 
 @dataclass(frozen=True, slots=True)
 class StreamTerms:
-    """Terms of a deployment that charges each stream once.
+    """Terms of a deployment that charges every stream only once.
 
     `loss` is the local loss for a user's stream in one horizon of `epochs` epochs. `delta` is the
     delta of the amplified loss.
@@ -47,7 +47,7 @@ class StreamTerms:
 
 
 def stream_terms(state: Spending) -> dict[str, StreamTerms]:
-    """Return, by hexadecimal ID, the terms of deployments that charge whole streams."""
+    """Return the terms of deployments that charge whole streams, by hexadecimal ID."""
     known = {deployment: facts for deployment, facts in _of_ended_jobs(state) if facts is not None}
     for job in state.topic.jobs.values():
         delta = None if job.central is None else job.central.delta
@@ -79,11 +79,11 @@ def _facts(facts: Mapping[str, Any]) -> _Facts | None:
 
 @dataclass(frozen=True)
 class LedgerReport:
-    """The ledger and related data, as read from a cluster.
+    """The ledger and related data, read from a cluster.
 
     Attributes:
         state: State of the ledger and of ``dpstream.jobs``.
-        settings: Settings of the ledger's topic; None if it does not exist.
+        settings: Settings of the ledger's topic; None if the topic does not exist.
         first_offset: Offset of the first remaining record.
         releases: Releases by deployment in hexadecimal.
         terms: Terms of deployments that charge whole streams, by deployment in hexadecimal.
@@ -96,7 +96,7 @@ class LedgerReport:
     terms: dict[str, StreamTerms]
 
     def findings(self, kept: str | None = None) -> list[Inconsistency]:
-        """Return all inconsistencies; `kept` is a head of the ledger that was stored elsewhere."""
+        """Return all inconsistencies; `kept` is an earlier head of the ledger, stored elsewhere."""
         published = {
             deployment: PublishedDeployment(
                 each.job, each.since, [(_unbacked(one), one.written) for one in each.unbacked]

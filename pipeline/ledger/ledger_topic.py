@@ -24,7 +24,7 @@ class SpendingReader:
         self._existing: set[str] = set()
 
     def read(self) -> Spending:
-        """Read to the current ends of both topics; return the state, always the same object."""
+        """Read to the current ends of both topics; return the state, which is always one object."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
         if not topics <= self._existing:
             # A hidden topic must not count as empty, because users would then be charged again.
@@ -47,7 +47,7 @@ def read_spending(cluster: Cluster) -> Spending:
 def write_entries(
     cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
 ) -> Spending:
-    """Write entries to the ledger until none is missing, and check that they are valid.
+    """Write entries to the ledger until none are missing, and check that they are valid.
 
     `replication` applies to new topics. Raises LedgerError if the ledger is damaged, and
     ClusterError if the cluster rejects a write; an entry might nevertheless have been written.
@@ -75,10 +75,10 @@ def write_with_receipt(
     declared: Iterable[BudgetDeclaration] = (),
     replication: int | None = None,
 ) -> None:
-    """Write entries as `write_entries` does, with a receipt in ``dpstream.jobs``.
+    """Write entries as `write_entries` does, and a receipt for them to ``dpstream.jobs``.
 
-    `about` is as in `write_receipt`. `declared` are the budgets among the entries. `now` is in
-    milliseconds since 1970.
+    `about` is as in `write_receipt`. `declared` has the budgets that the entries declare. `now` is
+    in milliseconds since 1970.
     """
     state = write_entries(cluster, draft_entry, replication)
     for each in declared:
@@ -87,7 +87,7 @@ def write_with_receipt(
 
 
 def append_declared(cluster: Cluster, declared: BudgetDeclaration) -> None:
-    """Store a copy of a declared budget, in case the ledger is damaged."""
+    """Store a copy of a declared budget, in case the ledger is damaged later."""
     cluster.append(JOBS_TOPIC, declared.to_bytes(), key=declared.key)
 
 

@@ -20,7 +20,7 @@ from dpstream.topics.short_manifests import ManifestReader
 
 @dataclass(frozen=True, slots=True)
 class Unbacked:
-    """An estimate without a manifest that releases it.
+    """An estimate whose window no manifest releases.
 
     `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window status in
     the manifest; None if there is no manifest.
@@ -42,7 +42,7 @@ class Releases:
         contributors: Minimum and maximum number of contributors per released window; None before
             the first.
         estimates: Number of epochs with a published estimate.
-        guarantees: Distinct guarantees of the estimates, in words.
+        guarantees: Distinct guarantees that the estimates state, in words.
         unbacked: Estimates of windows that no manifest releases.
         since: Broker timestamp of the deployment's first record, milliseconds since 1970.
         present: Participation in all released windows, per horizon, numbered from 1; empty if the
@@ -69,7 +69,7 @@ def releases_on(
     """Return the releases of the named jobs, by deployment in hexadecimal.
 
     Ended deployments are included as long as their topics exist. `horizons` maps deployments (in
-    hexadecimal) to their epochs per horizon; only for these deployments is participation computed.
+    hexadecimal) to their epochs per horizon; participation is computed only for these deployments.
     """
     there = cluster.topics()
     by_deployment: dict[str, Releases] = {}
@@ -88,7 +88,7 @@ def releases_in(
     estimates: Iterable[LogRecord],
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
-    """Return the releases in the records of a job's two topics; see `releases_on`."""
+    """Return the releases found in the records of a job's two topics; see `releases_on`."""
     by_deployment: dict[str, Releases] = {}
     decided: dict[tuple[bytes, int], WindowStatus] = {}
     for record, manifest in _manifests(manifests):

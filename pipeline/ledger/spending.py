@@ -1,13 +1,13 @@
-"""Charges to populations and their budgets, from the ledger and from its copy.
+"""Charges to populations and the populations' budgets, from the ledger and from its copy.
 
-* ``dpstream.jobs`` contains a copy of charges and budgets. What a damaged ledger has lost is taken
-  from the copy, and restored to the ledger by the next permitted writer.
+* ``dpstream.jobs`` contains a copy of charges and budgets. Entries that a damaged ledger has lost
+  are taken from the copy, and restored to the ledger by the next permitted writer.
 * If the copy of a charge differs from the original, the larger one is used. An interruption between
   the two writes thus charges too much rather than too little.
 * Manifests bound the participation in all released windows. A manifest contains the producers, the
   number of devices enrolled with each, and the total number of devices present, but does not
-  identify the devices. The number of devices that missed at least one window is at most the sum of
-  the numbers that missed each window.
+  identify the devices. The number of devices that missed at least one window is at most the sum,
+  over all windows, of the number of devices that missed the window.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOGETHER = b"those who were always in"
 
 
 class Presence:
-    """Participation in all `windows` windows added so far."""
+    """Participation in all of the `windows` windows added so far."""
 
     def __init__(self) -> None:
         self.windows = 0
@@ -65,12 +65,12 @@ class Presence:
 
     @property
     def other_producers(self) -> int:
-        """Number of producers that are in some windows, but not in all."""
+        """Number of producers that are in some windows but not in all."""
         return int(np.count_nonzero(self._ever)) - self.producers
 
     @property
     def devices(self) -> int:
-        """Lower bound for the number of devices present in every window."""
+        """Lower bound on the number of devices present in every window."""
         enrolled = int(self._enrolled[self._always].sum())
         windows = [{_TOGETHER: max(0, enrolled - missing)} for missing in self._missing]
         return there_throughout({_TOGETHER: enrolled}, windows)
@@ -100,7 +100,7 @@ class Spending:
 
     @property
     def declared(self) -> list[BudgetDeclaration]:
-        """All budgets ever declared, in order; budgets that the ledger has lost come last."""
+        """All budgets declared so far, in order; those that the ledger has lost come last."""
         return [*self.written_budgets.values(), *self.lost_budgets]
 
     @property
@@ -113,7 +113,7 @@ class Spending:
 
     @property
     def lost_charges(self) -> list[Charge]:
-        """Charges that are in the copy alone, or are larger there than in the ledger."""
+        """Charges that are only in the copy, or are larger there than in the ledger."""
         known = self.written_charges
         return [
             charge

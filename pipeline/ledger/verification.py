@@ -1,6 +1,7 @@
-"""Find and locate changes to the ledger that dpstream itself never makes.
+"""Find changes to the ledger that dpstream itself never makes.
 
-* A party with write access to the topic can append false entries, which remain visible to all.
+* A party with write access to the topic can append false entries, but these remain visible to
+  everyone.
 * Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are
   detected by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by releases, or by a
   head stored elsewhere.
@@ -26,7 +27,7 @@ class Inconsistency:
     """An inconsistency, described in words.
 
     Attributes:
-        offset: Offset of the ledger record that shows the inconsistency; None if it is elsewhere.
+        offset: Offset of the ledger record with the inconsistency; None if it is elsewhere.
         at: Write time, milliseconds since 1970; None if unknown.
     """
 
@@ -39,8 +40,9 @@ class Inconsistency:
 class PublishedDeployment:
     """A deployment that has published estimates.
 
-    `since` is the broker timestamp of its first record, milliseconds since 1970. `unbacked`
-    contains a description and a write time for each estimate without a manifest that releases it.
+    `since` is the broker timestamp of the deployment's first record, milliseconds since 1970.
+    `unbacked` contains a description and a write time for each estimate without a manifest that
+    releases it.
     """
 
     job: str
@@ -59,7 +61,7 @@ def verify(
     """Return all inconsistencies; empty if the ledger is intact.
 
     `settings` are those of the ledger's topic, or None if it does not exist. `first_offset` is the
-    offset of the first remaining record. `kept` is a head stored elsewhere, a SHA-256 in
+    offset of the first remaining record. `kept` is an earlier head stored elsewhere, a SHA-256 in
     hexadecimal. `published` is keyed by deployment in hexadecimal.
     """
     return [

@@ -1,8 +1,8 @@
-"""Decide what to write to the ledger next, and check that it is valid.
+"""Decide which entry to write to the ledger next, and check that it is valid.
 
 A writer reads to the end, decides on one entry, appends it, and reads again. The decision is a
 function of both topics: an entry that is already valid is not written again. A writer that has lost
-a race, or restarts after an interruption, therefore writes what is missing, and nothing twice.
+a race, or restarts after an interruption, therefore writes the missing entries, and no entry twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LedgerError(DpstreamError):
 
 
 def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
-    """Write entries until none is missing.
+    """Write entries until none are missing.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
     `draft_entry` returns the next entry or None; its exceptions propagate. `nonce` returns a
@@ -52,7 +52,7 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
 
 
 def reject_damaged(state: Spending) -> LedgerError | None:
-    """Return the error that blocks charges and budgets if the ledger is damaged, or None."""
+    """Return the error that prevents charges and budgets while the ledger is damaged, or None."""
     damage = state.damage
     if damage is None:
         return None
@@ -64,7 +64,7 @@ def reject_damaged(state: Spending) -> LedgerError | None:
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:
-    """Return an entry that restores what was lost from the copy in ``dpstream.jobs``, or None."""
+    """Return an entry that restores lost data from the copy in ``dpstream.jobs``, or None."""
     charges = tuple(state.lost_charges[:_CARRIED_AT_ONCE])
     budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
@@ -80,11 +80,11 @@ def of_deployment(
     charged: bool = True,
     replaces: str | None = None,
 ) -> DraftEntry:
-    """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
+    """Return a deployment's entries: an operator's budget, then the charge and the job's budget.
 
     The charge and the job's budget form one entry, which is not written if the deployment would
     exceed the population's budget. `declared` are newly declared budgets. `charged` is True if the
-    charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
+    charge is new or changed. `replaces` is the ID of the replaced deployment, in hexadecimal.
     """
     charge = Charge.of(job)
     facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})

@@ -1,4 +1,4 @@
-"""ACLs that give privileges to principals, also as commands for Kafka's own tools."""
+"""ACLs that give privileges to principals, also in the form of commands for Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PrincipalError(DpstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """One ACL that allows a principal, ``User:NAME``, an operation from any host."""
+    """One ACL: it allows a principal, ``User:NAME``, an operation from any host."""
 
     principal: str
     resource: Resource
@@ -40,7 +40,7 @@ class Binding:
 def principals_of(
     job: Job, roles: Collection[str] = (), named: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Return the principals for each role in a job.
+    """Return the principals of each role in a job.
 
     `roles` restricts the result; empty means all roles. `named` contains ``ROLE=User:NAME``, where
     a role can occur several times. The default principal of a role is ``User:JOB-ROLE``. Raises
@@ -72,7 +72,7 @@ def principals_of(
 
 
 def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Binding, None]:
-    """Return the ACLs of the roles in `principals`, without duplicates, in table order."""
+    """Return the ACLs for the roles in `principals`, without duplicates, in the table's order."""
     return {
         Binding(principal, each.resource, each.operation): None
         for role, named in principals.items()

@@ -36,7 +36,7 @@ _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """ACLs that the roles in a job need, compared with those of a cluster.
+    """ACLs that the roles in a job need, compared with the ACLs of a cluster.
 
     `beyond` are additional ACLs of the same principals that concern the job.
     """
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
-    """Compare the ACLs that principals need for a job with all ACLs that these principals have."""
+    """Compare the ACLs that principals need for a job with all ACLs that they have."""
     ordered = tuple(wanted)
     known = frozenset(ordered)
     return Comparison(
@@ -89,7 +89,7 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer, so it allows every user every operation."""
+    """The cluster has no authorizer, so it allows every user to perform every operation."""
 
 
 class ClusterAcls:

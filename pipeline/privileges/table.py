@@ -1,9 +1,9 @@
-"""The Kafka privileges that each role in a job needs, and no others.
+"""The Kafka privileges that each role in a job needs, and no other privileges.
 
 * Privileges depend on the job alone (a job file or a deployed job). Names of topics and consumer
   groups start with the job's name, so the privileges remain valid for its next deployment.
-* An operation that Kafka derives from a listed one is itself not listed (READ, WRITE, DELETE and
-  ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS).
+* An operation that Kafka derives from a listed operation is itself not listed (READ, WRITE, DELETE
+  and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS).
 * Since Kafka 2.8, idempotent producers need no privilege beyond write access to a topic.
   Transactions are not used.
 """
@@ -41,12 +41,12 @@ IMPLIED: Mapping[Operation, frozenset[Operation]] = {
     Operation.DELETE: frozenset({Operation.DESCRIBE}),
     Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS}),
 }
-"""Operations that Kafka implicitly allows along with an operation."""
+"""Operations that Kafka implicitly allows along with each operation."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
-    """A topic or group, or with `prefixed`, all topics or groups that start with `name`."""
+    """A topic or group; if `prefixed`, all topics or groups whose names start with `name`."""
 
     kind: ResourceKind
     name: str

@@ -26,7 +26,7 @@ FEWEST_CHANGES: Final = 2
 """Minimum changes that alternatives track: a value that starts and stops changes twice."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
-"""Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
+"""Protocol name, and factory of its parameters, which raises `ValueError` if none are valid."""
 
 _SetsParameters: TypeAlias = (
     CountMinParameters
@@ -95,8 +95,8 @@ def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterat
 def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield a protocol without a trusted party, then protocols that trust the shuffler.
 
-    Empty for jobs with their own queries, which other protocols do not answer, and for jobs that
-    hide whether users have items at all.
+    Yields nothing for jobs with their own queries, which other protocols do not answer, and for
+    jobs that hide whether users have any items.
     """
     if isinstance(requested, CountMinParameters) and requested.queries is not None:
         return
@@ -137,7 +137,7 @@ def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[A
 def _of_shuffled_counts(
     requested: ShuffledCountsParameters, last_epoch: int
 ) -> Iterator[Alternative]:
-    """Yield protocols with the same epsilon; if `max_changes` is None, they track all changes."""
+    """Yield protocols with the same epsilon; without `max_changes`, they track all changes."""
     shared: dict[str, Any] = {
         "epsilon": requested.epsilon,
         "delta": requested.delta,
@@ -171,7 +171,7 @@ def _of_shuffled_counts(
 def _trusting_with_values(
     epsilon: float, max_changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
-    """Yield the protocol, for items or for numbers, in which the shuffler adds the noise.
+    """Yield the protocol in which the shuffler adds the noise, for items or for numbers.
 
     Protocols whose devices add the noise are not offered, because each device would have to send
     too many messages. `max_changes` does not count a user's first value, but shuffled_counts counts

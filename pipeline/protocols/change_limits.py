@@ -1,9 +1,9 @@
 """Assumption behind intervals when a protocol tracks a limited number of changes.
 
 Such a protocol sizes its noise for users whose value changes at most k times in a horizon. Privacy
-does not depend on this limit: a user with more changes is protected as well as all others. Accuracy
-depends on it: changes beyond the limit appear late or not at all, and intervals do not cover the
-resulting error.
+does not depend on this limit: a user with more changes is protected as well as all other users.
+Accuracy depends on it: changes beyond the limit appear late or not at all, and intervals do not
+cover the errors that result.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def change_limit(
     first_is_free: bool = False,
     boost: float = 1.0,
 ) -> ChangeLimit | None:
-    """Return the limit; None if users cannot exceed it, or if no change is boosted."""
+    """Return the limit; None if users cannot exceed the limit, or if no change is boosted."""
     if not boost or epochs <= max_changes + first_is_free:
         return None
     return ChangeLimit(max_changes, later, first_is_free)

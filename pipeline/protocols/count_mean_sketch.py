@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import rounded_up
 
 
 class CountMeanSketchForecast(PerEpochForecast):
-    """Forecast of the errors that reversed bits and other items in the same buckets cause."""
+    """Forecast of the errors from reversed bits, and from other items in the same buckets."""
 
     def __init__(
         self, law: CountMeanSketchLaw, last_epoch: int, held: NDArray[np.float64] | None = None

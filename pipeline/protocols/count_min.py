@@ -32,7 +32,7 @@ _ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
-    """Forecast of the errors that noise and other items in the same cells cause."""
+    """Forecast of the errors from noise, and from other items in the same cells."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Number of rows and of buckets read for an item; None if no two items share a bucket."""
+        """Number of rows and buckets read for an item; None if no two items share a bucket."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets
@@ -147,7 +147,7 @@ class CountMinForecast(PerEpochForecast):
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
-        """Return the standard error for an item, or the largest one if it depends on the item."""
+        """Return the standard error for any item; the largest one if it depends on the item."""
         if self._hashed is not None:
             errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
             return float(np.abs(errors).mean()) / NORMAL_ERROR

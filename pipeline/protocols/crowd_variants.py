@@ -29,7 +29,7 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for crowds of equal size, derived from the forecast for messages of one crowd."""
+    """Forecast for crowds of equal size, derived from the forecast for a single crowd."""
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law
@@ -63,7 +63,7 @@ class CrowdsForecast:
 def in_crowds(
     entry: Protocol, column: str, labels: Sequence[str], epsilon: float, delta: float
 ) -> Protocol:
-    """Return the registry entry of a one-message protocol with counts of listed items by crowd.
+    """Return the registry entry for a one-message protocol that counts listed items by crowd.
 
     The input's `column` determines the crowd. `epsilon` covers the noisy sizes of all crowds at an
     epoch. `delta` covers the sizes at all epochs together.

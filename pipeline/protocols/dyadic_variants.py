@@ -30,7 +30,7 @@ from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 
 
 class FutureRandForecast:
-    """Forecast for FutureRand's dyadic intervals if all devices report."""
+    """Forecast for FutureRand's dyadic intervals, if all devices report."""
 
     def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
         epochs = np.arange(1, last_epoch + 1)
@@ -66,8 +66,8 @@ class FutureRandForecast:
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return the bound (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
 
-        The bound holds if all orders are equally likely; c_gap is the minimum over orders. n is
-        `users`; beta is `exceeded`, the maximum probability of any error above the bound.
+        The bound holds if all orders are equally likely. c_gap is the minimum over all orders, n is
+        `users`, and beta is `exceeded`, the maximum probability of any error above the bound.
 
         Reference: *Randomize the Future*, Theorem 4.1.
         """
@@ -84,7 +84,7 @@ def dyadic_protocol(
     calibrate: Callable[[Any, int, int], Any],
     examples: tuple[Example, ...],
 ) -> Protocol:
-    """Return the registry entry of a protocol with FutureRand's devices and estimators."""
+    """Return the registry entry for a protocol with FutureRand's devices and estimators."""
     return Protocol(
         name=name,
         parameters=parameters,

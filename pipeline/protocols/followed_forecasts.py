@@ -15,7 +15,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """Forecast if every device reports once per epoch and tracks the changes of its value."""
+    """Forecast for devices that report once per epoch and track the changes of their value."""
 
     def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
         self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
@@ -34,7 +34,7 @@ class FollowedForecast(ABC):
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return `standard_errors`, because later reports do not improve an epoch's estimate."""
+        """Return `standard_errors`, because later reports do not improve earlier estimates."""
         return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ class FollowedForecast(ABC):
 
 
 class ValueStreamForecast(FollowedForecast):
-    """Forecast for one symbol per device and epoch."""
+    """Forecast if each device sends one symbol per epoch."""
 
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)

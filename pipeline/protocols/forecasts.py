@@ -14,7 +14,7 @@ from dpstream.aggregators.freezing import FreezingModel
 from dpstream.randomizers.cell_codes.prefixes import PrefixLevel
 
 NORMAL_ERROR = math.sqrt(2 / math.pi)
-"""Mean absolute value of a Gaussian error, in standard deviations."""
+"""Mean absolute value of a Gaussian error, relative to its standard deviation."""
 
 
 class Forecast(typing.Protocol):
@@ -38,7 +38,7 @@ class Forecast(typing.Protocol):
 
 @typing.runtime_checkable
 class DividedForecast(Forecast, typing.Protocol):
-    """Forecast that also states what the messages reveal to one of several shufflers."""
+    """Forecast that also states what messages reveal to one of several parallel shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
         """Return the forecast for at least 2 parallel shufflers.
@@ -69,12 +69,12 @@ class WindowForecast(Forecast, typing.Protocol):
     """Forecast that also predicts means over windows of epochs."""
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows of `window` epochs, in users; None if unknown."""
+        """Return the RMSE of means over `window` epochs, in users; None if it is unknown."""
 
 
 @typing.runtime_checkable
 class ShareForecast(Forecast, typing.Protocol):
-    """Forecast whose errors depend on the share of users with the value.
+    """Forecast of errors that depend on the share of users with the value.
 
     Attributes:
         share: Share of users, from 0 to 1, for which errors are predicted.
@@ -92,12 +92,12 @@ class BoostedForecast(Forecast, typing.Protocol):
 
     @property
     def boost(self) -> int:
-        """Number of real messages that a device adds to its first one; 0 without boosting."""
+        """Number of real messages that a device adds to its first message; 0 without boosting."""
 
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose paper bounds the largest of all errors."""
+    """Forecast of a protocol whose paper has a bound on the largest of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return a bound on all errors, in users, that holds with probability 1 - `exceeded`."""
@@ -151,4 +151,4 @@ class CellForecast(Forecast, typing.Protocol):
     def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
-        """Return the forecast for the fractions `held` of users with each item, in any order."""
+        """Return the forecast if `held` has the fraction of users with each item, in any order."""

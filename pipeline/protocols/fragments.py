@@ -53,7 +53,7 @@ class FragmentsForecast(PerEpochForecast):
         self.notes = _notes(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
-        """Return an equally accurate forecast: reversals do not depend on users' items."""
+        """Return an equally accurate forecast, because reversals do not depend on users' items."""
         instances, sealed = self._instances, self._sealed
         return FragmentsForecast(self._law, self._last_epoch, held, instances, sealed)
 

@@ -18,7 +18,7 @@ from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParamet
 
 
 class HadamardForecast(PerEpochForecast):
-    """Forecast of the errors that blanket tuples and other items' tuples cause in an item's set."""
+    """Forecast of the errors in an item's set from blanket tuples and other items' tuples."""
 
     def __init__(
         self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None
@@ -47,7 +47,7 @@ class HadamardForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:
-        """Return an equally accurate forecast: all users send the same number of tuples."""
+        """Return an equally accurate forecast, because all users send equally many tuples."""
         return HadamardForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

@@ -25,7 +25,7 @@ def late_plan(module: str, function: str) -> Callable[..., Any]:
 
 
 def late_calibration(package: str, *, sized: bool = False) -> Callable[..., Any]:
-    """Return a lazily imported calibration; it ignores the minimum of a window unless `sized`."""
+    """Return a lazily imported calibration; unless `sized`, it ignores the minimum window size."""
     calibrate = late(package, "calibrate")
     if sized:
         return calibrate

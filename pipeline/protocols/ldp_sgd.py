@@ -23,7 +23,7 @@ from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 
 
 class LdpSgdForecast:
-    """Forecast of the error in each step's gradient."""
+    """Forecast of the error in the gradient of each step."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
         self._law = law

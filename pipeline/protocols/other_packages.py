@@ -1,7 +1,7 @@
 """Protocols by name, loaded on first use; other packages declare protocols as entry points.
 
 A broken package, or one that claims a taken name, has no effect until a job uses that protocol. The
-error then names the package.
+error message then names the package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUP = "dpstream.protocols"
 
 
 class ProtocolError(DpstreamError):
-    """Unusable protocol from another package; the message names the package and the fix."""
+    """A protocol from another package is unusable; the message names the package and the fix."""
 
 
 def installed() -> Iterable[EntryPoint]:
@@ -29,7 +29,7 @@ class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
     Access imports a protocol, which can raise `ProtocolError` if another package provides it.
-    Iteration yields names and imports nothing. `find` returns the entry points of other packages,
+    Iteration yields names and imports nothing. `find` returns the entry points in other packages,
     and is called at most once.
     """
 

@@ -23,7 +23,7 @@ class PerEpochForecast(ABC):
 
     Args:
         size: Number of items.
-        items: Maximum items per user.
+        items: Maximum number of items per user.
         held: Fraction of users with each item, in any order, which determines the skew. None for
             Zipf's law, where every user has the maximum number of items.
     """

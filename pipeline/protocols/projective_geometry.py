@@ -24,7 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast of the errors caused by other users' messages in an item's set."""
+    """Forecast of the errors in an item's set from other users' messages."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
-        """Return an equally accurate forecast: all users send one message, whatever they have."""
+        """Return an equally accurate forecast, because all users always send one message."""
         return ProjectiveGeometryForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

@@ -61,24 +61,24 @@ class Aggregator(typing.Protocol):
         """Add messages, shape (n, width), `counts` of each, shape (n,), or one of each if None."""
 
     def merge(self, other: Self) -> None:
-        """Merge `other`, as if adding its messages; raise `ValueError` if its mechanism differs."""
+        """Merge `other`, as if adding its messages; raise `ValueError` for another mechanism."""
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
 
     def estimate(self, epoch: int, participation: Participation) -> Published | None:
-        """Estimate an epoch from all messages so far; return None if the epoch has no messages."""
+        """Estimate an epoch from all messages so far; return None if the epoch had no messages."""
 
 
 @typing.runtime_checkable
 class ResumableAggregator(Aggregator, typing.Protocol):
-    """Aggregator that can drop most of its state once an epoch has been estimated."""
+    """Aggregator that can drop most of its state after an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
         """Return, as JSON values, the state that the estimates of later epochs need."""
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
-        """Restore a result of `state_after`; later estimates are the same bit for bit.
+        """Restore a result of `state_after`; later estimates are identical, bit for bit.
 
         Raises:
             ValueError: If `state` is not a state of this mechanism.
@@ -99,7 +99,7 @@ It only uses integers and has no state, so that all workers draw the same dummie
 class StageSum:
     """Release of a window as one noisy sum by the shuffler.
 
-    The messages do not leave the stage; only a single message with their noisy sum does.
+    The messages do not leave the shuffler; only a single message with their noisy sum does.
 
     Attributes:
         form: Format of the release, which is the aggregators' input.
@@ -153,9 +153,9 @@ class Exposure:
     """Epsilon against an observer who links some, but not all, of a device's reports.
 
     Attributes:
-        reports: Report counts in ascending order, from 1 to all reports.
+        reports: Numbers of reports, ascending, from 1 to the number of all reports.
         epsilons: Epsilon per user for each number of reports.
-        limit: Upper bound on epsilon, whatever the number of reports.
+        limit: Upper bound on epsilon for any number of reports.
         lasting: True if the reports can come from different epochs with the same value.
     """
 
@@ -223,10 +223,10 @@ class Shuffling:
             window; None if it assumes none.
         capacity: Returns the maximum number of messages that a given number of present devices send
             together at an epoch of the horizon, whatever their values. Records of this capacity
-            hide the number of messages from observers of their sizes.
+            hide the number of messages from observers of record sizes.
         distinct_reports: True if no device sends the same report twice at an epoch.
-        without_shuffling: Returns the guarantee against an observer who links the messages of each
-            device; None without one.
+        without_shuffling: Returns the guarantee against an observer who links each device's
+            messages; None without such a guarantee.
         stage_dummies: Returns the function that draws the dummies for released windows; None if the
             stage adds no dummies.
         stage_sum: Returns how the stage sums released windows; None if the stage releases the
@@ -262,9 +262,9 @@ class Planning:
             than the mechanism's.
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
             guarantee against an observer of shuffled messages only, given a mechanism and the
-            minimum number of contributors in a released window; None without one.
-        exposure: Returns epsilon if only some of a device's reports are seen together; None if
-            devices do not send several reports.
+            minimum number of contributors in a released window; None without such a guarantee.
+        exposure: Returns epsilon if only some of a device's reports are seen together; None if a
+            device does not send several reports.
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
@@ -282,9 +282,9 @@ class Example:
     """Job small enough to enumerate everything that its devices can draw, see and send.
 
     Attributes:
-        parameters: Parameters of the protocol. Epsilon is large enough for a few thousand reports
-            to show the values.
-        last_epoch: Number of epochs; only a few.
+        parameters: Parameters of the protocol. Epsilon is so large that a few thousand reports show
+            the values.
+        last_epoch: Number of epochs, which is small.
         minimum: Minimum number of devices in a released window.
     """
 
@@ -319,7 +319,7 @@ class Protocol:
             devices are asked. The devices that answer are the contributors, to which
             `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
-            aggregator is a `LearningAggregator`; None for others.
+            aggregator is a `LearningAggregator`; None for other protocols.
         examples: Jobs for the conformance suite.
     """
 
@@ -385,6 +385,6 @@ class Protocol:
 
 
 def fixed_format(devices: type[Any]) -> Callable[[Any], MessageFormat]:
-    """Return a function that maps any mechanism to the message format of a class of devices."""
+    """Return a function that maps every mechanism to a device class's message format."""
     form = MessageFormat(devices.word_dtype, devices.width)
     return lambda law: form

@@ -29,7 +29,7 @@ from dpstream.randomizers.value_tree import range_variances
 
 
 class RangeValuesForecast:
-    """Forecast if each device reports on one level, and least squares combines all levels."""
+    """Forecast if each device reports on one level, and least squares combines the levels."""
 
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
@@ -79,8 +79,9 @@ class RangeValuesForecast:
     def widest(self) -> float:
         """Upper bound on a range's standard error relative to a bucket's, at the last epoch.
 
-        The variance for a range is at most the sum of the variances for two ranges, from 0 to its
-        start and to its end: their coefficients have the same sign in the wavelet of each node.
+        The variance for a range is at most the sum of the variances for two ranges, from 0 to the
+        start and from 0 to the end: their coefficients have the same sign in the wavelet of each
+        node.
         """
         last = self._level_variances[:, -1]
         ends = np.arange(2 ** len(last) + 1)

@@ -37,7 +37,7 @@ OWN: Final = {
     "sparse_recovery": "measurements:SPARSE_RECOVERY",
     "count_mean_sketch": "count_mean_sketch:PROTOCOL",
 }
-"""Module and variable of each built-in protocol, in the format of entry points."""
+"""Module and variable of each built-in protocol, in the format of an entry point."""
 
 
 def module_of(name: str) -> str:

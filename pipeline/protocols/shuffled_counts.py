@@ -2,7 +2,7 @@
 
 - Depending on the domain, the number of users with value 1 (`ShuffledCountsLaw`), with each of
   several items (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`).
-- The number of users with value 1 if the shuffler adds the noise and releases a sum
+- If the shuffler adds the noise and releases a sum, the number of users with value 1
   (`ShuffledValueStreamLaw`).
 
 The mechanism determines the devices and aggregators.

@@ -64,7 +64,7 @@ class ShuffledCountsForecast:
 
 
 class ShuffledItemCountsForecast:
-    """Forecast for counts of items; it is the same for every item."""
+    """Forecast for counts of items, which is the same for every item."""
 
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch

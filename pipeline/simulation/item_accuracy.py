@@ -1,7 +1,7 @@
 """Errors in one epoch's counts, in a simulation with known ground truth.
 
 A domain can be too large to compare every item. The comparison covers the 100 most frequent items,
-which show the effects of collisions and selection, and 400 other items at random.
+which show the effects of collisions and selection, and 400 randomly chosen other items.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class ItemAccuracy:
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, int64, same shape.
         covered: True where the interval contains the ground truth, bool, same shape.
-        recall: Published fraction of the 32 most frequent items; None if all items are published.
+        recall: Fraction of the 32 most frequent items that is published; None if all items are
+            published.
         estimates: Answers to `counts_query`, with the ground truth.
     """
 
@@ -59,12 +60,12 @@ class ItemAccuracy:
 
     @property
     def mean_absolute_error(self) -> float | None:
-        """Mean absolute error over compared items, with negative estimates clipped to 0."""
+        """Mean absolute error over the compared items, with negative estimates clipped to 0."""
         return float(self._clipped.mean()) if len(self.errors) else None
 
     @property
     def unclipped_error(self) -> float | None:
-        """Mean absolute error over compared items, with the estimates as published."""
+        """Mean absolute error over the compared items, with estimates as published."""
         return float(np.abs(self.errors).mean()) if len(self.errors) else None
 
     @property
@@ -98,7 +99,7 @@ def accuracy_of(
     reports: int,
     rng: np.random.Generator,
 ) -> ItemAccuracy:
-    """Compare the counts for an epoch with the ground truth `held`.
+    """Compare an epoch's counts with the ground truth `held`.
 
     `reports` is the number of messages that users sent; `rng` draws the items to compare.
     """
@@ -133,7 +134,7 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the 100 most frequent items and 400 others at random, or all if there are fewer."""
+    """Return the 100 most frequent items and 400 random others, or all items if there are fewer."""
     most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
@@ -162,7 +163,7 @@ def _recall(found: Published | None, held: ItemSums) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MeanAccuracy:
-    """Means of the fields of `ItemAccuracy` over epochs and trials; None without values."""
+    """Means of `ItemAccuracy`'s fields over epochs and trials; a mean is None without values."""
 
     predicted_error: float | None
     mean_absolute_error: float | None
@@ -183,7 +184,7 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 class ItemComparison:
-    """Compares the windows of a job with independent epochs, one by one, with the ground truth.
+    """Compare the windows of a job with independent epochs, one by one, with the ground truth.
 
     Args:
         log: Items of the users.

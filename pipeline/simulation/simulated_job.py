@@ -37,7 +37,7 @@ class Simulation:
         ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
             shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
             model, or if epochs are independent and only some items are published.
-        exhausted: Number of devices that dropped a change, maximum over horizons.
+        exhausted: Number of devices that dropped a change, in the horizon with the most of them.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """
@@ -50,7 +50,7 @@ class Simulation:
     accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
 
     def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
-        """Yield each epoch's record and all its estimates, in the format of `columns`."""
+        """Yield each epoch's record with all estimates, in the format of `smoothing.columns`."""
         for record in self.records:
             yield record, columns(record, self._horizon(record.epoch))
 
@@ -89,7 +89,7 @@ class Simulation:
             yield epoch, (low <= ground_truth) & (ground_truth <= high)
 
     def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
-        """Yield epoch, estimates (value, low, high) of shape (3, n) and ground truth (n,)."""
+        """Yield each epoch, estimates (value, low, high), shape (3, n), and ground truth (n,)."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
                 ground_truth = np.atleast_1d(self.ground_truth[record.epoch])

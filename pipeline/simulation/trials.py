@@ -31,7 +31,7 @@ class Accuracy:
     """Accuracy over all answers, including the bias from exhausted users.
 
     Attributes:
-        rmse: RMSE in users; for quantiles, in values.
+        rmse: RMSE in users; for quantiles, in the unit of the values.
         predicted: RMSE predicted by the published standard errors; None for quantiles.
     """
 
@@ -59,7 +59,7 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
 
 
 def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping[str, Any]:
-    """Return the JSON that `simulate --json` prints for a query, with the first trial's epochs."""
+    """Return the JSON of `simulate --json` for a query, with the first trial's epochs."""
     first, found = simulations[0], accuracy(query, simulations)
     spans = EpochSpans(first.job)
     return {
@@ -99,7 +99,7 @@ def run_trials(
     smooth: bool = False,
     counts_query: CountsQuery | None = None,
 ) -> list[Simulation]:
-    """Simulate a job `trials` times, each with its own randomness.
+    """Simulate a job `trials` times, each time with new randomness.
 
     `seed` makes the trials and their order repeatable. `on_epoch` is called only if there is a
     single trial.

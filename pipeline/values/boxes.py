@@ -10,7 +10,7 @@ from dpstream.pipeline.values.times import shown
 
 
 class QueryError(DpstreamError, ValueError):
-    """Query that a job does not support; the message names supported queries."""
+    """A job does not support a query; the message names supported queries."""
 
     exit_code = WRONG_INPUT
 
@@ -37,7 +37,7 @@ def two_ends(text: str, option: str) -> tuple[str, str]:
 
 
 def whole_range(text: str, size: int, option: str) -> Box:
-    """Parse a range of integers in [0, size), ends included; omitted ends are 0 and `size` - 1."""
+    """Parse a range of integers in [0, size), ends included; by default, from 0 to `size` - 1."""
     two_ends(text, option)
     box = grid_box(text, (size,), option)
     return replace(box, name=f"{box.starts[0]} to {box.ends[0] - 1}")

@@ -1,4 +1,4 @@
-"""Values together with the user's crowd, which comes from a public column."""
+"""Values together with a user's crowd, which comes from a public column."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CrowdDomain(ValueDomain):
         return f"{crowd.strip()}{BETWEEN}{value.strip()}"
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the crowd of each value; 0 for no crowd."""
+        """Return the crowd of each value, or 0 for values without a crowd."""
         return -(-values // self.contents.size)
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
@@ -75,7 +75,7 @@ class CrowdDomain(ValueDomain):
         return range(first, first + self.contents.size)
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return each user's crowd, then items; see `ValueDomain.parse`."""
+        """Return each user's crowd, followed by the user's items; see `ValueDomain.parse`."""
         crowds, items, problems = self._parsed(texts)
         numbers = np.where(items > 0, 1 + (crowds[:, None] - 1) * self.contents.size + items, 0)
         first = np.where(crowds > 0, 1 + (crowds - 1) * self.contents.size, 0)
@@ -95,7 +95,7 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Return crowds (n,) and items (n, m), from 1 or 0 if absent, and problems by index."""
+        """Return crowds (n,) and items (n, m), from 1, or 0 if absent; and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

@@ -2,8 +2,8 @@
 
 A day is 24 hours and a week is 7 days, as in UTC, so only the lengths of months and years vary.
 (`times` has the days of a time zone.) Epoch e of a job starts at `start + (e - 1) * length`. The
-start is never counted from the previous epoch: months from January 31st start on February 28th and
-then on March 31st.
+start of an epoch is never counted from the previous epoch: after January 31st, months start on
+February 28th and then on March 31st.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Duration:
         return "P" + "".join(f"{n}{unit}" for n, unit in date if n) + (f"T{time}" if time else "")
 
     def in_words(self) -> str:
-        """Format as in a job file, in the largest unit that divides it.
+        """Format as in a job file, in the largest unit that divides the duration.
 
         >>> [parse_duration(text).in_words() for text in ("PT20S", "PT90S", "P1W", "P1M")]
         ['20 s', '90 s', '7 d', 'P1M']
@@ -147,7 +147,7 @@ class Duration:
         return start.replace(year=year, month=month + 1, day=day) + (epoch - 1) * self.exact
 
     def epoch_of(self, start: datetime, instant: datetime) -> int:
-        """Return the epoch that contains a time: 1 from `start`, at most 0 before it.
+        """Return the epoch that contains a time: 1 from `start` on, and at most 0 before `start`.
 
         >>> day = parse_duration("P1D")
         >>> day.epoch_of(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
@@ -161,7 +161,7 @@ class Duration:
     def epoch_by(
         self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
     ) -> int:
-        """Return the last epoch that has started, by the times that `start_of` returns.
+        """Return the last epoch that has started at `instant`, given the times from `start_of`.
 
         `start_of` raises `OverflowError` for epochs outside the years 1 to 9999.
         """

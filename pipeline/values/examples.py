@@ -16,13 +16,14 @@ from dpstream.randomizers.labeled_examples import FEATURE_UNIT, LARGEST_FEATURE
 class ExampleDomain(ValueDomain):
     """Examples as integer rows: the class plus 1, and the features times 4096; int16.
 
-    As text: the class and the features, separated by spaces. A row of zeros means no example.
+    As text, an example is the class and the features, separated by spaces. A row of zeros means
+    that there is no example.
 
     >>> ExampleDomain(2, 3).parse(["2 0.5 -1"])[0].tolist()
     [[3, 2048, -4096]]
 
-    Classes are numbered from 0. With `tested`, accuracy on a test set is published, otherwise the
-    length of gradients.
+    Classes are numbered from 0. With `tested`, the accuracy on a test set is published; otherwise,
+    the length of gradients.
     """
 
     initial = 0
@@ -46,7 +47,7 @@ class ExampleDomain(ValueDomain):
 
     @property
     def items(self) -> None:
-        """None: examples are learned from, not counted."""
+        """None, because examples are learned from, not counted."""
 
     @property
     def identity(self) -> object:

@@ -1,4 +1,4 @@
-"""A number per item: its ground-truth count, or a sum of estimates."""
+"""A number per item: a ground-truth count, or a sum of estimates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ItemSums:
         return np.where(self.items[places] == items, self.counts[places], 0)
 
     def within(self, box: Box, grid: tuple[int, ...]) -> float:
-        """Return the sum over a box of a grid; with a single axis, over a range."""
+        """Return the sum over a box in a grid; with a single axis, over a range."""
         if len(grid) == 1:
             first, last = np.searchsorted(self.items, [box.starts[0] + 1, box.ends[0] + 1])
             return float(self.counts[first:last].sum())

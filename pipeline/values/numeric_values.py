@@ -1,4 +1,4 @@
-"""Numbers as values: each is replaced by the bucket that contains it.
+"""Numbers as values: each number is replaced by the bucket that contains it.
 
 Errors are also expressed relative to counts: if a count is 2 % of all users, an error of 1 % of all
 users is half the count.
@@ -57,8 +57,8 @@ class NumericDomain(ValueDomain):
      {1: "value '80' is out of range; expected at least 0 and below 80",
       2: "value 'ten' is not a number"})
 
-    A user's value before its first row is `initial`, by default `low`. With `optional`, users
-    without a value have value 0: before their first row, and after a row with an empty value.
+    A user's value before its first row is `initial`, by default `low`. With `optional`, users have
+    value 0 before their first row, and after a row with an empty value.
     """
 
     slots = None
@@ -89,7 +89,7 @@ class NumericDomain(ValueDomain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The value of `low`, and the largest float below `high`."""
+        """The bound `low`, and the largest float below `high`."""
         return self.low, math.nextafter(self.high, -math.inf)
 
     @cached_property
@@ -120,7 +120,7 @@ class NumericDomain(ValueDomain):
         return self.edge(value), self.edge(low), self.edge(high)
 
     def value_within(self, index: int, part: float) -> float:
-        """Interpolate, as if users were spread evenly within a bucket."""
+        """Interpolate as if users were spread evenly within a bucket."""
         return self.edge(index + part)
 
     def _edge_at(self, value: float, option: str) -> int:
@@ -158,7 +158,7 @@ class NumericDomain(ValueDomain):
 
 
 def number_of(text: str) -> float:
-    """Return the number in a text, or NaN."""
+    """Return the number that a text represents, or NaN."""
     try:
         # Python's float() accepts underscores; in measurements they are not digit separators.
         return math.nan if "_" in text else float(text)

@@ -32,8 +32,8 @@ class PredicateValues:
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    `most` is the maximum number of items per value. `parse` returns one item more, if there is one,
-    to show that the maximum is exceeded.
+    `most` is the maximum number of items per value. If the maximum is exceeded, `parse` returns one
+    more item, to show this.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:
@@ -57,7 +57,7 @@ class PredicateValues:
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Return ascending items from 1, shape (len(texts), most + 1), padded with 0, and problems.
 
-        If all conditions are about numbers, other texts are problems.
+        If all conditions are about numbers, texts that are not numbers are problems.
         """
         known: dict[str, NDArray[np.int64] | str] = {}
         items, problems = np.zeros((len(texts), self._width), np.int64), {}

@@ -30,7 +30,7 @@ from dpstream.randomizers.item_domains import (
 from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 MOST_LABELED = 1 << 20
-"""Maximum size of domains with a label for every item."""
+"""Maximum size of a domain that has a label for every item."""
 
 Parsed = tuple[NDArray[Any], dict[int, str]]
 
@@ -40,8 +40,8 @@ class SetDomain(ValueDomain):
 
     If `slots` is None, a user has one item at a time, which holds until it changes.
 
-    The class itself handles a list of labels; for other domains, constructing it returns a
-    subclass.
+    The class itself handles a list of labels; for other domains, the constructor returns an
+    instance of a subclass.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -81,7 +81,7 @@ class SetDomain(ValueDomain):
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
-        """Labels of all items, in domains of any size."""
+        """Labels of all items, for domains of any size."""
         assert isinstance(self.domain, tuple)
         return self.domain
 
@@ -152,7 +152,7 @@ class _AttributeSets(SetDomain):
 
 
 class _NumberSets(SetDomain):
-    """Numbers whose quantiles are displayed as the start of a bucket."""
+    """Sets of numbers whose quantiles are displayed as the start of a bucket."""
 
     domain: Numbers
     about = "numbers"
@@ -202,7 +202,7 @@ class _NumberSets(SetDomain):
 
 
 class _WrittenOut(SetDomain):
-    """Items parsed individually, without a table of labels."""
+    """Items that are parsed individually, without a table of labels."""
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class _WrittenOut(SetDomain):
 
     @abstractmethod
     def _number(self, text: str) -> int | str:
-        """Return the item number of a text, or its problem."""
+        """Return the number of the item that a text represents, or the text's problem."""
 
 
 class _PointSets(_WrittenOut):

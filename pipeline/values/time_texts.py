@@ -1,4 +1,4 @@
-"""Times in foreign formats: defined by a pattern, in milliseconds, or without a time zone.
+"""Times in other formats: defined by a pattern, in milliseconds, or without a time zone.
 
 Columns of times are int64 microseconds since 1970-01-01T00:00Z, as in `times`.
 """
@@ -33,7 +33,7 @@ class Times:
     Attributes:
         moments: Microseconds since 1970, int64, shape (texts,); 0 for problems.
         problems: Problem descriptions by index.
-        zoneless: Number of texts without a zone, parsed in the reader's zone.
+        zoneless: Number of texts without a time zone, which are parsed in the reader's zone.
         unclear: Number of zoneless texts at a clock change: times that occur twice if clocks were
             set back, or never if they were set forward.
     """
@@ -87,7 +87,7 @@ class TimeReader:
         return Times(np.array(moments, np.int64), problems, zoneless, unclear)
 
     def _read(self, text: str) -> tuple[int, bool, bool]:
-        """Return the time of a text, whether it lacks a zone, and whether it is ambiguous."""
+        """Return a text's time, whether it lacks a time zone, and whether it is ambiguous."""
         is_number = _NUMBER.fullmatch(text) is not None and text[4:5] != "-"
         match self.pattern:
             case None:

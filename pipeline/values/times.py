@@ -35,7 +35,7 @@ def moment_of(milliseconds: int) -> datetime:
 
 
 def iso_moment(moment: datetime, timespec: str = "auto") -> str:
-    """Format a time with zone as ISO 8601, without fractions of a second if they are 0.
+    """Format a time that has a zone as ISO 8601, without fractions of a second if they are 0.
 
     >>> iso_moment(datetime(2024, 6, 3, tzinfo=UTC))
     '2024-06-03T00:00:00Z'
@@ -73,7 +73,7 @@ def shown(text: str) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Return microseconds since 1970-01-01T00:00Z; a time without a zone is UTC."""
+    """Return microseconds since 1970-01-01T00:00Z; a time without a zone is taken as UTC."""
     return (moment - (_NAIVE_ORIGIN if moment.tzinfo is None else _ORIGIN)) // _MICROSECOND
 
 
@@ -142,8 +142,8 @@ class EpochCalendar:
     >>> weeks.epochs_of(np.array(days)).tolist()
     [0, 1, 2]
 
-    With a `zone`, days, weeks, months and years are those of its clocks: a day can have 23 or 25
-    hours. Shorter units have their exact length. Without a zone, days are those of UTC.
+    With a `zone`, days, weeks, months and years are those of the zone's clocks: a day can have 23
+    or 25 hours. Shorter units have their exact length. Without a zone, days are those of UTC.
 
     >>> days = EpochCalendar(datetime(2024, 3, 30, 23, tzinfo=UTC), Duration(exact=timedelta(1)),
     ...                      ZoneInfo("Europe/Berlin"))

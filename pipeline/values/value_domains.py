@@ -20,10 +20,10 @@ from dpstream.pipeline.values.boxes import Box, QueryError, grid_box, whole_rang
 from dpstream.pipeline.values.times import shown
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
-"""Published estimates: one count, all items, all buckets, or the top items."""
+"""Kind of published estimates: one count, all items, all buckets, or the top items."""
 
 BETWEEN: Final = ": "
-"""Separator between a crowd and an item."""
+"""Separator between the names of a crowd and of an item."""
 
 _ABOUT = {
     "--item": "items",
@@ -42,10 +42,11 @@ class ValueDomain(ABC):
         size: Exclusive upper bound of values, which start at 0.
         slots: Maximum number of values per user and epoch, if each epoch has new sets; None for
             exactly one value, which holds until it changes.
-        columns: Number of integers per value, all 0 before a user's first row; None for one.
+        columns: Number of integers per value, all 0 before a user's first row; None if a value is
+            one integer.
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Form in which estimates are published.
-        measured: Name and unit of the single published value, if it is not a number of users.
+        measured: Name and unit of the single published value, unless it is a number of users.
         supported_options: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
         numeric: True if texts are numbers, in which a comma can be a decimal point.
@@ -73,11 +74,11 @@ class ValueDomain(ABC):
     @property
     @abstractmethod
     def items(self) -> tuple[str, ...] | None:
-        """Labels of the values 1, 2, ... if they are few and counted separately; else None."""
+        """Labels of the values 1, 2, ... if these are few and counted separately; else None."""
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Values for which a job can set display texts; None (any value) if too many to list."""
+        """Values for which a job can set display texts; None means any value."""
         return ()
 
     @abstractmethod
@@ -105,7 +106,7 @@ class ValueDomain(ABC):
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
-        """Return the text for `parse` from a row's columns; without crowds, the value alone."""
+        """Return the text for `parse`, from a row's columns; without crowds, only the value."""
         return value
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -157,7 +158,7 @@ class ValueDomain(ABC):
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """Parse a range ``LOW:HIGH``; an omitted end means the first or last of all values."""
+        """Parse a range ``LOW:HIGH``; an omitted end means the first or the last value."""
         return whole_range(text, self.size - 1, option)
 
     def box(self, text: str, option: str = "--box") -> Box:
@@ -180,7 +181,7 @@ class ValueDomain(ABC):
         return self.value_within(int(items[place]) - 1, part)
 
     def value_within(self, index: int, part: float) -> float:
-        """Return the value at a fraction `part` of a value or bucket, counted from 0."""
+        """Return the value at the fraction `part` of the value or bucket `index`, from 0."""
         return float(index)
 
 
@@ -203,7 +204,7 @@ class BooleanDomain(ValueDomain):
 
     @property
     def items(self) -> None:
-        """None: one value is counted."""
+        """None, because one value is counted."""
 
     @property
     def nameable(self) -> tuple[str, ...]:
@@ -225,7 +226,7 @@ BOOLEAN = BooleanDomain()
 
 
 class CategoryDomain(ValueDomain):
-    """Items from a list of distinct labels, numbered from 1; an empty value is 0, no item.
+    """Items from a list of distinct labels, numbered from 1; an empty value is 0: no item.
 
     The dtype is int16, or int32 for more than 2^15 - 1 values.
 

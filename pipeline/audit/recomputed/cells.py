@@ -1,4 +1,4 @@
-"""Recompute losses of noisy cells that messages shift, by enumerating all numbers of dummies.
+"""Recompute losses for noisy cells that messages shift, by enumerating all numbers of dummies.
 
 The checks cover shifts by one or several messages (up, down, and both at once), every kind of
 noise, and horizons of several epochs.
@@ -72,7 +72,7 @@ def _cells(noise: CellNoise) -> Iterator[str]:
 
 
 def _horizons() -> Iterator[str]:
-    """Check horizons; where two streams differ, either of them can have the message."""
+    """Check horizons; at epochs where two streams differ, either stream can have the message."""
     for epsilon, delta, epochs in ((1.0, 0.1, 1), (1.5, 0.1, 2), (4.0, 0.2, 3)):
         noises: list[CellNoise] = [poisson_for_epochs(epsilon, delta, epochs)]
         if epochs < 3:
@@ -88,7 +88,7 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by its epochs' sum, which reveals slightly less than the epochs do."""
+    """Check a long horizon by the sum over its epochs, which reveals slightly less."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)

@@ -89,7 +89,7 @@ def _less(what: str, stated: float, odds: Fraction) -> str:
 
 
 def _renewed(name: str) -> Iterator[str]:
-    """Check two streams that repeat in every horizon, with independent draws in each horizon."""
+    """Check two streams that repeat in every horizon, with independent draws for each horizon."""
     case = find_cases(name)[0]
     guarantee = case.protocol.randomizer(case.law).guarantee
     for one, other in neighbors_of(case, guarantee):
@@ -117,7 +117,7 @@ _SLACK = 1e-14
 
 
 def compositions() -> Iterator[Finding]:
-    """Check the losses that `composed` states, and the bounds of other compositions."""
+    """Check the losses that `composed` states, and the bounds from other compositions."""
     for name, pair in MECHANISMS.items():
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
@@ -173,7 +173,7 @@ def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> It
 
 
 def _advanced() -> Iterator[str]:
-    """Check randomized response, which has the largest loss of all mechanisms with these odds."""
+    """Check randomized response, whose loss is the largest for any mechanism with these odds."""
     for odds in (Fraction(21, 20), Fraction(101, 100)):
         response = [(odds.numerator, odds.denominator), (odds.denominator, odds.numerator)]
         for times in (3, 100, 400):
@@ -186,7 +186,7 @@ def _advanced() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    """Check two distributions within epsilon of each other, in tables that may have errors."""
+    """Check two distributions within epsilon of each other, as tables that can have errors."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

@@ -1,4 +1,4 @@
-"""Recompute what the sizes of two crowds reveal about a user who is in one or the other.
+"""Recompute what the sizes of two crowds reveal about a user who is in one of them.
 
 By definition, random deletion leaves max(0, min(n, n + Z - shift)) of n messages. All visible pairs
 of sizes are enumerated, for crowds of several sizes.
@@ -40,7 +40,7 @@ def crowds() -> Iterator[Finding]:
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
-    """Return a weight for each possible number of remaining messages, about `_TOTAL` in sum."""
+    """Return weights for the possible numbers of remaining messages, about `_TOTAL` in sum."""
     # P(z) = (1 - decay) / (1 + decay) decay^|z|, so the tail is a geometric series.
     share = _TOTAL * (1 - decay) / (1 + decay)
     left: dict[int, int] = {}
@@ -101,7 +101,7 @@ def _certain(decay: Fraction, shift: int) -> Fraction:
 
 
 def _asked() -> Iterator[str]:
-    """Check the loss from sizes: a factor of at most 1 / decay in each of a user's two crowds."""
+    """Check the loss from sizes: at most a factor of 1 / decay in each of a user's two crowds."""
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):

@@ -1,7 +1,7 @@
-"""Recompute losses of item sets: all cells in which two sets differ, observed jointly.
+"""Recompute losses for item sets: all cells in which two sets differ, observed jointly.
 
 The checks cover items with separate cells, and items whose messages overlap. The numbers of
-messages in a few cells are enumerated. Omitting numbers can only reduce the loss that is found.
+messages in a few cells are enumerated. Omitting some numbers can only reduce the computed loss.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sets_of_items() -> Iterator[Finding]:
 
 
 def _own_cells() -> Iterator[str]:
-    """Check separate cells: items of one set lower their cells, items of the other raise theirs."""
+    """Check separate cells: items in one set lower their cells, items in the other raise theirs."""
     for dummies in ("poisson", "bernoulli", "negative_binomial", "shuffle"):
         parameters = CountMinParameters(
             5.0, 0.2, tuple("abcd"), items=2, rows=1, buckets=4, dummies=dummies
@@ -70,7 +70,7 @@ def _own_cells() -> Iterator[str]:
 
 
 def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta: float) -> str:
-    """Check 2 * `cells` cells: half lose a message in one world, half in the other."""
+    """Check 2 * `cells` cells: half of them lose a message in one world, and half in the other."""
     law = noise_of_cells(noise)
     counts = np.arange(int(law.mean + 12 * math.sqrt(law.variance)) + 12)
     weights = _probabilities(noise, counts)
@@ -153,7 +153,7 @@ def _either_view(
 def _labeled(
     sets: Sequence[Messages], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the distribution of an item's cell without and with a message, given item labels.
+    """Return the distributions of an item's cell without and with a message, given item labels.
 
     The bound is proven against an observer who learns the item of every message. A dummy is labeled
     with any item that has its message. Let W be the sum, over all observed messages, of the number
@@ -176,7 +176,7 @@ def _labeled(
 def _views(
     sets: Sequence[Messages], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both worlds' distributions of message counts, merging messages of the same items."""
+    """Return both worlds' distributions of message counts, merged if items are the same."""
     kinds = Counter(
         tuple(message in each for each in sets) for message in frozenset[Message]().union(*sets)
     )

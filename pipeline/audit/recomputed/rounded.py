@@ -1,8 +1,8 @@
 """Check, exactly or to dozens of digits, that rounding never favors the stated guarantee.
 
-* Odds of devices never exceed the requested loss.
-* Decays and rates of noise, also per contributor, are never below the required values.
-* The capacity for dummies is exceeded with at most the probability that is charged.
+* The odds of devices' answers never exceed the requested loss.
+* The decays and rates of noise, also per contributor, are never below the required values.
+* The capacity for dummies is exceeded at most with the probability that is charged.
 * Tables are at least as close to their distributions as they state.
 """
 

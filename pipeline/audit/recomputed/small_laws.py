@@ -1,8 +1,8 @@
 """Small distributions in integers, and exact measures of how well two can be distinguished.
 
 A pair of distributions is a list of outcomes, each with its weight in the first and in the second
-world. A weight is a probability times a total common to both. Omitted outcomes can only reduce a
-divergence, so a divergence summed here never exceeds the true one.
+world. A weight is a probability times a total that is common to both worlds. Omitted outcomes can
+only reduce a divergence, so a divergence summed here never exceeds the true one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dpstream.randomizers.accounting.cell_noise import (
 )
 
 Pair: TypeAlias = Sequence[tuple[int, int]]
-"""Weights of every outcome in the first and in the second world."""
+"""Weight of every outcome in the first and in the second world."""
 
 SUBJECT: Final = "accounting"
 
 UNIT: Final = 1 << 220
-"""Denominator of rounded probabilities, for distributions without exact fractions."""
+"""Denominator of rounded probabilities in distributions without exact fractions."""
 
 _DIGITS = 90
 # Weight (of `UNIT`) up to which a count is omitted.
@@ -42,7 +42,7 @@ def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
 
 
 def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:
-    """Return a failure reason if the stated delta is too small, else ""."""
+    """Return the reason for a failure if the stated delta is too small, or else ""."""
     if Fraction(stated) >= least:
         return ""
     return (
@@ -85,15 +85,16 @@ def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
 
 
 def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield all outcomes of one draw from each pair."""
+    """Yield all joint outcomes of one draw from each pair."""
     for outcomes in product(*pairs):
         yield math.prod(one for one, _ in outcomes), math.prod(other for _, other in outcomes)
 
 
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
-    """Return each dummy count's probability times `UNIT`, rounded down.
+    """Return the probability of each number of dummies, times `UNIT`, rounded down.
 
-    Each probability follows from the definition, not from a recursion. Rare numbers are omitted.
+    Each probability follows from the definition, not from a recursion. Very unlikely numbers are
+    omitted.
     """
     with localcontext() as context:
         context.prec = _DIGITS

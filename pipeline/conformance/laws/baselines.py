@@ -31,7 +31,7 @@ def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
 
 
 class SplitResponses:
-    """Enumerate all bits, each of which independently equals the value or not."""
+    """Enumerate all bits; each independently equals the value or not."""
 
     devices = 1
 
@@ -74,6 +74,6 @@ class MemoizedResponses:
 
 
 def reversal(law: ComposedLaw) -> tuple[Fraction, Fraction]:
-    """Return the probabilities that a bit is kept and that it is reversed."""
+    """Return the probability that a bit is kept, and the probability that it is reversed."""
     kept, reversed_ = law.weights
     return Fraction(kept, kept + reversed_), Fraction(reversed_, kept + reversed_)

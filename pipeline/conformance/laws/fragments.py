@@ -1,6 +1,6 @@
 """Exact output distribution for the smallest window: the number of 1 bits per cell and report.
 
-A permanent backstop's responses are enumerated too, for either value of a bit.
+The responses of a permanent backstop are enumerated as well, for both values of a bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpstream.pipeline.conformance.cases import Report, Stream, View, independen
 from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
-"""Number of a cell's 1 bits in each report."""
+"""Number of 1 bits in a cell, for each report."""
 
 
 class ExactFragments:
@@ -50,7 +50,7 @@ class ExactFragments:
         return dict(likely)
 
     def _permanent_cell(self, held: tuple[int, ...]) -> dict[tuple[Counts, ...], Fraction]:
-        """Return a cell's distribution over all epochs if only one user's bit is ever 1."""
+        """Return a cell's distribution over all epochs if only one user's bit can be 1."""
         found: defaultdict[tuple[Counts, ...], Fraction] = defaultdict(Fraction)
         stopped, others = self.stopped, self.devices - 1
         for none, one, raised in product((0, 1), (0, 1), range(others + 1)):
@@ -90,7 +90,7 @@ class ExactFragments:
         return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
-        """Return the distribution of a cell's 1-bit count if `ones` bits are 1 before reversal."""
+        """Return the distribution of a cell's number of 1 bits if `ones` bits were 1 at first."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(ones + 1):
             for raised in range(self.devices - ones + 1):

@@ -88,7 +88,7 @@ class ExactFutureRand:
 class Coins:
     """Stub of the generator for `FutureRand.report`: one random bit per device and epoch.
 
-    All devices have the same order; no bits are requested for other devices.
+    All devices have the same order; no bits are requested for devices of other orders.
     """
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:
@@ -97,7 +97,7 @@ class Coins:
     def integers(
         self, low: int, high: int, size: int, dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Return the random integers, 64 bits each."""
+        """Return the random bits as integers, 64 bits in each."""
         assert (low, high) == (0, 2**64)
         assert size in (0, -(-len(self.coins) // 64))
         padded = np.zeros(64 * size, np.uint8)

@@ -1,4 +1,4 @@
-"""Exact output distribution for the smallest window at the model 0: seeds and signs."""
+"""Exact output distribution for the smallest window, if the model is 0: seeds and signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact output distributions of devices that report a noisy matrix column, or one entry of it.
+"""Exact output distributions of devices that report a noisy matrix column, or an entry of it.
 
 Columns are computed independently of `dpstream.randomizers.public_matrices`.
 """

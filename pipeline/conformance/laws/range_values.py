@@ -1,4 +1,4 @@
-"""Exact output distribution of a device: a level of the value tree, and messages on its nodes."""
+"""Exact output distribution of a device: a level of the value tree, and messages on the nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExactRangeValues:
         return dict(probabilities)
 
     def _nodes(self, stream: Stream) -> list[Stream]:
-        """Return, for every level, the node with the bucket, by halving and rounding up."""
+        """Return, for every level, the nodes that contain the buckets: halve, and round up."""
         above = [stream]
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))

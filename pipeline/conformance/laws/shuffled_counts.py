@@ -123,12 +123,12 @@ class _OfNumbers(OfItems):
 
 
 def changes(stream: Stream) -> list[int]:
-    """Return the change at each epoch, 1, 0 or -1; the value before the first epoch is 0."""
+    """Return the change at each epoch: 1, 0 or -1; before the first epoch, the value is 0."""
     return [after - before for before, after in pairwise((0, *stream))]
 
 
 def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
-    """Return the probability of every dummy count, given the minimum number of contributors."""
+    """Return the probability of every number of dummies, at the minimum number of contributors."""
     dummies = noise.of_contributors(cells)
     assert isinstance(dummies, PoissonDummies)
     total = {0: Fraction(1)}

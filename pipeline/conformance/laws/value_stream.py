@@ -78,7 +78,7 @@ class ExactValueStream:
     def _letters(
         self, state: DeviceState, before: int, value: int
     ) -> list[tuple[int, int, int, DeviceState]]:
-        """Return each symbol with its mass, the total mass, and the next state."""
+        """Return each symbol with its weight, the total weight, and the next state."""
         law, made = self.law, state.made
         followed = law.decay * state.followed
         if value != before:

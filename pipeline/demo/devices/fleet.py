@@ -1,8 +1,8 @@
 """A part of the fleet: one process with many devices that report over HTTP.
 
 ``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
-The line states how many devices truly have the value 1, which only this process knows, and how many
-reports had each outcome. Without arguments, the command prints the job file.
+The line states how many devices actually have the value 1, which only this process knows, and how
+many reports had each outcome. Without arguments, the command prints the job file.
 
 Every device sends its own request. It stores its report until a collector acknowledges it, and
 resends it unchanged to any collector. Random values are drawn for all devices at once, with the
@@ -39,9 +39,9 @@ from dpstream.topics.envelopes import CONTENT_TYPE, ContentFormat, encode_body, 
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
 EPOCHS: Final = 240
-"""Number of epochs in the job, one hour in total."""
+"""Number of epochs in the job; together, they last one hour."""
 CHANGES: Final = 17
-"""Maximum number of changes per fleet device in that time, as counted by a test."""
+"""Maximum number of changes per fleet device over all epochs, as counted by a test."""
 DEVICES: Final = 10_000
 COLLECTORS: Final = 2
 
@@ -65,7 +65,7 @@ devices: {{late: PT4S}}
 
 
 def have_it_on(record: EstimateRecord) -> str | None:
-    """Format the estimated user count, rounded to its accuracy; None without an estimate."""
+    """Format the estimated user count, rounded to its accuracy; None if there is no estimate."""
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None
@@ -82,13 +82,13 @@ if __name__ == "__main__":
 
 
 CONNECTIONS: Final = 16
-"""Number of open connections per fleet process."""
+"""Number of open connections for each fleet process."""
 _TRIES: Final = 8
 _PAUSE: Final = 0.5
 _LATEST: Final = 0.6
 """Fraction of an epoch, from its start, in which devices report at random times."""
 _DAY: Final = 480.0
-"""Period of usage in seconds: users turn dark mode on in their evening."""
+"""Period of usage in seconds: users turn on dark mode in their evening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class JobStatement:
 class Fleet:
     """Devices whose users occasionally turn dark mode on and off.
 
-    `seed` determines the users' behavior, which is no secret here. The devices' randomness
-    is cryptographic.
+    `seed` determines the users' behavior, which is not secret here. The devices' randomness is
+    cryptographic.
     """
 
     def __init__(self, statement: JobStatement, count: int, seed: int) -> None:

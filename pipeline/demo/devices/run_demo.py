@@ -46,10 +46,10 @@ _WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """Settings of the demonstration; `devices` does not include the visitor's.
+    """Settings of the demonstration; `devices` does not include the visitor's device.
 
-    It ends after `epochs` published epochs, or when stopped if None. Without `servers` and
-    `kafka_config`, it uses the local broker.
+    The demonstration ends after `epochs` published epochs or, if None, when it is stopped. Without
+    `servers` and `kafka_config`, it uses the local broker.
     """
 
     devices: int = DEVICES

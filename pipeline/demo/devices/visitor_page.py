@@ -45,7 +45,7 @@ class PublishedReader:
         threading.Thread(target=self._follow, name="published", daemon=True).start()
 
     def epochs(self, ground_truth: Path) -> list[dict[str, Any]]:
-        """Return all epochs in order: estimates, and the ground truth, known only here."""
+        """Return all epochs in order: estimates, and the ground truth, which is known only here."""
         known = {}
         for line in ground_truth.read_text().splitlines():
             reply = json.loads(line)
