@@ -100,6 +100,11 @@ def test_roles_need_only_their_own_permissions(
     longer = tmp_path / "job.yaml"
     longer.write_text(job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d"))
     assert "7 d -> 8 d" in dpstream(*as_role("operator", "deploy", longer)).output
+    with secured.cluster("operator") as operator:
+        reports = topic_name(NAME, Role.REPORTS)
+        configs = operator.existing_topics([reports])[reports].configs
+        assert configs["retention.ms"] == f"{8 * 86_400_000}"
+        assert configs["message.timestamp.type"] == "LogAppendTime"
     changes = write_changes(tmp_path / "changes.csv")
     produce = as_role("producer", "produce", NAME, "--input", changes, "--json")
     assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3

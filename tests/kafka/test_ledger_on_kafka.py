@@ -11,11 +11,8 @@ import pytest
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.ledger.chain import ChainProblem
-from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_report import report_on
 from dpstream.pipeline.ledger.ledger_topic import read_spending
-from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.names import LEDGER_TOPIC, ledger_topic
 from tests.support.budgeted_jobs import deploy_at_once, job_about
@@ -51,32 +48,3 @@ def test_concurrent_deployments_leave_one_charge_and_one_job(
     topic = clusters[0].existing_topics([LEDGER_TOPIC])[LEDGER_TOPIC]
     wanted = ledger_topic(None).configs
     assert {key: topic.configs[key] for key in wanted} == wanted
-
-
-def chain_as_on(cluster: Cluster, topic: str) -> Spending:
-    state = Spending()
-    for record in cluster.read(topic):
-        state.chain.apply(record.offset, record.value, record.timestamp, record.key)
-    return state
-
-
-def test_verify_detects_forged_and_deleted_records(
-    clusters: tuple[Cluster, Cluster], job_name: str
-) -> None:
-    """This test uses its own ledger, because the ledger of the broker is shared."""
-    cluster, _ = clusters
-    name = f"{job_name}.manifests"
-    settings = ledger_topic(1)
-    cluster.create_topics([type(settings)(name, 1, 1, settings.configs)])
-    for number in range(4):
-        head = chain_as_on(cluster, name).chain.head
-        entry = Draft(EntryKind.ENDED, number, facts={"job": f"{number}"})
-        cluster.append(name, entry.under(head, nonce=f"{number}", software="1"))
-    assert chain_as_on(cluster, name).damage is None
-    forged = Draft(EntryKind.ENDED, 9).under("ab" * 32, nonce="x", software="1")
-    at = cluster.append(name, forged)
-    (oddity,) = chain_as_on(cluster, name).chain.oddities
-    assert (oddity.problem, oddity.offset) == (ChainProblem.UNCHAINED, at)
-    cluster.delete_below(name, 2)
-    first, *_ = chain_as_on(cluster, name).chain.oddities
-    assert (first.problem, first.offset) == (ChainProblem.CUT, 2)

@@ -1,26 +1,21 @@
 """Test that the local broker is a real Kafka, survives kills, and leaves other processes alone."""
 
-import asyncio
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
 from dpstream.pipeline.kafka.local_kafka import KafkaStatus, LocalKafka, LocalKafkaError
-from dpstream.pipeline.kafka.local_kafka.broker import PORTS
 
 
 def connection(status: KafkaStatus) -> Connection:
@@ -49,45 +44,6 @@ def first_value(where: Connection, topic: str) -> bytes:
     return value
 
 
-def free_ports(count: int) -> list[int]:
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = random.choice(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports.add(port)
-    return list(ports)
-
-
-SENDER = """
-import asyncio, sys
-from pathlib import Path
-from aiokafka import AIOKafkaProducer
-from dpstream.pipeline.kafka.connection import find_cluster
-
-async def send(config: Path, topic: str) -> None:
-    async with AIOKafkaProducer(**find_cluster(kafka_config=config).aiokafka()) as producer:
-        await producer.send_and_wait(topic, b"from aiokafka")
-
-asyncio.run(send(Path(sys.argv[1]), sys.argv[2]))
-"""
-
-
-def aiokafka_sends(config: Path, topic: str) -> str:
-    """Send a record with aiokafka in another process, and return its standard error.
-
-    In this process, asyncio might leave a slowly closing TLS connection to the garbage collector,
-    which would cause a warning in a later test.
-    """
-    result = subprocess.run(
-        [sys.executable, "-c", SENDER, str(config), topic],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return result.stderr
-
-
 def kill(broker: LocalKafka) -> None:
     pid = broker.status().pid
     assert pid is not None
@@ -99,25 +55,6 @@ def own(tmp_path: Path) -> Iterator[LocalKafka]:
     kafka = LocalKafka(tmp_path / "a home, with: odd=characters" / "kafka", brief=True)
     yield kafka
     kafka.stop()
-
-
-def test_kafka_python_and_aiokafka_are_compatible(broker: LocalKafka, job_name: str) -> None:
-    where = connection(broker.status())
-    create_topic(where, job_name)
-    append(where, job_name, b"from kafka-python")
-
-    async def read_and_answer() -> bytes:
-        consumer = AIOKafkaConsumer(job_name, **where.aiokafka(), auto_offset_reset="earliest")
-        producer = AIOKafkaProducer(**where.aiokafka(), acks="all")
-        async with consumer, producer:
-            record = await consumer.getone()
-            await producer.send_and_wait(f"{job_name}-answer", b"from aiokafka")
-        value: bytes = record.value
-        return value
-
-    create_topic(where, f"{job_name}-answer")
-    assert asyncio.run(read_and_answer()) == b"from kafka-python"
-    assert first_value(where, f"{job_name}-answer") == b"from aiokafka"
 
 
 def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
@@ -259,54 +196,3 @@ def test_broker_runs_on_the_configured_java(
     monkeypatch.setenv("DPSTREAM_JAVA", str(tmp_path / "nothing"))
     with pytest.raises(LocalKafkaError, match="DPSTREAM_JAVA"):
         own.start()
-
-
-@pytest.mark.verify
-def test_clients_authenticate_with_settings_from_a_properties_file(
-    tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
-    tls = Path(__file__).parents[1] / "pipeline" / "tls"
-    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    open_port, guarded_port, controller_port = free_ports(3)
-    listeners = f"PLAINTEXT://127.0.0.1:{open_port},SASL_SSL://127.0.0.1:{guarded_port}"
-    guarded = LocalKafka(
-        tmp_path / "kafka",
-        {
-            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": listeners,
-            "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT"
-            ),
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{plain} user_alice="open sesame";',
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(tls / "server.pem"),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(tls / "ca.pem"),
-            "ssl.client.auth": "required",
-        },
-    )
-    config = tmp_path / "client.properties"
-    config.write_text(
-        f"bootstrap.servers=127.0.0.1:{guarded_port}\n"
-        "security.protocol=SASL_SSL\n"
-        "sasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={plain} username="alice" password="open sesame";\n'
-        f"ssl.truststore.location={tls / 'ca.pem'}\n"
-        f"ssl.keystore.location={tls / 'client-locked.pem'}\n"
-        "ssl.key.password=opensesame\n"
-    )
-    where = find_cluster(kafka_config=config)
-    try:
-        guarded.start()
-        create_topic(where, job_name)
-
-        assert aiokafka_sends(config, job_name) == ""
-        assert first_value(where, job_name) == b"from aiokafka"
-
-        config.write_text(config.read_text().replace('"open sesame"', '"guessed"'))
-        assert "Authentication failed" in aiokafka_sends(config, job_name)
-    finally:
-        guarded.stop()

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from queue import Queue
-from typing import Any, TypeAlias
 
 import aiohttp
-import pytest
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, News, Reader
 from dpstream.pipeline.serve.job_store import Jobs
@@ -31,7 +26,6 @@ from tests.support.small_run import job_text
 
 EPOCHS = 30
 
-Until: TypeAlias = Callable[..., Awaitable[None]]
 """Wait until a message with these values was sent."""
 
 
@@ -113,61 +107,3 @@ def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: 
     )
     # The limit is generous: on an idle machine, the delay is tens of milliseconds.
     assert delays[EPOCHS // 2] < 1
-
-
-@asynccontextmanager
-async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
-    """Read all messages to a viewer, because the server disconnects unresponsive viewers."""
-    received: list[dict[str, Any]] = []
-
-    async def read() -> None:
-        while True:
-            received.append(await viewer.receive_json())
-
-    async def until(**values: object) -> None:
-        while not any(values.items() <= body.items() for body in received):
-            assert not reading.done(), f"reading ended after {received}"
-            await asyncio.sleep(0.01)
-
-    reading = asyncio.create_task(read())
-    try:
-        yield until
-    finally:
-        reading.cancel()
-
-
-@pytest.mark.slow
-def test_page_reports_an_outage_and_recovers(
-    broker: LocalKafka, bootstrap_servers: str, job_name: str
-) -> None:
-    connection = Connection((bootstrap_servers,))
-
-    async def test(job: DeployedJob) -> None:
-        served = Served(connection, job.name)
-        async with served as address, aiohttp.ClientSession() as client:
-            while job.name not in served.site.job_store.jobs:
-                await asyncio.sleep(0.01)
-            url = f"{address}ws?job={job.name}"
-            async with client.ws_connect(url) as viewer, listening(viewer) as until:
-                await until(type="hello")
-                await asyncio.to_thread(broker.stop)
-                await until(type="kafka", answers=False)
-                url = f"{address}api/jobs/{job.name}/estimates"
-                async with client.get(url) as response:
-                    assert response.status == 503
-                await asyncio.to_thread(broker.start)
-                await asyncio.to_thread(_publish_one, connection, job)
-                await until(type="epoch", epoch=1)
-                await until(type="kafka", answers=True)
-
-    with Cluster(connection) as cluster:
-        job = deploy(cluster, parse_job(job_text(job_name)), deployment=bytes(16), now=0)
-    try:
-        asyncio.run(test(job))
-    finally:
-        broker.start()
-
-
-def _publish_one(connection: Connection, job: DeployedJob) -> None:
-    with Cluster(connection) as cluster:
-        publish(cluster, job, 1)

@@ -15,11 +15,9 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic
 
-from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
-from dpstream.pipeline.kafka.cluster_errors import RecordTooLargeError
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.kafka.stored_state import ContradictionError
@@ -27,9 +25,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import start_drain
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.lags import look_ahead
-from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import WindowStatus
-from dpstream.topics.names import BATCH_BYTES_MAX, Role
+from dpstream.topics.names import Role
 from tests.support.new_jobs import new_job
 
 ROOT = Path(__file__).parents[2]
@@ -176,19 +172,6 @@ def test_recreated_topic_is_rejected_by_all_workers(
         pass
 
 
-def test_worker_and_status_report_an_emptied_topic(
-    cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
-) -> None:
-    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-    with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
-        producer.enroll(["ann"])
-    admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
-    found = f"topic {job.topic(Role.PRODUCERS)}, which must keep all records, starts at offset 1"
-    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
-    (said,) = gather_status(cluster, deployed, now=0).contradictions
-    assert found in said
-
-
 def test_status_reports_changed_topic_settings(cluster: Cluster, job: Job) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     changed = {
@@ -211,40 +194,6 @@ def test_status_reports_changed_topic_settings(cluster: Cluster, job: Job) -> No
     }
 
 
-def test_worker_and_status_report_an_old_copy_of_manifests(
-    cluster: Cluster, job: Job, tmp_path: Path
-) -> None:
-    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-    published = EstimateRecord(deployed.deployment, 3, WindowStatus.EMPTY, 0, 0, 0, None, {})
-    cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
-    found = "epoch 3 is published, but no epoch after 0 is finalized"
-    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
-    (said,) = gather_status(cluster, deployed, now=0).contradictions
-    assert found in said
-
-
-def test_producer_stores_offsets_of_its_reports(cluster: Cluster, job: Job, tmp_path: Path) -> None:
-    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-    with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
-        producer.enroll(["ann"])
-        producer.close(1)
-        ends = cluster.end_offsets(job.topic(Role.REPORTS))
-        known = [producer.store.acknowledged(Role.REPORTS, each) for each in range(2)]
-        assert known == ends == [0, ends[1]]
-
-
-def test_oversized_record_error_states_topic_and_size(cluster: Cluster, job: Job) -> None:
-    deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-
-    def write() -> Steps[None]:
-        yield Append(Role.REPORTS, 0, bytes(BATCH_BYTES_MAX))
-        yield Flush()
-
-    found = f"topic {job.topic(Role.REPORTS)} rejects a record of 524,288 bytes"
-    with pytest.raises(RecordTooLargeError, match=found):
-        KafkaTransport(cluster, job.name).run(write())
-
-
 def test_producer_keeps_unsent_reports_and_fails_if_a_topic_was_deleted(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
@@ -259,18 +208,3 @@ def test_producer_keeps_unsent_reports_and_fails_if_a_topic_was_deleted(
             producer.close(2)
         assert producer.closed_epoch == 2
         assert list(producer.store.outbox())
-
-
-def test_lag_is_the_age_of_the_oldest_undeleted_record(
-    cluster: Cluster, admin: KafkaAdminClient, job_name: str
-) -> None:
-    admin.create_topics([NewTopic(job_name, 1, 1)])
-    begun = time.time()
-    for _ in range(3):
-        cluster.append(job_name, b"record")
-    cluster.delete_below(job_name, 2)
-    now = time.time()
-    for offset in (0, 2):
-        written = cluster.written(job_name, {0: offset}, int(1000 * now))
-        assert 1000 * begun - 2000 <= written[0] <= 1000 * now
-    assert cluster.written(job_name, {0: 3}, int(1000 * now)) == {}
