@@ -7,13 +7,14 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from dpstream.aggregators.epoch_responses import EpochResponsesAggregator, response_variance
+from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
 from dpstream.aggregators.estimate import Participation
-from dpstream.randomizers.baselines import SplitBudget, SplitBudgetParameters
+from dpstream.aggregators.fragments import FragmentsAggregator
+from dpstream.randomizers.baselines import SplitBudgetParameters
 from dpstream.randomizers.baselines.calibration import calibrate
-from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.fragments import FragmentsLaw
 
 LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
 EVERYBODY = Participation.constant(3, 100)
@@ -65,25 +66,13 @@ def test_response_variance_matches_enumeration_of_all_outcomes() -> None:
     )
 
 
-def test_absence_widens_intervals_without_biasing_estimates() -> None:
-    rng = seeded_generator(6)
-    participation = Participation.constant(1, 1000)
-    law = calibrate(SplitBudgetParameters(6.0), 1)
-    values = (np.arange(1000) < 300).astype(np.int8)
-    errors = []
-    for _ in range(400):
-        devices, aggregator = SplitBudget(law), EpochResponsesAggregator(law)
-        devices.enroll(1000, rng)
-        absent = rng.permutation(1000) < 300
-        aggregator.add(1, devices.report(1, values, ~absent, rng), None)
-        estimate = aggregator.estimate(1, participation)
-        assert estimate is not None
-        assert estimate.value is not None
-        assert estimate.standard_error is not None
-        errors.append((estimate.value - 300) / estimate.standard_error)
-    squares = float(np.square(errors).sum())
-    assert abs(np.mean(errors)) * math.sqrt(400) < 7
-    assert 1e-12 < stats.chi2.cdf(squares, 400) < 1 - 1e-12
-    # Ignoring absence would make the variance too small.
-    without = response_variance(law, 1) / (response_variance(law, 1) + 0.21 * 0.3)
-    assert stats.chi2.sf(squares / without, 400) < 1e-12
+def test_estimates_for_contributors_without_messages_are_negative() -> None:
+    """Contributors without items might send nothing: estimates are then rightly below 0."""
+    law = FragmentsLaw(
+        2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
+    )
+    aggregator = FragmentsAggregator(law)
+    estimates = aggregator.estimate(1, Participation.constant(2, 5))
+    assert estimates is not None
+    assert estimates.values.tolist() == [-2.5] * 3
+    assert aggregator.estimate(1, Participation.constant(2, 4)) is None

@@ -7,15 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
-from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
-from dpstream.randomizers.dyadic import FutureRandLaw
-from dpstream.randomizers.future_rand import NEWCOMER, FutureRand, FutureRandParameters
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.randomizers.future_rand import NEWCOMER, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
-from dpstream.randomizers.randomness import seeded_generator
-
-
-class TestCounting:
-    LAW = calibrate(FutureRandParameters(1.0, 2), 8)
 
 
 class TestEstimate:
@@ -106,32 +100,6 @@ class TestEstimate:
         assert estimate.reports == 500
 
 
-class TestAccuracy:
-    """Compare real devices with the ground truth; noise scaled by 0.7 or 1.3 is detected."""
-
-    HORIZON = 32
-    DEVICES = 3000
-
-    def test_random_absence_does_not_bias_estimates(self) -> None:
-        """All values go to 1 while three in ten devices are absent at every epoch.
-
-        The change comes at epoch 2. If absent devices filled in their last value, they would report
-        the change at epoch 3, in addition to the reports scaled up for them: 0.3 too many.
-        """
-        law = calibrate(FutureRandParameters(8.0, 2), 8)
-        devices, rng = 200_000, np.random.default_rng(1)
-        streams = np.zeros((9, devices), np.int8)
-        streams[2:] = 1
-        aggregator = _run(law, streams, 1, present=rng.random((9, devices)) < 0.7)
-        for epoch in range(1, 9):
-            estimate = aggregator.estimate(epoch, Participation.constant(8, devices))
-            assert estimate.value is not None
-            assert estimate.standard_error is not None
-            assert estimate.standard_error < 0.3 * devices / 13
-            error = estimate.value - int(streams[epoch].sum())
-            assert abs(error) < 6.5 * estimate.standard_error
-
-
 def _words(*words: int) -> NDArray[np.uint8]:
     return np.array(words, np.uint8)[:, None]
 
@@ -141,20 +109,3 @@ def _add(
 ) -> None:
     words = _words(*[2 * order] * negative, *[2 * order + 1] * positive)
     aggregator.add(index << order, words, None)
-
-
-def _run(
-    law: FutureRandLaw,
-    streams: NDArray[np.int8],
-    seed: int,
-    present: NDArray[np.bool_] | None = None,
-    estimator: Estimator = "tree",
-) -> FutureRandAggregator:
-    devices, aggregator = FutureRand(law), FutureRandAggregator(law, estimator)
-    devices.enroll(streams.shape[1], seeded_generator(seed))
-    rng = seeded_generator(seed, 1)
-    for epoch in range(1, law.horizon + 1):
-        here = None if present is None else present[epoch]
-        aggregator.add(epoch, devices.report(epoch, streams[epoch], here, rng), None)
-    assert devices.exhausted == 0
-    return aggregator

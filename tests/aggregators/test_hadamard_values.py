@@ -12,9 +12,7 @@ from scipy.linalg import hadamard
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
-from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream.hadamard_values import (
-    HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
@@ -109,24 +107,3 @@ class TestEstimates:
             absent = aggregator.estimate(epoch, Participation.constant(EPOCHS, 1_600))
             assert absent is not None
             assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
-
-
-def test_users_with_other_items_increase_the_error_as_predicted() -> None:
-    labels = tuple(map(str, range(ITEMS)))
-    law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
-    runs, users = 400, 300
-    participation, values = Participation.constant(1, users), np.full(users, 1)
-    errors = np.empty((runs, ITEMS))
-    for run in range(runs):
-        rng, devices = seeded_generator(5, run), HadamardValues(law)
-        aggregator = HadamardValuesAggregator(law)
-        devices.enroll(users, rng)
-        aggregator.add(1, devices.report(1, values, None, rng), None)
-        found = aggregator.estimate(1, participation)
-        assert found is not None
-        errors[run] = found.values - [users, 0, 0, 0, 0]
-    expected = HadamardValuesForecast(law, 1).standard_errors(users)[0] ** 2
-    # The nearly independent means are of 1,600 and 400 squares: bounds are 6 and 5 deviations.
-    assert np.square(errors[:, 1:]).mean() == pytest.approx(expected, rel=0.22)
-    assert np.square(errors[:, 0]).mean() == pytest.approx(expected - users, rel=0.42)
-    assert (np.abs(errors.mean(axis=0)) * math.sqrt(runs) < 7 * math.sqrt(expected)).all()
