@@ -136,24 +136,6 @@ def test_points_outside_the_grid_are_rejected(point: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"size": 0}, "'size' is 0"),
-        ({"size": "9"}, "'size' is '9'"),
-        ({"rows": 0}, "'rows' is 0; expected 1 to 64"),
-        ({"rows": 65}, "'rows' is 65"),
-        ({"buckets": 0}, "'buckets' is 0"),
-        ({"buckets": 1 << 25}, "'buckets' is 33554432"),
-        ({"seed": ""}, "buckets require a seed; without a seed, expected one row of 10000 buckets"),
-        ({"kind": "other"}, "'kind' is 'other'"),
-    ],
-)
-def test_invalid_hash_rows_are_rejected(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        HashedRows.from_json({**ROWS.to_json(), **changes})
-
-
-@pytest.mark.parametrize(
     ("size", "branching", "message"),
     [
         (0, (2,), "'size' is 0"),
@@ -165,41 +147,3 @@ def test_invalid_hash_rows_are_rejected(changes: dict[str, Any], complaint: str)
 def test_invalid_trees_are_rejected(size: int, branching: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Levels(size, branching)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        ((), "'levels' is empty; expected at least one level"),
-        (((2, 4), (2, 3)), "expected increasing lengths"),
-        (((2, 5),), "'buckets' is 5"),
-        (((2, 1),), "'buckets' is 1"),
-        (((0, 1),), "'length' is 0"),
-        (((62, 9),), "'length' is 62"),
-    ],
-)
-def test_invalid_prefix_levels_are_rejected(
-    pairs: tuple[tuple[int, int], ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        PrefixCells(levels(*pairs), seed="a")
-
-
-@pytest.mark.parametrize(
-    ("code", "body"),
-    [
-        (Levels, {"kind": "kept_nodes", "size": 4, "branching": [2, 2]}),
-        (Levels, {"kind": "levels", "size": 4}),
-        (Levels, {"kind": "levels", "size": "4", "branching": [2, 2]}),
-        (Levels, {"kind": "levels", "size": 4, "branching": [2, 2.5]}),
-        (KeptNodes, {"kind": "levels", "size": 4}),
-        (KeptNodes, {"kind": "kept_nodes"}),
-        (KeptNodes, {"kind": "kept_nodes", "size": 0}),
-        (Grid, {"kind": "levels", "size": 2, "branching": [2]}),
-        (Grid, {"kind": "grid", "axes": []}),
-        (Grid, {"kind": "grid", "axes": [{"kind": "grid", "axes": []}]}),
-    ],
-)
-def test_malformed_json_is_rejected(code: Any, body: dict[str, object]) -> None:
-    with pytest.raises((KeyError, ValueError)):
-        code.from_json(body)

@@ -123,25 +123,6 @@ def test_decay_of_the_noise_of_crowd_sizes_is_rounded_up(epsilon: float) -> None
     assert float(decay) == pytest.approx(math.exp(-epsilon / 2), rel=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("decay", "shift", "delta"),
-    [
-        ((1, 1), 3, 0.5),
-        ((2, 1), 3, 0.5),
-        ((0, 1), 3, 0.5),
-        ((1, 2), 0, 0.5),
-        ((1, 2), 3, 0.0),
-        ((1, 2), 3, 1.0),
-        ((1, 2), 3, 1.5),
-    ],
-)
-def test_invalid_deletion_constants_are_rejected(
-    decay: tuple[int, int], shift: int, delta: float
-) -> None:
-    with pytest.raises(ValueError, match="expected decay and delta above 0"):
-        CrowdCounts(decay, shift, delta)
-
-
 def test_all_epochs_together_spend_at_most_delta() -> None:
     alone, many = calibrate(1.0, 1e-6, 1), calibrate(1.0, 1e-6, 200)
     assert many.shift > alone.shift

@@ -26,7 +26,6 @@ from dpstream.randomizers.fragments import (
     FragmentsLaw,
     FragmentsParameters,
     Neighbors,
-    differing_bits,
 )
 from dpstream.randomizers.fragments.calibration import (
     calibrate,
@@ -34,7 +33,6 @@ from dpstream.randomizers.fragments.calibration import (
     loss_of_report,
     published_loss,
 )
-from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.permanent_bits import FlippedBits
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.thinned import thinned
@@ -190,16 +188,6 @@ def test_loss_of_several_epochs_is_less_than_the_sum() -> None:
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
 
 
-def test_exposure_is_stated_for_all_reports_and_each_power_of_two() -> None:
-    assert law_of(1.0, reports=1).reports_seen == (1,)
-    assert law_of(1.0, reports=6).reports_seen == (1, 2, 4, 6)
-
-
-def test_number_of_differing_bits_is_limited_by_domain_and_items() -> None:
-    assert differing_bits(1, 1, "replacement") == 1
-    assert differing_bits(40, 3, "removal") == 3
-
-
 def test_reports_of_a_device_share_the_bits_that_the_backstop_reverses() -> None:
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
@@ -277,19 +265,6 @@ def test_invalid_parameters_are_rejected(parameters: dict[str, Any], message: st
         requested(1.0, **parameters)
 
 
-@pytest.mark.parametrize(
-    ("constants", "message"),
-    [
-        ({"neighbors": "any"}, "'neighbors' is 'any'; expected 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
-        ({"reports": 0}, "'reports' is 0; expected 1 to 1,024"),
-    ],
-)
-def test_invalid_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(law_of(2.0), **constants)
-
-
 @pytest.mark.parametrize("reports", [1, 2])
 def test_table_errors_are_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
@@ -311,13 +286,6 @@ def test_formula_of_the_paper_is_rejected_outside_its_range() -> None:
         ValueError, match=r"'calibration: published' does not support epsilon 0\.001 "
     ):
         published_loss(0.001, 1e-6, 1_000)
-
-
-def test_guarantee_states_the_loss_against_the_shuffler() -> None:
-    law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
-    guarantee = Fragments(law).guarantee
-    assert f"epsilon is {rounded_up(2 * law.odds.loss)}" in guarantee.trust
-    assert guarantee.neighbors.startswith("having a set of at most 2 items at an epoch and having")
 
 
 def test_response_spends_at_most_the_requested_loss() -> None:

@@ -13,7 +13,6 @@ from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.parameter_checks import MAX_EPSILON, MIN_EPSILON
 from dpstream.randomizers.randomness import seeded_generator
-from tests.support.dyadic_pieces import dyadic_pieces
 
 HORIZON = 16
 
@@ -85,25 +84,6 @@ def test_epsilon_out_of_range_is_rejected(epsilon: float) -> None:
     FutureRandParameters(MAX_EPSILON, 2)
 
 
-def test_guarantee_states_the_spent_epsilon() -> None:
-    published = FutureRand(calibrate(FutureRandParameters(1.0, 4, "published"), 16))
-    assert published.law.epsilon == 1.0
-    assert round(published.guarantee.epsilon, 6) == 0.252435
-    assert FutureRand(calibrate(FutureRandParameters(1.0, 4), 16)).guarantee.epsilon == 1.0
-
-
-def test_dyadic_pieces_of_a_prefix_have_distinct_orders() -> None:
-    for epoch in range(1, 300):
-        pieces = dyadic_pieces(epoch)
-        covered = [
-            e
-            for order, index in pieces
-            for e in range(((index - 1) << order) + 1, (index << order) + 1)
-        ]
-        assert covered == list(range(1, epoch + 1))
-        assert len({order for order, _ in pieces}) == len(pieces) == epoch.bit_count()
-
-
 def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
     arrays = devices.state_arrays()
     bits = np.unpackbits(arrays["signs"].astype(np.uint8), axis=1, bitorder="little")
@@ -111,29 +91,3 @@ def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
         (order, [1 if bit else -1 for bit in row[: devices.law.composed[order].k]])
         for order, row in zip(arrays["order"].tolist(), bits.tolist(), strict=True)
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "complaint"),
-    [
-        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\); expected .*3, 1"),
-        ("used", np.zeros(3, np.uint16), "used is uint16"),
-        ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
-        ("order", np.full(3, 5, np.uint8), "has a value out of range; expected 0 to"),
-        ("order", np.array([0, 5, 0], np.uint8), "has a value out of range; expected 0 to"),
-        ("more", np.zeros(3), "state arrays .*'more'"),
-    ],
-)
-def test_restore_rejects_arrays_of_another_mechanism(
-    name: str, array: NDArray[np.generic], complaint: str
-) -> None:
-    devices = _population(3, at=3)
-    with pytest.raises(ValueError, match=complaint):
-        FutureRand.restore(devices.law, devices.state_arrays() | {name: array}, 3)
-
-
-def _population(count: int, at: int) -> FutureRand:
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), HORIZON))
-    devices.enroll(count, seeded_generator(1))
-    devices.report(at, np.zeros(count, np.int8), None, seeded_generator(1))
-    return devices

@@ -17,22 +17,6 @@ from dpstream.randomizers.guarantee import (
 )
 
 
-def test_guarantee_is_formatted_as_a_sentence_and_as_json() -> None:
-    guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "none", "exact")
-    assert str(guarantee) == (
-        "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
-        "neighbors: any two streams; trusted party: none"
-    )
-    assert json.loads(json.dumps(guarantee.to_json())) == {
-        "epsilon": 1.0,
-        "delta": 1e-9,
-        "unit": "stream",
-        "neighbors": "any two streams",
-        "trust": "none",
-        "basis": "exact",
-    }
-
-
 def test_recurring_and_shuffled_guarantees_round_trip_through_json() -> None:
     rolling = RollingGuarantee(52, 1.0)
     guarantee = Guarantee(
@@ -62,26 +46,6 @@ def test_guarantee_states_loss_of_a_value_and_of_the_stream() -> None:
     twice = guarantee.over(2)
     assert (twice.epsilon, twice.stream_epsilon) == (2.0, 9.306064)
     assert "and epsilon 9.30607 for the whole stream of 2 horizons" in str(twice)
-
-
-def test_guarantee_states_loss_per_epoch_and_per_horizon() -> None:
-    guarantee = Guarantee(
-        1.0,
-        1e-6,
-        "epoch",
-        "two sets",
-        ("the shuffler, to add its dummies, to shuffle, and to keep its noise key secret; it"),
-        "exact",
-        stream_epsilon=1.786034,
-    )
-    said = (
-        "epsilon 1, delta 1e-06 for a user's value of one epoch and epsilon at most 1.78604 for "
-        "the whole stream"
-    )
-    assert str(guarantee).startswith(f"{said} (exact); ")
-    renewed = guarantee.over(3)
-    assert (renewed.epsilon, renewed.delta, renewed.stream_epsilon) == (1.0, 1e-6, 1.786034)
-    assert str(renewed).startswith(f"{said} of each horizon (exact); ")
 
 
 def test_loss_of_many_horizons_is_never_rounded_down() -> None:

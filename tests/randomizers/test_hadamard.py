@@ -190,19 +190,6 @@ def test_blanket_of_fixed_size_is_barely_larger_than_a_poisson_blanket() -> None
         assert spent == pytest.approx(less, rel=0.02)
 
 
-def test_guarantee_states_the_loss_of_all_epochs() -> None:
-    parameters = HadamardParameters(1.0, 1e-6, ("a", "b"))
-    once, often = calibrate(parameters, 1, 1000), calibrate(parameters, 10, 1000)
-    assert once.stream_epsilon == once.epsilon == often.epsilon == 1.0
-    assert 2.0 < often.stream_epsilon < 10.0
-    guarantee = Hadamard(often).guarantee
-    assert guarantee.unit == "epoch"
-    assert guarantee.stream_epsilon == often.stream_epsilon
-    assert (
-        "honest users in each window to send dummy messages; the messages alone do not protect"
-    ) in guarantee.trust
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

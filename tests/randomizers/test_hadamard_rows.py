@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -105,21 +103,3 @@ def test_invalid_labels_raise_a_one_line_error(labels: tuple[str, ...], message:
     with pytest.raises(ValueError, match=message) as rejected:
         check_labels(labels)
     assert "\n" not in str(rejected.value)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"row": None}, r"expected .*'row'.* for HadamardValues"),
-        ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
-        ({"row": np.zeros(10, np.int64)}, "row is int64"),
-        ({"row": np.full(10, 8, np.uint16)}, "has a value out of range; expected 0 to"),
-        ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
-    ],
-)
-def test_restore_rejects_invalid_state(changed: dict[str, Any], message: str) -> None:
-    of = law()
-    arrays = {**enrolled(of, 10).state_arrays(), **changed}
-    known = {name: array for name, array in arrays.items() if array is not None}
-    with pytest.raises(ValueError, match=message):
-        HadamardValues.restore(of, known, epoch=0)

@@ -143,40 +143,6 @@ def test_last_item_of_a_large_domain_is_reported() -> None:
     assert len(device.report(1, [1000], os.urandom)) == 1
 
 
-def test_state_of_another_protocol_is_rejected() -> None:
-    law = laws_of("future_rand")[0]
-    device = OneDevice("future_rand", law)
-    device.enroll(os.urandom)
-    state = device.state()
-    order = state["arrays"]["order"]
-    empty = OneDevice("future_rand", law).state()
-
-    def with_order(**changed: str) -> dict[str, Any]:
-        return {**state, "arrays": {**state["arrays"], "order": {**order, **changed}}}
-
-    for wrong, why in (
-        ({}, "KeyError"),
-        ({**state, "epoch": -1}, "epoch is -1"),
-        ({**state, "epoch": True}, "epoch is True"),
-        ({**state, "arrays": {}}, "state arrays"),
-        (
-            {**state, "arrays": {**state["arrays"], "order": {**order, "data": "!"}}},
-            "invalid state",
-        ),
-        (
-            {**state, "arrays": {**state["arrays"], "order": {**order, "dtype": "O"}}},
-            "invalid state",
-        ),
-        (
-            {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
-            "another job",
-        ),
-        (empty, "expected the state of 1 device, got 0"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            OneDevice.restore("future_rand", law, wrong)
-
-
 @pytest.mark.parametrize("protocol", ["sampled_response", "value_stream"])
 def test_next_horizon_draws_all_but_lasting_state_again(protocol: str) -> None:
     """A phase drawn again would let two answers follow each other, at twice the epsilon."""

@@ -263,15 +263,6 @@ def test_permanent_backstop_of_a_single_epoch_is_rejected() -> None:
         calibrate(requested(), 1, 100_000)
 
 
-def test_inconsistent_backstop_constants_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"expected a sum of 2\^32"):
-        law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
-    with pytest.raises(ValueError, match="the backstop is missing; several"):
-        law_of(1, (3, 1), backstop=None)
-    with pytest.raises(ValueError, match="got a backstop; a single report"):
-        law_of(1, (3, 1), permanent=False)
-
-
 def test_devices_keep_their_key_despite_absences() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
     devices = Fragments(law)

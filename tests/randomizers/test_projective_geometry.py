@@ -25,7 +25,6 @@ from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.affine_hashes import is_prime
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.guarantee import rounded_up
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.projective_geometry import (
@@ -314,34 +313,6 @@ def test_exact_delta_is_at_most_the_shuffled_delta(
             assert exact <= amplified_delta(each, devices, epsilon)
         noticed |= exact > amplified_delta(twice, devices, epsilon)
     assert noticed, "twice as many clones would not be detected"
-
-
-def test_guarantee_states_local_and_shuffled_loss() -> None:
-    labels = tuple(map(str, range(1024)))
-    requested = ProjectiveGeometryParameters(1.0, labels)
-    once, often = calibrate(requested, 1, 10_000), calibrate(requested, 4, 10_000)
-    assert 0.03 < once.shuffled_epsilon < 0.06
-    assert once.shuffled_stream_epsilon == once.shuffled_epsilon == often.shuffled_epsilon
-    assert 1.5 < often.shuffled_stream_epsilon / often.shuffled_epsilon < 4
-    guarantee = ProjectiveGeometry(often).guarantee
-    assert (guarantee.epsilon, guarantee.delta, guarantee.basis) == (1.0, 0.0, "exact")
-    assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
-    assert guarantee.trust.startswith("none; ")
-    assert f"reports only, epsilon is {rounded_up(often.shuffled_epsilon)} at" in guarantee.trust
-    assert guarantee.trust.endswith("and 9,999 other honest users in each window")
-    shuffled = ProjectiveGeometry(often).if_shuffled
-    assert shuffled is not None
-    assert (shuffled.epsilon, shuffled.stream_epsilon, shuffled.basis) == (
-        often.shuffled_epsilon,
-        often.shuffled_stream_epsilon,
-        "bound",
-    )
-    assert (
-        "the shuffler to shuffle and to suppress windows below the minimum, and"
-    ) in shuffled.trust
-    alone = ProjectiveGeometry(calibrate(requested, 1, 1))
-    assert alone.guarantee.trust == "none"
-    assert alone.if_shuffled is None
 
 
 def test_messages_use_the_narrowest_integer_type() -> None:

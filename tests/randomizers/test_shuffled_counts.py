@@ -222,24 +222,3 @@ def test_job_that_needs_too_many_messages_is_rejected() -> None:
         law(messages_per_user=100)
     with pytest.raises(ValueError, match=r"683\.0 messages .* messages_per_user, 600\. Raise it$"):
         law(boost=3, messages_per_user=600, dummies="shuffle")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"last_epoch": 0},
-        {"max_changes": 0},
-        {"boost": 0},
-        {"calibration": "exact"},
-        {"calibration": "best"},
-        {"noise": {"dummies": "poisson", "mean": -1.0, "minimum": 1}},
-        {"noise": {"dummies": "poisson", "mean": 1.0, "minimum": 0}},
-        {"noise": {"dummies": "shuffle", "mean": 1.0, "minimum": 1, "shape": 1.0}},
-        {"noise": {}},
-    ],
-)
-def test_contradictory_constants_are_rejected(change: dict[str, Any]) -> None:
-    body = without_dummies(2, 3).to_json()
-    assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
-    with pytest.raises(ValueError, match="invalid constants for shuffled_counts"):
-        ShuffledCountsLaw.from_json(body | change)

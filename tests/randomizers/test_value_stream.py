@@ -399,14 +399,3 @@ def test_mean_symbol_is_the_gain_times_the_tracked_value() -> None:
         count
     ), "the test has power"
     assert made > law.max_changes, "also after the boosted changes"
-
-
-def test_state_of_another_job_is_rejected() -> None:
-    law = calibrate(ValueStreamParameters(1.0, 2), 170)
-    devices = ValueStream(law)
-    devices.enroll(3, seeded_generator(1))
-    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
-    for wrong in (-1.0, law.squared_norm_budget * 1.01, math.nan):
-        with pytest.raises(ValueError, match="left"):
-            ValueStream.restore(law, {**arrays, "left": np.full(3, wrong)}, 1)
-    assert sum(array.itemsize for array in arrays.values()) <= 40, "bytes of a device"
