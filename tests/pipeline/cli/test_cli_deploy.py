@@ -352,27 +352,6 @@ def test_undeploy_deletes_topics_only_when_confirmed(
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_undeploy_states_lost_estimates_and_cost_of_redeployment(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    running = jobs(cluster).jobs["small"].deployment.hex()[:8]
-    publish(cluster, 7)
-    typing("n\n")
-    result = dpstream("undeploy", "small")
-    assert result.code == 1
-    question = result.errors.splitlines()[0]
-    assert question == (
-        f"deployment {running} of job small would end: its topics remain, but its 7 published "
-        "epochs will no longer be available (to save them: 'dpstream record small --output "
-        "FOLDER'); deploying it again charges population small epsilon 2 again"
-    )
-    assert list(jobs(cluster).jobs) == ["small"]
-    typing("y\n")
-    assert dpstream("undeploy", "small").code == 0
-    assert not jobs(cluster).jobs
-
-
 @pytest.mark.parametrize("command", [("deploy", "--replace"), ("undeploy",)])
 def test_undeploy_requires_yes_without_a_terminal(
     dpstream: Commands,

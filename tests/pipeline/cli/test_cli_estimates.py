@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -119,31 +118,6 @@ def test_following_estimates_waits_for_the_broker_and_logs_once() -> None:
     assert "does not respond" in messages[0]
     assert len(list(followed)) == EPOCHS - 2
     assert messages[1:] == ["Kafka is back"]
-
-
-def test_changes_are_labeled_in_every_format() -> None:
-    records = [record(3)]
-    header, _, footnote = printed_lines(JOB, None, "table", records, "change", 2)
-    assert header.startswith(" epoch     change     ± sd ")
-    assert footnote == "\nchange: since 2 epochs ago, with its own ± sd, low and high"
-    assert [*printed_lines(JOB, None, "table", records, "change", 1)][-1].startswith(
-        "\nchange: since the "
-    )
-    (line,) = printed_lines(JOB, None, "json", records, "change", 2)
-    assert json.loads(line) == {**record(3).to_json(), "change_since": 2}
-    assert "change_since" not in next(printed_lines(JOB, None, "json", records))
-    header, _ = printed_lines(JOB, None, "csv", records, "change", 2)
-    assert header.split(",")[3] == "change"
-    assert next(printed_lines(JOB, None, "csv", records)).split(",")[3] == "estimate"
-
-
-def test_smoothed_estimates_are_labeled_in_tables_and_csv() -> None:
-    records = [record(3)]
-    header, _, footnote = printed_lines(JOB, None, "table", records, "smoothed")
-    assert header.split()[1] == "smoothed"
-    assert footnote.startswith("\nsmoothed: estimated from the reports of all epochs so far")
-    header, _ = printed_lines(JOB, None, "csv", records, "smoothed")
-    assert header.split(",")[3] == "smoothed"
 
 
 def test_table_for_a_single_count_has_report_and_user_columns() -> None:

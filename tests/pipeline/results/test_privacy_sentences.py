@@ -19,19 +19,12 @@ from dpstream.pipeline.results.privacy_sentences import (
 )
 from dpstream.randomizers.guarantee import (
     Guarantee,
-    RollingGuarantee,
     ShuffledStreams,
     attack_success_rate,
-    held_or_nothing,
 )
 from tests.support.new_jobs import new_job
 
 STREAM = Guarantee(1.0, 1e-6, "stream", "any two streams", "the shuffler to shuffle", "exact")
-EPOCH = replace(STREAM, unit="epoch", stream_epsilon=2.0)
-LARGER = (
-    "Larger shifts can occur, but the probability of any conclusion exceeds what this factor "
-    "allows by at most 1 in 1,000,000 (delta)."
-)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01, 0.3])
@@ -42,55 +35,12 @@ def test_posterior_probability_includes_delta(epsilon: float, delta: float) -> N
     assert 0 <= percent - 100 * attack_success_rate(epsilon, delta) < 0.1
 
 
-def test_large_epsilon_is_described_as_almost_certain() -> None:
-    assert posterior_odds(20.0).endswith("likely may become almost certain")
-
-
-def test_every_odds_factor_is_stated_with_its_delta_and_basis() -> None:
-    observed, whole = guarantee_description(EPOCH)[-2:]
-    assert observed.startswith(
-        "One user's own reports of one epoch shift the odds of any guess about their value in that "
-        "epoch by at most"
-    )
-    assert observed.endswith("This factor is exact, computed from the distribution sampled.")
-    assert whole.startswith("For a user's whole stream it is a factor of 7.39 (epsilon 2).")
-    assert whole.endswith("This is a proven upper bound.")
-    assert LARGER in observed
-    assert LARGER in whole
-
-
-def test_rolling_guarantee_names_its_streams_and_observations() -> None:
-    rolling = replace(STREAM, delta=0.0, horizons=3, rolling=RollingGuarantee(52, 1.0))
-    assert guarantee_description(rolling)[-1] == (
-        "Epsilon 1 for any 52 consecutive epochs, forever: for two streams that differ within "
-        "these epochs only, with everything ever published seen, the same reports shift the odds "
-        "by at most a factor of 2.72 (epsilon 1): a guess that was 50 % likely is right in at most "
-        "73.2 % of cases."
-    )
-
-
 def test_stream_factor_is_called_exact_and_value_factor_a_bound() -> None:
     value = Guarantee(1.0, 0.0, "value", "0 and 1", "none", "bound", stream_epsilon=4.65)
     single, whole = guarantee_description(value)[-2:]
     assert "about their value, if it never changes, by at most" in single
     assert single.endswith("This is a proven upper bound.")
     assert "This factor is exact" in whole
-
-
-def test_recurring_job_states_the_loss_per_horizon() -> None:
-    whole = guarantee_description(EPOCH.over(3))[-1]
-    assert whole.startswith("For the whole stream of one horizon it is a factor of 7.39")
-    assert whole.endswith("Every further horizon costs the same again.")
-
-
-def test_removal_guarantee_also_states_the_loss_between_two_item_sets() -> None:
-    removal = replace(EPOCH, neighbors=held_or_nothing(3), stream_epsilon=None)
-    observed, between = guarantee_description(removal)[-2:]
-    assert "the odds of a guess whether they have these items or none by at most" in observed
-    assert between == (
-        "A guess between two sets of items may shift by the square of each factor above, with a "
-        "larger delta."
-    )
 
 
 def test_sentence_about_shuffled_streams_states_which_users_are_covered() -> None:
@@ -113,24 +63,6 @@ def job_with(**budget: float) -> Job:
         shuffle={"minimum": 1_000},
         population="people",
         **({"budget": budget} if budget else {}),
-    )
-
-
-def test_exhausted_delta_is_stated_even_if_epsilon_remains() -> None:
-    job = deploy_job(job_with(epsilon=6, delta=1e-6), deployed_at=0, deployment=bytes(16))
-    body = budget_of(job, [Charge.of(job)])
-    assert body["description"] == [
-        "So far, 1 deployment has charged epsilon 1, delta 1e-06 in total to population people. An "
-        "observer may combine the data of all deployments. If the guarantee of each deployment "
-        "holds against this observer, the odds of any guess that all of them cover shift by "
-        f"at most a factor of 2.72 (epsilon 1). {LARGER} A guess that was 50 % likely is right in "
-        "at most 73.2 % of cases.",
-        "Of the budget of epsilon 6, 5 remains; of delta 1e-06, nothing: further jobs with a delta "
-        "are rejected.",
-    ]
-    twice = budget_of(job, [replace(Charge.of(job), deployment=name * 32) for name in "ef"])
-    assert twice["description"][-1] == (
-        "Of the budget of epsilon 6, nothing remains: further jobs are rejected."
     )
 
 

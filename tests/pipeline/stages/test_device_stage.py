@@ -12,12 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.stages.device_decision import Collectors
-from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
@@ -203,16 +200,6 @@ def test_minimum_counts_answers_if_few_devices_are_asked(
         assert (estimate.reports, estimate.population) == (2, 6)
 
 
-def test_identical_repeated_reports_do_not_count_as_contradicting() -> None:
-    world = DeviceWorld(JOB)
-    world.at(1, 10)
-    for _ in range(3):
-        world.collect(1, ones([1, 2, 3], enrolls=True))
-    finish(world, 1)
-    counts = world.worker("shuffle").stage.counts  # type: ignore[attr-defined]
-    assert counts["contradicting_reports"] == 0
-
-
 def finish(world: DeviceWorld, epoch: int) -> None:
     world.at(epoch + 1, 1)
     world.settle()
@@ -322,16 +309,6 @@ def test_reports_are_accepted_after_a_long_outage(
     world.collect(epoch, ones(range(3), enrolls=True))
     finish(world, epoch)
     assert world.manifests()[epoch].contributors == 3
-
-
-def test_window_with_too_few_devices_is_never_released() -> None:
-    world = DeviceWorld(JOB)
-    world.at(1, 10)
-    world.collect(1, [*ones([1], enrolls=True)] * 50)
-    finish(world, 1)
-    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
-    assert world.manifests()[1].contributors == 1
-    assert not world.log.values(Role.SHUFFLED, 1)
 
 
 def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
@@ -477,40 +454,3 @@ def test_batch_is_rejected_when_unsealed_or_for_another_key() -> None:
         world.write(Role.REPORTS, 1, encode_loose_batch(batch))
     world.settle()
     assert [reason for reason, _ in dead_letters(world)] == [Reason.SEALED, Reason.SEALED]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "parameters"),
-    [
-        ("count_min", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
-        ("hadamard_values", {"epsilon": 2, "max_changes": 2, "domain": ["a", "b", "c"]}),
-        ("range_values", {"epsilon": 2, "max_changes": 2, "low": 0, "high": 8, "buckets": 8}),
-        ("shuffled_counts", {"epsilon": 2, "delta": 1e-6}),
-        ("single_message", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b"]}),
-        ("value_stream", {"epsilon": 2, "max_changes": 2}),
-    ],
-)
-def test_device_stage_runs_all_device_protocols(
-    protocol: str, parameters: dict[str, object]
-) -> None:
-    job: DeployedJob = device_job(protocol, parameters, shuffle={"minimum": 100, "grace": "PT40S"})
-    rng, devices, sent = seeded_generator(3), 120, []
-    for number in range(devices):
-        device = job.randomizer()
-        device.enroll(1, rng)
-        shape = (1, *job.domain.shape)
-        reported = device.report(1, np.ones(shape, np.int64), None, rng)
-        words = written_out(reported)
-        assert len(words) <= job.content_format.slots
-        sent.append(Sent(number, words[:, 0].tolist(), enrolls=True))
-    world = DeviceWorld(job)
-    world.at(1, 10)
-    for start in range(0, devices, 40):
-        world.collect(1, sent[start : start + 40] * 2)
-    finish(world, 1)
-    assert world.manifests()[1].contributors == devices
-    assert world.published()[1].estimate is not None
-    reference = job.aggregator()
-    words = np.concatenate([each.words for each in sent]).astype(job.message_format.dtype)[:, None]
-    reference.add(1, words, None)
-    assert world.integers() == {1: reference.to_bytes()}

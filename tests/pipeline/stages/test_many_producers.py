@@ -6,18 +6,14 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.ledger.releases import releases_in
 from dpstream.pipeline.stages.decision_log import (
-    Decision,
     DecisionLog,
-    Decisions,
     manifest_reader,
 )
 from dpstream.pipeline.stages.environment import Environment
@@ -25,17 +21,13 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import (
-    Manifest,
     WindowStatus,
     decode_manifest,
-    encode_manifest,
     is_short,
 )
 from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from tests.benchmarks.one_core import shuffle_stage
-from tests.support.new_jobs import new_job
 
 EPOCHS = 4
 
@@ -180,137 +172,3 @@ def test_all_readers_accept_short_manifests() -> None:
         decisions.apply(record)
     assert decisions.decided.highest == EPOCHS
     assert [decisions.population(index) for index in range(100)] == list(populations)
-
-
-DECIDED_EPOCHS = 20_000
-PRODUCERS = 5
-
-
-def job_of(partitions: int = 4, minimum: int = 1) -> DeployedJob:
-    job = new_job(
-        "rows",
-        "future_rand",
-        {"epsilon": 4, "max_changes": 4},
-        epochs={"count": DECIDED_EPOCHS},
-        shuffle={"grace": "1h", "minimum": minimum, "producers": PRODUCERS},
-        topics={"partitions": partitions},
-    )
-    return deploy_job(job, deployed_at=0, deployment=bytes(range(16)))
-
-
-JOB = job_of()
-
-
-def manifest(rng: np.random.Generator, epoch: int, **changes: Any) -> bytes:
-    inside = [True] * PRODUCERS
-    if rng.random() < 0.02:
-        inside[rng.integers(PRODUCERS)] = False
-    populations = [int(number) for number in rng.integers(50, 60, sum(inside))]
-    window_status = WindowStatus.EMPTY if rng.random() < 0.05 else WindowStatus.RELEASED
-    values: dict[str, Any] = {
-        "fingerprint": JOB.fingerprint,
-        "deployment": JOB.deployment,
-        "epoch": epoch,
-        "window_status": window_status,
-        "first_offset": 10 * epoch,
-        "cut_offset": 10 * epoch + 5,
-        "first_epoch": 3,
-        "producers": tuple(inside),
-        "populations": tuple(populations),
-        "contributors": 0 if window_status is WindowStatus.EMPTY else 9,
-        "population": 400,
-        "timestamp": epoch,
-    }
-    return encode_manifest(Manifest(**(values | changes)))
-
-
-def history(seed: int, epochs: int = 1_300) -> list[LogRecord]:
-    rng = np.random.default_rng(seed)
-    order = np.argsort(np.arange(3, epochs) + rng.uniform(0, rng.choice([1, 6, 40]), epochs - 3))
-    values = []
-    for epoch in (order + 3).tolist():
-        values.append(manifest(rng, epoch))
-        match int(rng.integers(150)):
-            case 0:
-                values.append(manifest(rng, int(rng.integers(3, epoch + 1))))
-            case 1:
-                values.append(manifest(rng, epoch + EPOCHS_AHEAD + int(rng.integers(50, 99))))
-            case 2:
-                values.append(b"\x01" + values[-1][1:])
-            case 3:
-                values.append(manifest(rng, epoch + 50, deployment=bytes(16)))
-            case 4:
-                values.append(manifest(rng, 2, first_epoch=2))
-            case 5:
-                values.append(manifest(rng, DECIDED_EPOCHS + 1))
-            case 6:
-                drawings = (bytes(8),) * PRODUCERS
-                every = {"producers": (True,) * PRODUCERS, "populations": (50,) * PRODUCERS}
-                values.append(manifest(rng, epoch, instance=2, drawings=drawings, **every))
-    return [LogRecord(offset, value) for offset, value in enumerate(values)]
-
-
-class Known:
-    def __init__(self) -> None:
-        self.shown: list[tuple[int, int]] = []
-        self.rows = 0
-        self.log = DecisionLog(JOB, self._one, self._many)
-
-    def _one(self, decision: Decision) -> None:
-        self.shown.append((decision.offset, decision.manifest.epoch))
-
-    def _many(self, decisions: Decisions) -> None:
-        self.rows += len(decisions.offsets)
-        for row, offset in enumerate(decisions.offsets):
-            decision = decisions.decision(row)
-            assert (decision.offset, decision.manifest.epoch) == (
-                offset,
-                decisions.rows.epochs[row],
-            )
-            self._one(decision)
-
-    def all(self) -> tuple[object, ...]:
-        log = self.log
-        outcomes = {}
-        for epoch in range(1, 1_500):
-            outcome = log.recent(epoch)
-            if outcome is not None:
-                outcomes[epoch] = (
-                    outcome.window_status, outcome.first_offset, outcome.cut_offset, outcome.bits,
-                )  # fmt: skip
-        return (
-            self.shown,
-            log.first_epoch,
-            list(log.decided.missing(1, 1_400)),
-            log.decided.highest,
-            outcomes,
-            [log.population(index) for index in range(PRODUCERS)],
-            [log.last_in(index) for index in range(PRODUCERS)],
-        )
-
-
-def test_new_owner_writes_windows_finalized_long_ago() -> None:
-    log, known, behind = MemoryLog(), Known(), 6_500
-    for record in history(1, 700):
-        log.append(Append(Role.MANIFESTS, 0, record.value))
-        known.log.apply(record)
-    pending = [
-        epoch
-        for epoch in range(1, 700)
-        if JOB.topics.partition_of(epoch) == 1
-        and (outcome := known.log.recent(epoch)) is not None
-        and outcome.window_status is WindowStatus.RELEASED
-        and outcome.first_offset >= behind
-    ]
-    assert len(pending) > 5
-    log.committed.update({(Role.REPORTS, 0): 10 * DECIDED_EPOCHS, (Role.REPORTS, 1): behind})
-    worker = MemoryWorker(shuffle_stage(JOB), log)
-    for partition in (0, 1):
-        worker.run(worker.assign(partition))
-    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == pending
-
-
-WATCHED_EPOCHS, MOST, WANTED = 8, 6, 2
-
-
-NUMBERS, IN = st.integers(0, MOST - 1), st.integers(1, WATCHED_EPOCHS)
