@@ -22,8 +22,7 @@ class HeavyHitters(EstimatedCounts):
         values: float64, of the same shape, in users.
         standard_error: Standard error of each value.
         half_width: Half-width of the 95 % interval around each value.
-        detection_threshold: Number of users above which an item is included with a probability of
-            95 %.
+        detection_threshold: Number of users above which an item is included with probability 95 %.
         reports: Number of contributors.
         population: Number of users the estimates describe.
     """

@@ -6,7 +6,7 @@ generators do not define how many bytes a draw consumes. These rules do:
 * An integer from a range of n values consumes no bytes if n is 1. Otherwise it consumes k bytes,
   where k is the least of 1, 2, 4 and 8 with n <= 2^8k. The bytes form a little-endian integer v.
 * If v is below the largest multiple of n that is at most 2^8k, the integer is the range's minimum
-  plus v mod n. Otherwise v is discarded, and another k bytes are read. So all n values are equally
+  plus v mod n. Otherwise v is discarded, and k more bytes are read. So all n values are equally
   likely.
 * An array is filled element by element, in C order. Each element consumes all its bytes before the
   next one starts, for any dtype.

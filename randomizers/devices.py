@@ -94,8 +94,8 @@ class Devices(ABC, Generic[LawT]):
                 devices are absent in skipped epochs.
             values: Values in enrollment order; those of absent devices are ignored. Integers or
                 bool, shape (population,): 0 or 1; or items numbered from 1, with 0 for no item. For
-                sets of items, integers of shape (population, slots): items in any order, and 0 in
-                empty slots.
+                sets of items, integers of shape (population, slots): items in any order, 0 in empty
+                slots.
             present: True for devices that are present, shape (population,); None if all are.
             rng: Cryptographic randomness; seeded in tests only.
 

@@ -38,7 +38,7 @@ def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
 
     A user's first value is uniform over all buckets, and each later value over the other buckets.
     Unlike in `flip_law`, a changed value can stay in the same node, without a flip. In the columns
-    of a level's nodes, a row can have four different numbers of +1 entries. `level` is from 1 to
+    of a level's nodes, rows have four different numbers of +1 entries. `level` is from 1 to
     `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))

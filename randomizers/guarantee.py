@@ -121,8 +121,7 @@ class Guarantee:
         neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Parties that have to be trusted, and parties that need not be; see `needs_no_trust`.
         basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
-        horizons: Number of horizons covered in a recurring job, each with fresh draws; otherwise
-            None.
+        horizons: Number of horizons covered in a recurring job, each with fresh draws, or None.
         stream_epsilon: With the unit "value", the loss of a whole stream that may change, rounded
             up and exact for any `basis`. With the unit "epoch", the loss of all epochs of a horizon
             together, with the same delta. None if it is unknown, or the unit is "stream".

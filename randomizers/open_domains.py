@@ -2,8 +2,7 @@
 
 Every value is encoded as an integer below 2^bits. Its item number is one more, so that 0 means no
 item. Strings are encoded as their UTF-8 bytes, most significant first and padded with zero bytes at
-the end. So strings with the same beginning have a common prefix, and item numbers sort like the
-bytes.
+the end. So strings with the same beginning have a common prefix, and item numbers sort like bytes.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ def best_grid(
 
     `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
     how many of these all items share. `affordable` returns whether a grid is allowed, given the
-    mean noise of its cells. Raises `ValueError` if no grid is allowed, or an axis has only one
-    value.
+    mean noise of its cells. Raises `ValueError` if no grid is allowed, or an axis has one value.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)

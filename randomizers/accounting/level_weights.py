@@ -1,8 +1,7 @@
 """Optimal probabilities of the tree levels from which a device draws the one it reports on.
 
 Coarse levels are best for wide ranges, and fine levels for narrow ranges. A least-squares fit
-combines all levels for every range. A numerical search finds the probabilities with the least mean
-variance.
+combines all levels for every range. A numerical search minimizes the mean variance.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ def plan_prefixes(
 
     `epsilon` and `delta` are for one epoch. `messages_per_user` limits the total of real and dummy
     messages. A user has at most `items` (k) items. Noise is sized for `minimum` contributors, or
-    for the expected `contributors` if `minimum` is None. Raises `ValueError` if no plan finds any
-    item.
+    for the expected `contributors` if `minimum` is None. Raises `ValueError` if no plan finds
+    items.
 
     >>> plan = plan_prefixes(24, 1_000_000, 1.0, 1e-6, messages_per_user=6.5)
     >>> len(plan.levels), plan.messages_per_user <= 6.5

@@ -12,8 +12,8 @@ States of a device, per job:
   reports that are not known to have arrived.
 * gone: the server announced another deployment. The device sends nothing until the app joins again.
 
-Events and reactions. No epoch of a deployment is ever drawn twice, and the loss never exceeds the
-app's `Limit`:
+Events and reactions. No epoch of a deployment is drawn twice, and the loss never exceeds the app's
+`Limit`:
 
 * Late: a drawn report is sent unchanged until it is accepted (202) or finally rejected, for example
   after the epoch closed (409, late). A rejected report is dropped and never redrawn; the device
@@ -50,8 +50,8 @@ app's `Limit`:
   or population. A false time gains nothing: each horizon or epoch drawn has its own charge,
   whatever the server claimed before. If the server states a time in the future, the device is
   absent until then. If the server answers 410 for a running deployment, the waiting reports are
-  lost and the device continues where it was. A 202 for a discarded report only leaves that report
-  uncounted.
+  lost and the device continues where it was. A report that is answered by 202 but discarded is not
+  counted.
 * User's account deleted: `Device.leave` deletes state, id and reports, and keeps the spent amounts.
   The device never joins this deployment again.
 * Budget changed: the operator signs a new statement with another last epoch. A later revision is

@@ -79,8 +79,7 @@ class Device:
             app. There can be several during key rotation.
         limit: Maximum total cost, ever, of the population's jobs to this device.
         path: File that stores the document. All jobs of an app share it, and with it the account.
-        population: Name of the population whose budget is charged. Default: the job's name, as in
-            job files.
+        population: Name of the population whose budget is charged. Default: the job's name.
         since: Milliseconds since 1970; earlier deployments are not joined. An app built while the
             job runs sets it to its build time, so that no older statement can be replayed.
         token: Function that returns the bearer token for the next request, if the operator requires

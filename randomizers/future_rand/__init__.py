@@ -70,7 +70,7 @@ class FutureRand(Devices[FutureRandLaw]):
     present at both ends of the interval. If it guessed the value at an end that it missed, it would
     report some changes later than other devices, which biases estimates. Without guesses, reporting
     devices represent absent ones without bias. A device enrolled within the interval need not have
-    been present at the start: newcomers are marked and counted separately. Times of enrollment are
+    been present at the start: newcomers are marked and counted separately. Enrollment times are
     public.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate

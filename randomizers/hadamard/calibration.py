@@ -41,8 +41,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     set of an item. Like any other blanket, it is verified to be enough.
 
     Raises `ValueError` if every number of columns requires more than `messages_per_user` messages,
-    the given number of columns is too small to separate items, or the published blanket is too
-    small.
+    or if the given number of columns or the published blanket is too small.
 
     >>> parameters = HadamardParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)

@@ -33,8 +33,7 @@ def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> 
     """Return the probability of ending above the goal: psi = max(Phi((s - goal) / sqrt R), 2^-20).
 
     `sums` has the positions s of devices and `left` their remaining squared-norm budgets R, which
-    must be positive; both have shape (devices,). `goal` is theta times the root of the whole
-    budget.
+    must be positive; both have shape (devices,). `goal` is theta times the whole budget's root.
     """
     return np.maximum(distribution_function((sums - goal) / np.sqrt(left)), FLOOR)
 
