@@ -142,7 +142,7 @@ class OneDevice:
         """Randomize a value and return the messages due; the device is absent in skipped epochs.
 
         A value is 0 or 1; an item numbered from 1, or 0 for none; or a set of items as a sequence,
-        for `count_min` and `single_message`. Messages are unsigned, shape (messages, width), in
+        if the mechanism has slots for several. Messages are unsigned, shape (messages, width), in
         ascending order. Raises `ValueError` if the device is not enrolled, or the epoch or value is
         invalid; the state is then unchanged.
         """

@@ -5,7 +5,7 @@ import { CountMin } from './protocols/count_min.js';
 import { FutureRand } from './protocols/future_rand.js';
 import { HadamardValues } from './protocols/hadamard_values.js';
 import { RangeValues } from './protocols/range_values.js';
-import { SampledResponse } from './protocols/sampled_response.js';
+import { LeveledResponse, SampledResponse } from './protocols/sampled_response.js';
 import { ShuffledCounts, ShuffledItemCounts } from './protocols/shuffled_counts.js';
 import { ShuffledValueStream } from './protocols/shuffled_value_stream.js';
 import { SingleMessage } from './protocols/single_message.js';
@@ -22,7 +22,7 @@ const CLASSES = {
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>
     'squared_norm_budget' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
-  sampled_response: () => SampledResponse,
+  sampled_response: (law) => ('code' in law ? LeveledResponse : SampledResponse),
 };
 
 /** Protocols that a device can run. */

@@ -274,6 +274,36 @@ test('answers of sampled_response are likelier in the set of the value, and unif
   follows(counts, answers(inside), answers(2 * inside));
 });
 
+/** Return the probabilities of the points of a set system that answer about an equally likely value of some. */
+function answersAbout(sets, values, odds) {
+  const counts = new Array(sets.points).fill(0);
+  const each = 1 / (values.length * (odds * sets.block + sets.outside));
+  for (const value of values) {
+    for (let number = 0; number < sets.block; number++) counts[sets.choose(value, true, number, 0)] += odds * each;
+    for (let number = 0; number < sets.outside; number++) counts[sets.choose(value, false, 0, number)] += each;
+  }
+  return counts;
+}
+
+test('answers of sampled_response are about a uniform slot of a set, or about a uniform level', () => {
+  const oddsOf = ({ flips: { weights: [[, own], [, other]] } }) => Number(own) / Number(other);
+  const { law } = vectorsOf('sampled_response').cases.find(({ law: { items, slots } }) => items === 5 && slots === 3);
+  const slots = createDevice('sampled_response', { ...law, last_epoch: 1 });
+  const about = countsOf(20_000, slots.sets.points, () => enrolledAgain(slots).report(1, [4, 2])[0]);
+  const [right, wrong] = [[2, 4, 0], [2, 2, 4]].map((values) => answersAbout(slots.sets, values, oddsOf(law)));
+  follows(about, right, wrong);
+
+  const { law: tree } = vectorsOf('sampled_response').cases.find(({ law: { code } }) => code?.kind === 'levels');
+  const levels = tree.levels.map((level) => ({ ...level, last_epoch: 1 }));
+  const device = createDevice('sampled_response', { ...tree, levels });
+  const words = device.levels.reduce((sum, { sets }) => sum + sets.points, 0);
+  const counts = countsOf(40_000, words, () => enrolledAgain(device).report(1, 38)[0]);
+  // Bucket 38 of 64 is in the third node of 4, and in the tenth of 16.
+  const each = device.levels.map(({ sets }, index) => answersAbout(sets, [[2, 9, 37][index]], oddsOf(tree.levels[index])));
+  const mixed = (shares) => each.flatMap((level, index) => level.map((probability) => probability * shares[index]));
+  follows(counts, mixed([1 / 3, 1 / 3, 1 / 3]), mixed([0.4, 0.3, 0.3]));
+});
+
 test('messages of shuffled_counts are rounded up with a probability equal to their fraction', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);

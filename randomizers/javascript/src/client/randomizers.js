@@ -16,7 +16,10 @@ const LOADED = {
     const { ShuffledCounts, ShuffledItemCounts } = await import('../protocols/shuffled_counts.js');
     return 'noise' in law ? ShuffledCounts : ShuffledItemCounts;
   },
-  sampled_response: async () => (await import('../protocols/sampled_response.js')).SampledResponse,
+  sampled_response: async (law) => {
+    const { LeveledResponse, SampledResponse } = await import('../protocols/sampled_response.js');
+    return 'code' in law ? LeveledResponse : SampledResponse;
+  },
 };
 
 /** Protocols that a device can run. */

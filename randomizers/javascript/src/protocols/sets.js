@@ -1,4 +1,4 @@
-/** Sets of items, the input of count_min and single_message. */
+/** Sets of items, the input of count_min, single_message and sampled_response. */
 
 import { check, shown } from '../laws.js';
 
