@@ -68,8 +68,7 @@ class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
     The reply is the `Ends` of all partitions with appends: for each, the offset after its last new
-    record. Partitions whose offset is unknown are omitted; if all offsets are unknown, the reply is
-    None.
+    record. Partitions whose offset is unknown are omitted; if all are unknown, the reply is None.
     """
 
 
@@ -186,8 +185,7 @@ class LogCursor:
     Attributes:
         position: Next offset to read; initially `start`.
         end: Offset before which reading stops.
-        visit_all: If given, called once per slice with its records, instead of `visit` for each
-            record.
+        visit_all: If given, called once per slice with its records, instead of `visit` per record.
     """
 
     def __init__(

@@ -64,8 +64,7 @@ INTERRUPTED = 130
 class DpstreamError(Exception):
     """Failure of a request; the message states where, what is wrong, and how to fix it.
 
-    `exit_code` is `WRONG_INPUT` if the command line, a job file or the input is wrong, else
-    `FAILED`.
+    `exit_code` is `WRONG_INPUT` if the command line, a job file or input is wrong, else `FAILED`.
     """
 
     exit_code: ClassVar[int] = FAILED

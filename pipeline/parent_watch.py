@@ -2,8 +2,7 @@
 
 The parent keeps one of two connected sockets and passes the other to the child. When the parent
 ends for any reason, the operating system closes its socket, and the child notices at once. In the
-other direction, the child sends its exit reason, so that the parent need not parse the child's
-output.
+other direction, the child sends its exit reason, so that its output need not be parsed.
 """
 
 from __future__ import annotations

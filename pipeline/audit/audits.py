@@ -3,8 +3,7 @@
 * The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
 * Exact attacks and comparisons of neighbors never fail a correct program.
 * `FALSE_ALARM` is divided equally among the findings that are based on draws. The number of these
-  findings is known before anything is drawn. The comparisons within a finding share its part
-  equally.
+  findings is known before anything is drawn. Comparisons within a finding share its part equally.
 * By the union bound, the parts sum to at most `FALSE_ALARM`, even if attacks are dependent.
 """
 
@@ -68,8 +67,7 @@ class Attack:
     """An attack to run; `seconds` is its rough duration relative to other attacks.
 
     Attributes:
-        draws: Number of findings that are based on draws, and might therefore fail a correct
-            program.
+        draws: Number of findings based on draws, which might therefore fail a correct program.
         run: Function of the generator and the maximum false-alarm probability per such finding.
     """
 

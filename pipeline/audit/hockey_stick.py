@@ -15,8 +15,7 @@ is at least ln(p / (1 - p)). This bound is wrong with a probability of at most `
 assumes only that trials are independent.
 
 For small losses, this bound needs only about a quarter of the trials that two separate bounds, for
-one event under each neighbor, would need. Scores and thresholds are chosen on separate training
-trials.
+one event under each neighbor, would need. Scores and thresholds are chosen on training trials.
 
 Reference: Clopper, Pearson, Biometrika 26, 1934.
 """

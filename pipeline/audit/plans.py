@@ -190,8 +190,7 @@ class AuditProfile:
     Attributes:
         windows: Number of windows per input to compare with the mechanism.
         together: Number of devices to run together.
-        trials: Half the number of test trials, if trials are drawn one by one and have a single
-            epoch.
+        trials: Half the number of test trials, if these are drawn one by one and have one epoch.
         quick: True to skip slow attacks and shorten all others.
     """
 

@@ -85,8 +85,7 @@ def produce_from_topic(
     """Read events up to an epoch, or as they arrive.
 
     The topic must be complete up to epoch `to_epoch`. If `to_epoch` is None, the clock closes
-    epochs. `rate` is the maximum number of epochs per second. For an empty `user_list`, see
-    `TopicInput`.
+    epochs. `rate` is the maximum epochs per second. For an empty `user_list`, see `TopicInput`.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:

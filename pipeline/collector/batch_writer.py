@@ -2,8 +2,8 @@
 
 * A report is confirmed only after Kafka has acknowledged it. A report is not confirmed if it was
   appended so late that its window might have been finalized.
-* The waiting time and the size of a record depend only on when request bodies arrive, and on their
-  lengths.
+* The waiting time and the size of a record depend only on the arrival times and lengths of request
+  bodies.
 * A watermark declares that a collector accepts no more reports for an epoch. The watermark is
   written some time after the epoch closes, when all reports that collectors have accepted are in
   the log. These reports therefore precede every watermark.
@@ -250,8 +250,7 @@ class BatchWriter:
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
         """Write enrollments before reports, so that readers of a report find its device enrolled.
 
-        Returns the time, by the broker's clock, when the last report was appended; None without
-        reports.
+        Returns the broker's time when the last report was appended; None without reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)

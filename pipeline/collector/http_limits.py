@@ -19,9 +19,8 @@ class Rates:
     """Limit requests and reports per second, by IPv4 address or IPv6 network.
 
     A request costs one unit per report, and at least one. The number of reports is known only after
-    the request has arrived. All reports beyond the first then put the address in debt, so that it
-    waits longer. `burst` is the number of requests that an inactive address can send without
-    waiting.
+    the request has arrived. All reports beyond the first then put the address in debt, so it waits
+    longer. `burst` is the number of requests that an inactive address can send without waiting.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")

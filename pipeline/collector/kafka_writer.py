@@ -30,8 +30,7 @@ class KafkaWriter:
     """One producer for the topics of all jobs; acknowledgements update `clock`.
 
     The producer is not idempotent, because an idempotent producer would retry forever while a
-    device waits for the answer. Duplicate records are harmless: only the first report with a tag
-    counts.
+    device waits for the answer. Duplicate records are harmless: the first report per tag counts.
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:

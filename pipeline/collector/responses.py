@@ -23,8 +23,7 @@ Headers = tuple[tuple[str, str], ...]
 class HttpResponse:
     """The part of an HTTP answer that does not depend on the connection.
 
-    `headers` are sent in addition to the headers in every answer. Rejections are counted by
-    `reason`.
+    `headers` are sent in addition to the usual headers. Rejections are counted by `reason`.
     """
 
     status: int
@@ -84,8 +83,7 @@ class RequestProblem(Enum):
     ) -> HttpResponse:
         """Return the problem as an answer, with additional `headers`.
 
-        `retry_after` is in seconds. `more` has further members of the problem, which must be public
-        facts.
+        `retry_after` is in seconds. `more` has further members, which must be public facts.
         """
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}

@@ -1,7 +1,6 @@
 """Answer a collector's requests, without I/O except for passing reports to a `BatchWriter`.
 
-`Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to the
-service.
+`Service` knows the jobs, the time and the access rules; `HttpConnections` passes it requests.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class ExactLaw(typing.Protocol):
         """Number of devices whose reports the observer sees together.
 
         The number is 1 if a device's guarantee holds without a shuffler; otherwise, it is the
-        number of devices in the smallest window. The first device has the stream; the values of all
-        others are 0.
+        number of devices in the smallest window. The first device has the stream; all others have
+        values 0.
         """
 
     def followed(self, stream: Stream) -> bool:

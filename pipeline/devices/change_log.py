@@ -39,8 +39,8 @@ class ChangeLog:
         warnings: Sentences about rows and columns that were not used as written.
         on_user_list: True if `users` come from a user list. Otherwise, `users` are all users with a
             row, at any position and with any value.
-        unknown_users: Number of users who have rows but are not on the user list; their rows are
-            not used.
+        unknown_users: Number of users with rows who are not on the user list; the rows are not
+            used.
     """
 
     users: tuple[str, ...]
@@ -115,8 +115,7 @@ def load_change_log(
     are ISO 8601 or Unix seconds, and require a `calendar`. Other columns are not used.
 
     * The last row of a user in an epoch determines the epoch's value.
-    * Rows before epoch 1 determine the initial value. Such rows without a value only list their
-      user.
+    * Rows before epoch 1 determine the initial value. Without a value, such rows only list a user.
     * Rows after `last_epoch`, by default the last epoch in any row, are not used. With
       `to_last_row`, the log ends with its last row if that row is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. A row that contradicts an

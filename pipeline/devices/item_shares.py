@@ -47,8 +47,7 @@ def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
 def usual_shares(log: ItemLog) -> NDArray[np.float64]:
     """Return the fraction of users with each item, averaged over the epochs that have items.
 
-    Returns float64, shape (items,), for the items that occur. Raises `InputError` if there are no
-    items.
+    Returns float64, shape (items,), for the items that occur. Raises `InputError` without items.
     """
     items, rows = np.unique(log.values, return_counts=True)
     if not len(items):

@@ -85,10 +85,8 @@ class LiveSource:
         first_epoch: First epoch to close; epochs that have already ended are closed immediately.
         last_epoch: Epoch after which the source is finished.
         lateness: Time for which an epoch still accepts its rows after it has ended by the clock.
-        hold: Maximum number of buffered rows for later epochs; further rows are dropped and
-            counted.
-        input_format: Format of the rows; by default, JSON if the first line is an object, otherwise
-            CSV.
+        hold: Maximum number of buffered rows for later epochs; more are dropped and counted.
+        input_format: Format of the rows; by default, JSON if the first line is an object, else CSV.
 
     Attributes:
         deadline: Closing time of the running epoch; None when the source is finished.

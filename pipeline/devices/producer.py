@@ -86,8 +86,7 @@ class Producer:
 
     In a recurring job, closing the first epoch of a horizon draws new randomness for every device,
     which starts again at value 0. A device with value 1 then spends a change of its budget. Draws
-    that the protocol keeps forever, such as phases, are kept for a user who leaves and enrolls
-    again.
+    that the protocol keeps forever, such as phases, are kept if a user leaves and enrolls again.
 
     Args:
         state_directory: Folder for the state (mode 0700); None discards the state at the end.
@@ -658,8 +657,7 @@ class Producer:
         """Send the outbox, and delete acknowledged records.
 
         The shuffler that finalizes windows gets its records only after the other shufflers have
-        theirs. If a producer's records are complete at that shuffler, they are complete at all
-        shufflers.
+        theirs. If a producer's records are complete there, they are complete at all shufflers.
         """
         last: int | None = None
         unflushed = False

@@ -3,8 +3,7 @@
 Both kinds of input start after the last epoch that the producer has closed, so an interrupted run
 can be repeated with the same arguments.
 
-Which users are enrolled and present is public. This never depends on values, or on when a row
-arrives.
+Which users are enrolled and present is public. It never depends on values, or on when rows arrive.
 
 * With a user list, the enrolled users are those on the list.
 * Without a user list, the enrolled users are all users with a row, including bad rows and rows

@@ -5,8 +5,8 @@ declared binds every later deployment, whatever the later job file declares or o
 remains binding even after the job that declared it is undeployed. Only an operator can change the
 budget, by naming the population and the new budget.
 
-Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` are never
-deleted.
+Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` stay
+forever.
 """
 
 from __future__ import annotations
@@ -166,9 +166,8 @@ def binding_budget(
 ) -> dict[str, BudgetDeclaration]:
     """Return the declaration with the smallest all-time limit for "epsilon", and for "delta".
 
-    Declarations from before an operator last set or lifted the budget are ignored. Without a
-    budget, the result is empty. `declared` is in order of declaration and can include other
-    populations.
+    Declarations before an operator last set or lifted the budget are ignored. Without a budget, the
+    result is empty. `declared` is in order, and can include other populations.
 
     >>> def state(epsilon, delta, operator=False):
     ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)

@@ -342,8 +342,7 @@ class BudgetAccount:
     def remaining(self) -> float | None:
         """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        Another charge of this amount fits the budget. With a filter, a larger charge might also
-        fit.
+        Another charge of this amount fits the budget. With a filter, a larger one might also fit.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None

@@ -87,8 +87,7 @@ class Central(Section):
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a job file's values with the largest local epsilon that the central guarantee allows.
 
-    An existing ``parameters.epsilon`` stays unchanged. Raises `JobError` if it exceeds the allowed
-    maximum.
+    An existing ``parameters.epsilon`` stays. Raises `JobError` if it exceeds the allowed maximum.
     """
     entry, stated = _entry(values), _stated(values)
     parameters, shuffle = values.get("parameters"), values.get("shuffle")

@@ -221,9 +221,8 @@ class DeployedJob(Job):
     def first_epoch(self) -> int:
         """First epoch that can be reported.
 
-        For devices that report for themselves, it is the epoch in which the deployment starts.
-        Producers can report past epochs; manifests contain the first epoch for which they
-        registered.
+        If devices report for themselves, it is the epoch in which the deployment starts. Producers
+        can report past epochs; manifests contain the first epoch for which they registered.
         """
         if self.replay_of is not None:
             return self.replay_of.first_epoch

@@ -386,8 +386,7 @@ class Job(Wording):
 
         This is the number of honest users that the guarantee needs. The guarantee therefore holds
         regardless of which reports another party replaces. The number is 0 if the job is not sealed
-        or learns a model, or if the guarantee needs no honest users. `entry` defaults to the job's
-        protocol.
+        or learns a model, or if the guarantee needs no honest users. `entry` defaults to the job's.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None or entry.learning is not None:
@@ -481,8 +480,8 @@ class Job(Wording):
     def share_format(self, law: Law) -> ShareFormat:
         """Return the format of the tables with report counts, which are sent in two shares each.
 
-        Raises `JobError` if a table would have too many cells, or if a count could be too large for
-        its cell.
+        Raises `JobError` if a table would have too many cells, or a count could be too large for a
+        cell.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat

@@ -63,9 +63,8 @@ class Receipt:
 
     Truncating the ledger leaves an intact chain of hashes; receipts reveal the missing entries.
 
-    `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`. `entry` is the ledger
-    record's SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since
-    1970.
+    `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`. `entry` is the entry's
+    SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since 1970.
     """
 
     about: str

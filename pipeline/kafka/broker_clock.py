@@ -36,10 +36,9 @@ class _Reading:
 class BrokerClock:
     """Current time by the broker's clock; unknown before the first acknowledgement.
 
-    When an acknowledgement arrives, this clock is set to the record's write time. This clock
-    therefore lags behind the broker's clock by the network delay, and is never ahead of it. `own`
-    returns this machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic
-    clock.
+    When an acknowledgement arrives, this clock is set to the record's write time. It therefore lags
+    behind the broker's clock by the network delay, and is never ahead of it. `own` returns this
+    machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
 
     >>> clock = BrokerClock(own=lambda: 7_200_000, steady=lambda: 5.0)
     >>> clock.now() is None  # prose: ok

@@ -179,8 +179,7 @@ class ManyTopics(Cluster):
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """Return the settings of existing topics; for prefetched topics, only some settings.
 
-        Topics that were not prefetched are requested from the brokers: they might exist but be
-        hidden.
+        All other topics are requested from the brokers: they might exist but be hidden.
         """
         requested = list(names)
         known = self._settings_seen

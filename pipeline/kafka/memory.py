@@ -139,8 +139,7 @@ class MemoryLog:
 class MemoryDriver:
     """Carry out the actions of one owner, which commits under the name `reader`.
 
-    `pending` has the records that are not flushed yet; `written` maps partitions to flushed end
-    offsets.
+    `pending` has the records not flushed yet; `written` maps partitions to flushed end offsets.
     """
 
     log: MemoryLog

@@ -26,9 +26,8 @@ class ContradictionError(DpstreamError):
 class StageOffsets:
     """Offsets in the topic that a stage reads, one per deployed partition.
 
-    `starts` are the offsets of the first remaining records, and `ends` are the offsets of the next
-    records to be written. `committed` offsets were set by the stage's workers, or by another
-    program.
+    `starts` are the offsets of the first remaining records, and `ends` those of the next records to
+    be written. `committed` offsets were set by the stage's workers, or by another program.
     """
 
     role: Role

@@ -1,7 +1,6 @@
 """Find changes to the ledger that dpstream itself never makes.
 
-* A party with write access to the topic can append false entries, but these remain visible to
-  everyone.
+* A party with write access to the topic can append false entries, which remain visible to all.
 * Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are
   detected by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by releases, or by a
   head stored elsewhere.
@@ -40,9 +39,8 @@ class Inconsistency:
 class PublishedDeployment:
     """A deployment that has published estimates.
 
-    `since` is the broker timestamp of the deployment's first record, milliseconds since 1970.
-    `unbacked` contains a description and a write time for each estimate without a manifest that
-    releases it.
+    `since` is the broker timestamp of its first record, milliseconds since 1970. `unbacked`
+    contains a description and a write time for each estimate without a manifest that releases it.
     """
 
     job: str

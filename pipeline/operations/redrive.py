@@ -11,7 +11,7 @@
 * With parallel shufflers, records for the first one are requeued last, because that shuffler
   finalizes windows. The first shuffler gets its part of a draw only after all other shufflers have
   their parts of that draw.
-* A sealed batch does not reveal its producer, so the other shufflers must have all parts for its
+* A sealed batch does not reveal its producer, so the other shufflers must have all parts for the
   epoch.
 """
 

@@ -98,7 +98,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, as `read_changes_histogram` does.
 
-    After every `horizon` epochs, users start again from the initial value. A user counts once per
+    After `horizon` epochs, users start again from the initial value. A user counts once per
     horizon.
     """
     counts = np.zeros(horizon + 1)

@@ -37,8 +37,7 @@ class CrowdsPlan:
     Attributes:
         epsilon: Epsilon for the sizes of all crowds at an epoch.
         delta: Delta for the sizes of all crowds at all epochs together.
-        contents_epsilon: Epsilon for a user's messages; neighbors can also differ in the user's
-            crowd.
+        contents_epsilon: Epsilon for a user's messages; neighbors can also differ in the crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
         most_lost: Maximum number of messages that any crowd loses, with probability 1 - delta.

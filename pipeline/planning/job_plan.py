@@ -149,12 +149,10 @@ class Plan:
         share: Share of users with the counted value for which errors are predicted; None if errors
             do not depend on this share.
         half_rmse: Expected RMSE for a value that half of the users have; None if `share` is None.
-        share_rmses: Expected RMSE for a value with each share in `SHARES`; empty if `share` is
-            None.
+        share_rmses: Expected RMSE for a value with each share in `SHARES`; empty without a `share`.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
         largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
-        published_bound: Such a bound from the theorem in the protocol's paper; None without a
-            theorem.
+        published_bound: Such a bound by a theorem in the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if rounding is not needed.
         windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
@@ -169,12 +167,10 @@ class Plan:
             of users; at least the minimum for a window.
         assumption: Text on the maximum changes per user that intervals assume, and on when a
             typical user reaches it; None if intervals hold for any stream.
-        changes: Predictions for other change budgets; empty unless shares by number of changes are
-            given.
+        changes: Predictions for other change budgets, if shares by number of changes are given.
         poisoning_bound: Bound from `poisoning.py`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
-        warnings: Obstacles to running and publishing this job, and to other jobs with the same
-            users.
+        warnings: Obstacles to running and publishing this job, and to other jobs of these users.
     """
 
     job: str

@@ -76,8 +76,7 @@ class Recommendation:
     """Recommended protocol.
 
     Attributes:
-        chosen: Index of the protocol; None if all protocols need more trust, or if none was
-            compared.
+        chosen: Index of the protocol; None if all need more trust, or if none was compared.
         why_not: Index of every other protocol, with the reason against it, in order of preference.
     """
 

@@ -282,8 +282,8 @@ class Example:
     """Job small enough to enumerate everything that its devices can draw, see and send.
 
     Attributes:
-        parameters: Parameters of the protocol. Epsilon is so large that a few thousand reports show
-            the values.
+        parameters: Parameters of the protocol. Epsilon is so large that a few thousand reports
+            reveal values.
         last_epoch: Number of epochs, which is small.
         minimum: Minimum number of devices in a released window.
     """

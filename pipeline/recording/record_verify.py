@@ -38,8 +38,7 @@ class Verification:
 
     Attributes:
         index: Index of the recording; None if unreadable.
-        reports: Number of reports in the windows; for a job with shares, the number of table
-            chunks.
+        reports: Number of reports in the windows; with shares, the number of table chunks.
         deep: True if windows were compared with partials.
     """
 

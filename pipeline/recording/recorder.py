@@ -43,8 +43,7 @@ _LOOK_SECONDS = 5.0
 class Recorded:
     """A newly recorded epoch; if its window is missing, with the reasons.
 
-    `reports` counts the reports in the epoch's window (with shares: table chunks); None without a
-    window.
+    `reports` counts the reports in the window (with shares: table chunks); None without a window.
     """
 
     epoch: int

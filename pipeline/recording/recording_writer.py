@@ -43,8 +43,7 @@ class RecordedEpoch:
     """All recorded data for a published epoch. The offsets in its manifest are not recorded.
 
     Attributes:
-        window: Released reports in canonical order; None if they were never released, or were
-            deleted.
+        window: Released reports in canonical order; None if never released, or if deleted.
         partial: Aggregate of the window; None if the window was not released.
     """
 
@@ -61,8 +60,8 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    `index` is the committed content. Raises `RecordingError` if a listed file is missing or has
-    another size.
+    `index` is the committed content. Raises `RecordingError` if a listed file is missing or
+    resized.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:

@@ -2,8 +2,7 @@
 
 - `read` returns everything that a job published as a table, for programs and notebooks.
 - `follow` reads estimates as they arrive; `epoch_counts` reads the windows for queries.
-- `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
-  queries.
+- `counts_queries` answers queries from any counts; `query_options` parses queries.
 - `kinds` has the kinds of publication, each with its headline, sentence, curves and default query.
 - `smoothing` smooths a horizon retrospectively; `roll_ups` averages windows of epochs.
 - `expected_errors` predicts errors; `compared_protocols` predicts them for other protocols, too.

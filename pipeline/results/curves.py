@@ -113,8 +113,7 @@ def write_curves(
     """Draw at most `MOST_CURVES` curves with bands, and write a file; known ground truth is dashed.
 
     The suffix of the file name sets the format; the default is PNG. Records flagged as gaps are
-    marked at the bottom. Raises `PlotError` without matplotlib, and `ValueError` for an unknown
-    format.
+    marked at the bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.
     """
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()

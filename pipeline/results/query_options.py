@@ -39,8 +39,7 @@ class QueryOptions:
         ranges: Ranges, each as ``LOW:HIGH``.
         quantiles: Quantiles between 0 and 1, such as 0.5.
         boxes: Boxes, each as ``A1:B1,A2:B2``.
-        crowd: Label of a crowd; without other options, it requests the crowd's size and all its
-            items.
+        crowd: Label of a crowd; by itself, it requests the crowd's size and all its items.
     """
 
     items: Sequence[str] | None = None

@@ -31,8 +31,7 @@ Clock = Callable[[], float]
 class AccessSettings:
     """Access rules. Without a password and a header, anyone who can reach the page can read it.
 
-    A proxy names the user in `header`, which is accepted only from `proxies`. Without a header, no
-    user is named.
+    A proxy names the user in `header`, accepted only from `proxies`; None accepts no names.
     """
 
     password: HashedPassword | None = None

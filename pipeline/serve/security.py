@@ -69,7 +69,7 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts`, in lowercase and with any non-default port, are allowed in addition to IP addresses and
+    `hosts`, in lowercase and with any non-default port, are allowed besides IP addresses and
     localhost.
     """
 

@@ -43,8 +43,7 @@ class ItemAccuracy:
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, int64, same shape.
         covered: True where the interval contains the ground truth, bool, same shape.
-        recall: Fraction of the 32 most frequent items that is published; None if all items are
-            published.
+        recall: Published fraction of the 32 most frequent items; None if all items are published.
         estimates: Answers to `counts_query`, with the ground truth.
     """
 

@@ -20,13 +20,11 @@ from dpstream.topics.messages import Messages
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the messages that remain after deletion, in crowds that are still large enough.
 
-    First, the number of messages to leave is drawn for every crowd, even for crowds without
-    messages. This number therefore does not depend on other crowds. Messages without a crowd are
-    deleted.
+    First, the number of messages to leave is drawn for every crowd, even without messages. This
+    number therefore does not depend on other crowds. Messages without a crowd are deleted.
 
     `words` has all messages of a window, in canonical order. The result is a subset of them in
-    the same order, with counts if `words` has counts. The caller chooses the canonical encoding of
-    the result.
+    the same order, with counts if `words` has counts. The caller chooses its canonical encoding.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts

@@ -202,7 +202,6 @@ def used_messages(
 ) -> NDArray[np.unsignedinteger]:
     """Return the messages in the used slots of contents, shape (messages, width).
 
-    `slots` has shape (n, slots, width). `counts`, shape (n,), has the number of used slots in each
-    content.
+    `slots` has shape (n, slots, width). `counts`, shape (n,), has the number of used slots.
     """
     return slots[np.arange(slots.shape[1]) < counts[:, None]]

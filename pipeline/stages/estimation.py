@@ -2,8 +2,7 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* A job numbers epochs across horizons; counts, participation and estimators number them per
-  horizon.
+* Epochs of a job are numbered across horizons; here, they are numbered within a horizon.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ class RawPartition(Generic[WindowT]):
         position: Offset up to which the partition was read.
         floor: Offset below which no record is needed.
         windows: Records of the epochs in progress, by epoch.
-        pending: Windows that this owner must write, by epoch, regardless of which worker decided
-            them.
+        pending: Windows that this owner must write, by epoch, whichever worker decided them.
         written: Epochs whose windows this owner has written.
     """
 

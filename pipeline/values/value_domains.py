@@ -42,8 +42,8 @@ class ValueDomain(ABC):
         size: Exclusive upper bound of values, which start at 0.
         slots: Maximum number of values per user and epoch, if each epoch has new sets; None for
             exactly one value, which holds until it changes.
-        columns: Number of integers per value, all 0 before a user's first row; None if a value is
-            one integer.
+        columns: Number of integers per value, all 0 before a user's first row; None for one
+            integer.
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Form in which estimates are published.
         measured: Name and unit of the single published value, unless it is a number of users.
@@ -85,8 +85,8 @@ class ValueDomain(ABC):
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """Return a column's values, shape (len(texts),), all of one dtype, and problems by index.
 
-        For sets, the shape can be (len(texts), items), padded with 0. The values of invalid texts
-        are arbitrary.
+        For sets, the shape can be (len(texts), items), padded with 0. Values of invalid texts are
+        arbitrary.
         """
 
     @property

@@ -132,7 +132,7 @@ class JobStatement:
 class Fleet:
     """Devices whose users occasionally turn dark mode on and off.
 
-    `seed` determines the users' behavior, which is not secret here. The devices' randomness is
+    `seed` determines the users' behavior, which is not secret here. Devices' randomness is
     cryptographic.
     """
 

@@ -131,8 +131,7 @@ class LocalKafka:
         ``port`` is the port for clients; the default is the last start's port, or any free port.
         ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, and excludes
         the download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse`
-        while another process is starting or stopping the broker. A failed start leaves no new
-        process.
+        while another process is starting or stopping the broker. A failed start leaves no process.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)

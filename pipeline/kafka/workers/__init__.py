@@ -15,8 +15,7 @@ COMMITTED_BY = "dpstream"
 class Committed:
     """The committed offset of a partition.
 
-    `own` is True if a worker committed the offset; other programs do not know which work is
-    finished.
+    `own` is True if a worker committed the offset; other programs do not know what is finished.
     """
 
     offset: int

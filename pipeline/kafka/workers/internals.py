@@ -105,8 +105,7 @@ class ClientThread(AIOKafkaConsumerThread):
     def generation(self) -> int:
         """The client's current group generation, which has no public name in aiokafka.
 
-        aiokafka commits under its current generation, even if the work was done in an earlier
-        generation.
+        aiokafka commits under its current generation, even for work done in an earlier one.
         """
         generation: int = self.client._coordinator.generation
         return generation

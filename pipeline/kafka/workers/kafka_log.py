@@ -47,8 +47,7 @@ class _RecordRun:
 class KnownRecords:
     """Cache the latest consecutive records of each partition that is read.
 
-    `most` is the maximum number of bytes per partition; at this limit, the partition's cache is
-    cleared.
+    `most` is the maximum number of bytes per partition; at this limit, the cache is cleared.
     """
 
     def __init__(self, most: int) -> None:
@@ -68,8 +67,7 @@ class KnownRecords:
     def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
         """Return the cached records from `start`, below `stop`, and clear the partition's cache.
 
-        Returns no records if `start` is not cached. A partition is cached only after its first
-        `take`.
+        No records if `start` is not cached. A partition is cached only after its first `take`.
         """
         records = self._rows.get(place, _RecordRun()).records
         self._rows[place] = _RecordRun()

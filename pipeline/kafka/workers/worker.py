@@ -90,8 +90,7 @@ def run_worker(
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
-    The process exits a few seconds after this function returns, even if one of Faust's threads
-    hangs.
+    The process exits a few seconds after this function returns, even if a thread of Faust hangs.
 
     `stage` must be new and built for `job`; it reports its windows to `windows`, for metrics.
     `directory` is the worker's own folder, which it locks. A worker that is restarted in this

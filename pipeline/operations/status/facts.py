@@ -46,8 +46,7 @@ class WorkerStatus:
         reports_per_second: Rate of reports; None for stages that read no reports, or after a single
             heartbeat.
         windows: The oldest open windows.
-        late_reports: Number of reports, since the worker started, that arrived after their epoch
-            was finalized.
+        late_reports: Reports since the worker's start that arrived after their epoch was finalized.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
             behind; None if unknown.
         ahead: Producers that send epochs ahead of time, each with the number of epochs it is ahead.
@@ -153,11 +152,9 @@ class JobStatus:
         dead_letters: Number of rejected records neither requeued nor discarded so far, by reason.
         issues: Sentences about issues that require action.
         position: Description of the latest estimate's epoch.
-        headline: The latest estimate in words; for items, the largest estimate; for numbers, the
-            median.
+        headline: The latest estimate in words (for items, the largest; for numbers, the median).
         assumption: Assumption of the headline's interval, if any.
-        rolling: Guarantee of a recurring job for any short run of consecutive epochs; None without
-            one.
+        rolling: A recurring job's guarantee for any short run of epochs; None without one.
         phase: Phase that an operator requested.
         replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker

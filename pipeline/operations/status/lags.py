@@ -129,8 +129,7 @@ class Lags:
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
         """Return, using a cache, the write times of the records that exist at these offsets.
 
-        The records themselves are not read: they might be reports, to which this login needs no
-        access.
+        The records are not read: they might be reports, to which this login needs no access.
         """
         unknown = {
             partition: offset

@@ -28,8 +28,7 @@ class Worker:
     """The worker of a job.
 
     Attributes:
-        listening: Metrics socket, shared by the worker's successive processes; None without
-            metrics.
+        listening: Metrics socket, shared by all processes of the worker; None without metrics.
         started_at: Time of the last start or attempt, monotonic seconds.
         restarts: Number of unexpected exits.
         awake: True from when the worker is woken, or starts with work to do, until it is idle

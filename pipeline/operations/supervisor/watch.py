@@ -30,7 +30,7 @@ _LOOP_SECONDS = 15.0
 class Watched:
     """The worker of a job, started at `since` (monotonic seconds).
 
-    `port` is the worker's metrics port on 127.0.0.1; None if it is not running. `idle_metrics`
+    `port` is its metrics port on 127.0.0.1; None if the worker is not running. `idle_metrics`
     contains the last Prometheus metrics of an idle worker, otherwise None. `restarts` counts all
     restarts.
     """
