@@ -45,7 +45,9 @@ def acl(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            "--role", metavar="ROLE", help="Only this role. May be repeated. Default: all roles."
+            "--role",
+            metavar="ROLE",
+            help="Restrict to this role. May be repeated. Default: all roles.",
         ),
     ] = None,
     principal: Annotated[
@@ -62,7 +64,7 @@ def acl(
     ] = False,
     revoke: Annotated[
         bool,
-        typer.Option("--revoke", help="Remove these ACLs, for example after dpstream undeploy."),
+        typer.Option("--revoke", help="Remove the ACLs, for example after dpstream undeploy."),
     ] = False,
     form: Annotated[
         AclFormat,
@@ -241,8 +243,9 @@ def _warn_of_more(found: Comparison) -> None:
     for each in found.beyond:
         tell(
             f"WARNING: {each.principal} also has permission {each.operation} on "
-            f"{_name(each.resource)}, which these roles do not need. Remove the permission with "
-            "kafka-acls.sh, or, if the principal has another role, add --principal for that role"
+            f"{_name(each.resource)}, which the job's roles do not need. Remove the permission "
+            "with kafka-acls.sh, or, if the principal has another role, add --principal for that "
+            "role"
         )
 
 

@@ -131,7 +131,7 @@ NormSub = Annotated[
     bool,
     typer.Option(
         "--norm-sub",
-        help="Also print nonnegative estimates that sum to the population. They are biased.",
+        help="Also print nonnegative, biased estimates that sum to the population.",
         rich_help_panel=_PANEL,
     ),
 ]

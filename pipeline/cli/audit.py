@@ -54,8 +54,8 @@ def audit(
         int | None,
         typer.Option(
             min=20,
-            help="Half the number of trials on which each attack is judged. More trials detect "
-            "smaller losses. Default: 5000, which takes a few minutes per protocol.",
+            help="Half the number of trials per attack. More trials detect smaller losses. "
+            "Default: 5000, which takes a few minutes per protocol.",
         ),
     ] = None,
     quick: Annotated[
@@ -141,7 +141,7 @@ def _show(found: Audit) -> None:
         if finding.failed:
             print_text(f"FAILED: {finding.subject}, {finding.attack}: {finding.reason}", "bold red")
     if not found.failed:
-        print_text(f"{plural(len(found.findings), 'attack')}: no attack contradicts the claims")
+        print_text(f"{plural(len(found.findings), 'attack')}: none contradicts the claims")
     if len(rows) < len(found.findings):
         print_text(
             "The table shows the result closest to the claim for each protocol and attack. --json "
@@ -154,7 +154,7 @@ def _show(found: Audit) -> None:
     print_text(
         f"False alarms: a correct program fails with probability at most {found.false_alarm:.2g}. "
         f"The total of {FALSE_ALARM:g} is divided evenly among the "
-        f"{plural(found.drawn, 'finding')} based on samples. The share of each finding is divided "
+        f"{plural(found.drawn, 'finding')} based on samples. Each finding's share is divided "
         "evenly among its comparisons"
     )
 

@@ -23,15 +23,15 @@ _COMMAND = "dpstream budget"
 
 def budget(
     population: Annotated[
-        str, typer.Argument(metavar="POPULATION", help="Name of the population in job files.")
+        str, typer.Argument(metavar="POPULATION", help="Population, as named in job files.")
     ],
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", metavar="E", help="Limit on total epsilon from now on."),
+        typer.Option("--epsilon", metavar="E", help="New limit on total epsilon."),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option("--delta", metavar="D", help="Limit on total delta. Default: unchanged."),
+        typer.Option("--delta", metavar="D", help="New limit on total delta. Default: unchanged."),
     ] = None,
     composed: Annotated[
         bool,

@@ -128,7 +128,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case KafkaError():
             return f"unexpected response from Kafka: {error}. Check that the cluster is up", FAILED
         case sqlite3.Error():
-            return f"cannot use the state of a producer: {error}", FAILED
+            return f"cannot use a producer's state: {error}", FAILED
         case BrokenProcessPool():
             return "a process that ran trials was killed, possibly because memory ran out", FAILED
         case OSError() if error.filename is not None:

@@ -90,7 +90,7 @@ COMMANDS = {
     "run": CommandEntry(
         _JOBS,
         "run:run",
-        "Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM.",
+        "Run a worker for a job's stage, or one per job, until Ctrl-C or SIGTERM.",
         "shuffle students",
     ),
     "produce": CommandEntry(

@@ -40,8 +40,8 @@ def show_protocols(plan: Plan) -> None:
     note = "* this job; error: RMSE in users; sent: messages per user"
     if depends:
         note += (
-            "; sampled_response: error if a share of users, parameters.share (0.1 unless set), has "
-            "the value; at half: error if half of the users have it"
+            "; sampled_response: error if the share parameters.share of users (0.1 unless set) "
+            "has the value; at half: error if half of the users have it"
         )
     if plan.windows:
         note += "; mean M: RMSE of means over M epochs"
@@ -55,9 +55,9 @@ def show_protocols(plan: Plan) -> None:
         }
         present = "" if plan.guarantee.shuffled is None else ", for users present at every epoch"
         note += (
-            f"; central, delta: against an analyst of all epochs{present}; local: against an "
-            "observer who links a device's messages; CPU s: CPU seconds for a million users, on "
-            f"one core of this machine, measured with {DEVICES:,} devices"
+            f"; central, delta: against an analyst who sees all epochs{present}; local: against "
+            "an observer who links a device's messages; CPU s: CPU seconds for a million users, "
+            f"on one core of this machine, measured with {DEVICES:,} devices"
         )
     else:
         columns |= {">delta": lambda at: rounded_up(expected[at].delta)}

@@ -39,8 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Requeue, once, every record that is now valid and belongs to an open epoch, "
-            "and delete its dead letter.",
+            help="Requeue every record that is now valid and belongs to an open epoch, and "
+            "delete its dead letter. No record is requeued twice.",
         ),
     ] = False,
     dry_run: Annotated[

@@ -57,9 +57,9 @@ def deploy(
         typer.Option(
             "--set-budget",
             metavar="POPULATION=EPSILON[,DELTA]",
-            help="Set the limit on the charges of all jobs of this population. It replaces the "
-            "smallest limit that any job file declares. POPULATION=none removes the limit. Asks "
-            "for confirmation.",
+            help="Limit the total charges to this population, by all jobs. Replaces the smallest "
+            "limit that any job file declares. POPULATION=none removes the limit. Asks for "
+            "confirmation.",
         ),
     ] = None,
     yes: Yes = False,
@@ -345,8 +345,8 @@ def undeploy(
     if not delete_topics:
         print_text(
             "The commands estimates, record and replay find only deployed jobs. Before you "
-            "undeploy a job whose data you still need: 'dpstream record JOB'. The topic's "
-            "estimates, as JSON:"
+            "undeploy a job whose data you still need: 'dpstream record JOB'. To read the "
+            "remaining estimates, as JSON:"
         )
         print_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
     if ended.needs_noise_key:

@@ -18,7 +18,8 @@ from dpstream.pipeline.state import sealing_keys_folder
 def erase_keys(
     keys: SealingKeys = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Erase the keys. Without it, they are only listed.")
+        bool,
+        typer.Option("--yes", help="Erase the keys. Without this option, they are only listed."),
     ] = (False),
     servers: Servers = None,
     kafka_config: KafkaConfig = None,

@@ -61,7 +61,7 @@ def _print_schema(requested: bool) -> None:
 def estimates(
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
+        bool, typer.Option("--follow", help="Continue to print new epochs until the last one.")
     ] = False,
     format: Annotated[
         Format,
@@ -103,7 +103,10 @@ def estimates(
         typer.Option(
             min=1,
             metavar="N",
-            help=f"Only the latest N epochs. Default: all, or {MOST_PRINTED:,} in a printed table.",
+            help=(
+                f"Print only the latest N epochs. Default: all, or {MOST_PRINTED:,} in a printed "
+                "table."
+            ),
         ),
     ] = None,
     item: Item = None,

@@ -31,7 +31,7 @@ Column = Annotated[
     ),
 ]
 Separator = Annotated[
-    str | None, _option("--separator", "SIGN", "Separator of fields, such as ';', or tab.")
+    str | None, _option("--separator", "SIGN", "Field separator, such as ';', or tab.")
 ]
 Encoding = Annotated[
     str | None,
@@ -50,15 +50,15 @@ TimeFormat = Annotated[
 ]
 Timezone = Annotated[
     str | None,
-    _option("--timezone", "ZONE", "Time zone of times without one, such as Europe/Berlin."),
+    _option("--timezone", "ZONE", "Time zone for times without one, such as Europe/Berlin."),
 ]
 Duplicates = Annotated[
     str | None,
     _option(
         "--duplicates",
         "RULE",
-        "Rule for several rows with the same user and epoch or time: first, last, largest, "
-        "smallest or reject.",
+        "Rule for rows that share their user and epoch or time: first, last, largest, smallest "
+        "or reject.",
     ),
 ]
 Clamp = Annotated[

@@ -35,7 +35,7 @@ UserList = Annotated[
     typer.Option(
         "--users",
         metavar="FILE",
-        help="File of all enrolled users, who are public: one user per line, or a CSV with a "
+        help="File with all enrolled users, a public list: one user per line, or a CSV with a "
         "column user, plain or gzip. Rows of other users are ignored. Default: all users with a "
         "row in the input.",
     ),

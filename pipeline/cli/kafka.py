@@ -68,7 +68,7 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: dpstream kafka logs --lines 200")
 def logs(
-    lines: Annotated[int, typer.Option(min=1, help="Number of lines, from the end.")] = 50,
+    lines: Annotated[int, typer.Option(min=1, help="Number of lines to print, from the end.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Print the end of the broker's log."""

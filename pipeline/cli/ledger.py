@@ -35,7 +35,7 @@ def ledger(
     ] = None,
     population: Annotated[
         str | None,
-        typer.Option("--population", metavar="NAME", help="Only charges of this population."),
+        typer.Option("--population", metavar="NAME", help="Show only charges to this population."),
     ] = None,
     verify: Annotated[
         bool,
@@ -57,8 +57,8 @@ def ledger(
         typer.Option(
             "--accept-loss",
             metavar="REASON",
-            help="Continue after damage to the ledger, without the lost entries, for this "
-            "reason, which is recorded. Asks for confirmation.",
+            help="Continue after damage to the ledger, without the lost entries. REASON is "
+            "recorded. Asks for confirmation.",
         ),
     ] = None,
     yes: Yes = False,

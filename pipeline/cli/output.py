@@ -32,7 +32,10 @@ from dpstream.randomizers.guarantee import WITHIN, Guarantee, format_loss
 Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 
 _UNLIMITED = 1 << 16
-_BASES = {"exact": "exact, computed from the distribution sampled", "bound": "a proven upper bound"}
+_BASES = {
+    "exact": "exact, computed from the distribution that is sampled",
+    "bound": "a proven upper bound",
+}
 
 
 def print_text(text: str = "", style: str = "", *, whole: bool = False) -> None:

@@ -53,7 +53,7 @@ def pause(
         f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand"
     )
     print_text(
-        f"new records of {who} are stored for at most {retention}. To continue: 'dpstream "
+        f"new records from {who} are stored for at most {retention}. To continue: 'dpstream "
         f"resume {deployed.name}'"
     )
     if before is Phase.DRAINING:

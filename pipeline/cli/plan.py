@@ -170,8 +170,8 @@ def plan(
     if changes_from is not None:
         tell(
             f"not private: {changes_from} was counted without noise to obtain the share of users "
-            "with each number of changes. Do not publish these shares, or a "
-            "parameters.max_changes chosen by them"
+            "with each number of changes. Do not publish these shares, or predictions made from "
+            "them"
         )
     if reference_input is not None:
         tell(

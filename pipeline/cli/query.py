@@ -78,7 +78,7 @@ def query(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
+        bool, typer.Option("--follow", help="Continue to print new epochs until the last one.")
     ] = False,
     item: Item = None,
     top: Top = None,

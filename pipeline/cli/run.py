@@ -82,7 +82,7 @@ def run(
         str | None,
         typer.Option(
             metavar="PATTERN",
-            help="(without JOB) Only jobs whose name matches, such as 'survey-*'. Default: all.",
+            help="(without JOB) Run only jobs whose names match, such as 'survey-*'. Default: all.",
         ),
     ] = None,
     name: Annotated[
@@ -142,7 +142,7 @@ def run(
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM."""
+    """Run a worker for a job's stage, or one per job, until Ctrl-C or SIGTERM."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100]
     worker = check_name(name or host or "worker")
     for option, value in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):

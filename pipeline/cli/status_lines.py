@@ -93,8 +93,9 @@ def _who_reports(status: JobStatus) -> str:
 def _publication(status: JobStatus, moment: int) -> str:
     record = status.published
     if record is None:
-        last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
-        return f"no epoch{last} is published yet"
+        last = status.last_epoch
+        none = "no epoch" if last is None else f"none of the {last:,} epochs"
+        return f"{none} is published yet"
     age = duration(max(0, moment - record.closed_at) / 1000)
     unpublished = record.headline is None or record.headline.value is None
     window_status = f"{record.window_status}, " if unpublished else ""

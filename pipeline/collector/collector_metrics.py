@@ -58,7 +58,7 @@ def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
         for job, counts in snapshot.jobs.items():
             family.add_metric([job], getattr(counts, name.removesuffix("_reports")))
         yield family
-    text = "Rejected requests, by reason; without a job if the request names no known one."
+    text = "Rejected requests, by reason; without a job label if the request names no known job."
     family = CounterMetricFamily(
         _PREFIX + "rejected_requests", text, labels=["dpstream_job", "reason"]
     )

@@ -112,8 +112,8 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(
-            f"has a bias of {np.abs(means).max():.2g} published standard errors, averaged over "
-            f"{RUNS} runs"
+            f"has a bias of {np.abs(means).max():.2g} times the published standard error, averaged "
+            f"over {RUNS} runs"
         )
     squares = np.square(off).sum(axis=0)
     too_small = stats.chi2.sf(squares / (1 + TOLERANCE), RUNS) < FALSE_ALARM

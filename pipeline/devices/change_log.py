@@ -137,7 +137,7 @@ def load_change_log(
         warnings.append(f"{counted(before)} before epoch 1: used as initial values")
         if before == len(table.epochs) and read.placing == "time":
             warnings.append(
-                "no row is within an epoch: if the column of times has epoch numbers, use "
+                "no row falls within an epoch: if the time column contains epoch numbers, use "
                 "--column epoch=NAME instead"
             )
     bad_rows = read.bad_rows

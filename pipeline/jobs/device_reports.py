@@ -45,7 +45,7 @@ class Tokens(Section):
     keys: tuple[dict[str, Any], ...] = Field(
         min_length=1,
         max_length=16,
-        description="the file of a JSON Web Key Set with up to 16 public keys",
+        description="a file with a JSON Web Key Set of up to 16 public keys",
     )
     audience: str | None = Field(
         default=None,

@@ -155,8 +155,8 @@ class InputFormat(Section):
     timezone: Annotated[str, PlainValidator(_zone)] | None = Field(
         default=None,
         description=(
-            "time zone of times without one, such as Europe/Berlin. Default: epochs.timezone, or "
-            "UTC"
+            "the time zone for times without one, such as Europe/Berlin. Default: "
+            "epochs.timezone, or UTC"
         ),
     )
     true: tuple[Word, ...] = Field(

@@ -495,8 +495,8 @@ class Job(Wording):
                         ("sealed", "shares"),
                         f"require a table with a count for every possible report; {self.protocol} "
                         f"with these parameters has {different} possible reports; expected at "
-                        f"most {MOST_SHARED:,}. Seal every report instead with aggregate and "
-                        "stages, or use another protocol or a smaller domain",
+                        f"most {MOST_SHARED:,}. Seal every report instead with 'aggregate' and "
+                        "'stages', or use another protocol or a smaller domain",
                     )
                 ]
             )
@@ -507,8 +507,8 @@ class Job(Wording):
                     Problem(
                         ("shuffle", "minimum"),
                         f"{self.shuffle.minimum:,} devices can send up to {most:,} identical "
-                        f"reports, but a table sent in shares counts at most {MOST_ALIKE:,}. "
-                        "Use a smaller minimum, or seal every report with aggregate and stages",
+                        f"reports, but a table sent in shares counts at most {MOST_ALIKE:,}. Use "
+                        "a smaller minimum, or seal every report with 'aggregate' and 'stages'",
                     )
                 ]
             )

@@ -147,7 +147,7 @@ def _without_commas(error: Mapping[str, Any]) -> str | None:
 
 def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
     if keys := _keys(model, path):
-        return f"{prefix}keys out of {', '.join(keys)}"
+        return f"{prefix}any of the keys {', '.join(keys)}"
     while path and isinstance(path[-1], int):  # a list's description applies to its items
         path = path[:-1]
     description = _keys(model, path[:-1]).get(str(path[-1])) if path else None

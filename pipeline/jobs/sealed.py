@@ -50,7 +50,7 @@ PublicKey = Annotated[
     str,
     Field(
         pattern=f"^[0-9a-f]{{{2 * SEALING_KEY_BYTES}}}$",
-        description="the file of a public key, as dpstream keygen writes it",
+        description="a public key file, as written by dpstream keygen",
     ),
 ]
 PeriodKeys = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
@@ -99,13 +99,13 @@ class Sealed(Section):
     stages: Annotated[tuple[PeriodKeys, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
         default=(),
         description=(
-            f"a list of 1 to {MOST_IN_SERIES} public keys, one for each shuffler, or of lists of "
-            "successive keys; with shuffle.instances, one for each instance"
+            f"a list of 1 to {MOST_IN_SERIES} entries, one per shuffler (or instance, with "
+            "shuffle.instances): a public key, or a list of successive keys"
         ),
     )
     shares: Annotated[tuple[PeriodKeys, ...], Field(min_length=2, max_length=2)] = Field(
         default=(),
-        description="a list of 2 public keys, one for each of the two aggregators, or of lists of "
+        description="a list of 2 entries, one per aggregator: a public key, or a list of "
         "successive keys",
     )
     rotate: int | None = Field(
@@ -122,8 +122,8 @@ class Sealed(Section):
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"
             raise ValueError(
-                f"{missing} is missing. Set aggregate and stages, or only shares, with the public "
-                "keys of the parties"
+                f"{missing} is missing. Set 'aggregate' and 'stages', or only 'shares', with the "
+                "public keys of the parties"
             )
         parties = (self.aggregate, *self.stages, *self.shares)
         if self.rotate is None and any(len(keys) > 1 for keys in parties):
@@ -167,7 +167,8 @@ class Sealed(Section):
         if instances > 1 and self.shares:
             raise ValueError(
                 "shufflers do not open shares, so parallel shufflers have nothing to divide. "
-                "Remove shuffle.instances, or seal every report instead with aggregate and stages"
+                "Remove shuffle.instances, or seal every report instead with 'aggregate' and "
+                "'stages'"
             )
         if instances > 1 and stages != instances:
             raise ValueError(

@@ -96,8 +96,8 @@ def check_registered(
     except AccessError:
         # The producer's reports are mixed with those of others, which it need not see.
         notify(
-            f"note: unfinalized epochs that producer {producer.name} sent cannot be compared "
-            "with its state directory, because it is not allowed to read the reports: never "
+            f"note: unfinalized epochs that producer {producer.name} sent cannot be compared with "
+            "its state directory, because the producer is not allowed to read the reports: never "
             "start it with a copy of an earlier state"
         )
     if latest > producer.closed_epoch:

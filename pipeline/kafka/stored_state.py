@@ -75,8 +75,8 @@ def restart(job: str) -> str:
 def records_lost(job: str) -> str:
     """Describe why a topic ends before records that it once had, and the remedy."""
     return (
-        "brokers lost records or have an older copy (temporary if a broker is down): restore "
-        f"the newer copy. {restart(job)}"
+        "the brokers lost records or store an older copy (temporary if a broker is down): "
+        f"restore the newer copy. {restart(job)}"
     )
 
 

@@ -126,7 +126,7 @@ CURABLE = (
 All other reasons mean that a record is damaged, belongs elsewhere or contradicts earlier records.
 """
 
-_LACKS_A_PART = "another shuffler lacks its part"
+_LACKS_A_PART = "the part for another shuffler is missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,9 @@ def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, mee
     errs = f"its RMSE is {_error(chosen):,.1f} users"
     if meets:
         sends = (
-            "; of the protocols for which both hold, it sends the fewest bytes" if alike > 1 else ""
+            "; of the protocols that meet both conditions, it sends the fewest bytes"
+            if alike > 1
+            else ""
         )
         return f"{errs}, which meets the target; {who}{sends}"
     least = "the smallest under your trust assumptions"

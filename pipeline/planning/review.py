@@ -160,7 +160,7 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
     if max(deltas) * users >= 1:
         yield (
             f"delta {rounded_up(max(deltas))} is not below 1 in {users:,} users, which allows "
-            f"disclosing all values of one of them. Use at most {0.1 / users:.0e}"
+            f"disclosing all values of one user. Use at most {0.1 / users:.0e}"
         )
 
 

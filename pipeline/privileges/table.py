@@ -242,7 +242,7 @@ def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
     """Yield an operator's privileges that concern producers and their reports."""
     grants = _Grants(job)
     if job.shuffle.instances > 1:
-        why = "dead-letters --redrive checks that each shuffler has its part"
+        why = "dead-letters --redrive checks that each shuffler received its part"
         yield from grants.on(Operation.READ, why, *job.route.reports)
     elif job.epochs.renew:
         yield from grants.on(Operation.READ, "deploy finds started horizons", Role.REPORTS)

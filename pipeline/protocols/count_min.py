@@ -102,7 +102,8 @@ class CountMinForecast(PerEpochForecast):
         return (
             "estimates are upper bounds: the estimate of an item is below its number of "
             f"contributors with a probability of at most {requested.underestimated:g}, and above "
-            f"it by {above:,.0f} on average with {users:,} contributors; the errors include this",
+            f"it by {above:,.0f} on average with {users:,} contributors; predicted "
+            "errors include this excess",
         )
 
     def _allowance(self, users: int) -> float:

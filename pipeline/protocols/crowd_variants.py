@@ -44,8 +44,8 @@ class CrowdsForecast:
             {**more, **row} for row in contents.constants
         )
         self.notes = (
-            "errors, in users, apply to an item in crowds of equal size; the error of a crowd "
-            "grows with the square root of its size",
+            "predicted errors, in users, are for an item in crowds of equal size; a crowd's "
+            "error grows with the square root of its size",
             *contents.notes,
         )
 

@@ -24,9 +24,9 @@ class FollowedForecast(ABC):
         if kernel.boost:
             self.notes = (
                 f"only the first {max_changes} changes of a user are boosted, and only those made "
-                f"while its value is known: of any other change, the fraction {kernel.left:.3f}^m "
-                "is missing m epochs later, which biases the estimates and is not in the predicted "
-                "errors",
+                "while the user's value is known: of any other change, the fraction "
+                f"{kernel.left:.3f}^m is missing m epochs later, which biases the estimates and "
+                "is not in the predicted errors",
             )
 
     @abstractmethod

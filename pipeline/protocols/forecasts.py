@@ -119,7 +119,7 @@ def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float,
     if found is None:
         return f"with {users:,} users no item is found if counts are as skewed as Zipf's law"
     return (
-        f"of {users:,} users about {math.ceil(found[0]):,} must have an item for it to be found "
+        f"of {users:,} users, about {math.ceil(found[0]):,} must have an item for it to be found "
         "if counts are as skewed as Zipf's law; if counts are nearly equal, fewer items are "
         "found. `query --top` prints the count above which every item is listed"
     )

@@ -126,10 +126,10 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
     return (
         f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
         f"over all {law.last_epoch:,} epochs of a horizon, and less than "
-        f"{rounded_up(law.limit_epsilon, 4)} for any number of epochs; a value that differs at one "
-        f"epoch costs {rounded_up(law.local_epsilon, 4)}, and one that changes repeatedly "
-        f"{rounded_up(law.changing_epsilon, 4)} in all; each horizon draws new keys and "
-        "costs the same again",
+        f"{rounded_up(law.limit_epsilon, 4)} for any number of epochs; a value that differs at "
+        f"one epoch costs {rounded_up(law.local_epsilon, 4)}, and one that changes repeatedly "
+        f"{rounded_up(law.changing_epsilon, 4)} in total; each horizon draws new keys and costs "
+        "the same again",
         "the epsilons of shuffled reports, for one epoch and for all epochs, rely only on the "
         "fresh randomness of each report, because other epochs reveal the permanent backstop",
         "estimates of different epochs depend on the same reversed bits: averaging over epochs "

@@ -43,8 +43,9 @@ class LdpSgdForecast:
             "length; noise averages out over steps and decreases with more users, larger "
             "epsilon, a smaller model or fewer groups",
             "if the shuffler knows which messages come from the same device, epsilon is "
-            f"{rounded_up(law.local_epsilon(law.reports), 4)} at every step it participates in, "
-            f"{rounded_up(law.local_epsilon(law.reports * law.participations), 4)} in all",
+            f"{rounded_up(law.local_epsilon(law.reports), 4)} at every step in which the device "
+            "participates, and "
+            f"{rounded_up(law.local_epsilon(law.reports * law.participations), 4)} in total",
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:

@@ -168,8 +168,8 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
         )
         if published.reason is not None and published.window_status is not WindowStatus.CORRUPT:
             yield (
-                f"the estimate of epoch {row.epoch} has the reason of a corrupt window, but not "
-                "that status"
+                f"the estimate of epoch {row.epoch} has a reason for corruption, but its status "
+                "is not corrupt"
             )
         says = (window_status, published.contributors, published.population, published.closed_at)
         decided = (
@@ -179,7 +179,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             manifest.timestamp,
         )
         if says != decided:
-            yield f"estimate and manifest of epoch {row.epoch} contradict each other"
+            yield f"the estimate and the manifest of epoch {row.epoch} contradict each other"
 
 
 def _windows(

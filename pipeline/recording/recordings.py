@@ -213,7 +213,7 @@ class Recording:
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(
-                    f"{self.path / file.path}: unexpected columns in a file of {file.kind}"
+                    f"{self.path / file.path}: unexpected columns in a file of kind {file.kind}"
                 )
             if opened.metadata.num_rows != file.rows:
                 raise RecordingError(

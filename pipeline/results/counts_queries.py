@@ -102,8 +102,9 @@ class Answers:
             )
         if self.bucket_width is not None:
             notes.append(
-                f"a quantile is the start of its bucket, which is {number_text(self.bucket_width)} "
-                "wide; the interval reaches to the end of its last bucket"
+                "a quantile is the start of its bucket, which is "
+                f"{number_text(self.bucket_width)} wide; the interval extends to the end of its "
+                "last bucket"
             )
         if self.suppressed:
             notes.append(

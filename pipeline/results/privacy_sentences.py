@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import (
 # Odds of one to ten trillion (e^30) protect nothing.
 _PROTECTS_NOTHING = 30.0
 _BASES = {
-    "exact": "This factor is exact, computed from the distribution sampled.",
+    "exact": "This factor is exact, computed from the distribution that is sampled.",
     "bound": "This is a proven upper bound.",
 }
 
@@ -41,7 +41,7 @@ def guarantee_description(guarantee: Guarantee) -> list[str]:
     Protected: the difference between any two streams.
     Whatever is observed, one user's own reports shift the odds of any guess about their whole \
 stream by at most a factor of 2.72 (epsilon 1): a guess that was 50 % likely is right in at most \
-73.2 % of cases. This factor is exact, computed from the distribution sampled.
+73.2 % of cases. This factor is exact, computed from the distribution that is sampled.
     """
     return list(_guarantee_description(guarantee))
 
@@ -55,7 +55,7 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
         observed = "One user's own reports of one epoch"
         about = "any guess about their value in that epoch"
     if guarantee.only_removal:
-        about = "a guess whether they have these items or none"
+        about = "a guess about whether they have these items or none"
     delta, whole = guarantee.delta, guarantee.stream_epsilon
     odds = posterior_odds(guarantee.epsilon, delta)
     yield f"{observed} shift the odds of {about} by at most {odds}. {_BASES[guarantee.basis]}"

@@ -54,7 +54,7 @@ def test_commands_cover_the_lifecycle_of_a_job(
     alone = dpstream("status", job_file)
     assert alone.code == 1
     assert alone.output.count("issue: No worker of stage") == 3
-    assert "no epoch of 12 is published yet" in alone.output
+    assert "none of the 12 epochs is published yet" in alone.output
 
     follower = start("estimates", job_name, "--follow", "--format", "json")
     for stage in ("shuffle", "aggregate", "publish"):

@@ -107,7 +107,7 @@ class _Demo:
                 RestartedProcesses(self._print_message, hurry=self._signals.hurry)
             )
             address = self._start(processes, connection, job)
-            self._print_message(f"Be a device: {address}")
+            self._print_message(f"Become a device: {address}")
             if self._settings.browser:
                 webbrowser.open(address)
             reader, published, over = EstimateReader(cluster, job), 0, False

@@ -193,7 +193,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
 def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
     gauges = {
         "grace_seconds": (facts.grace_seconds, "Grace period of a window in seconds."),
-        "minimum_contributors": (facts.minimum, "Minimum number of devices of a released window."),
+        "minimum_contributors": (facts.minimum, "Minimum number of devices in a released window."),
         "epoch_seconds": (facts.epoch_seconds, "Length of an epoch in seconds."),
     }
     for name, (value, text) in gauges.items():

@@ -100,8 +100,8 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if rejected:
         letters = "1 dead letter" if rejected == 1 else f"{rejected:,} dead letters"
         yield (
-            f"{letters}. To list them: 'dpstream dead-letters {job.name}'. After a fix, "
-            "--redrive requeues valid ones; --discard deletes the rest"
+            f"{letters}. To list them: 'dpstream dead-letters {job.name}'. After a fix, --redrive "
+            "requeues valid records; --discard deletes the rest"
         )
 
 
@@ -172,7 +172,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
             "from an earlier one by the same device for that epoch; the first counts. A device "
-            "with lost or copied state randomizes again: that can disclose more than guaranteed"
+            "with lost or copied state randomizes again, which can disclose more than guaranteed"
         )
     if status.missing_producers and not status.finished:
         yield (

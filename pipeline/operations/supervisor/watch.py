@@ -151,7 +151,7 @@ class _Supervised(Collector):
         view = self._look()
         jobs = GaugeMetricFamily(
             "dpstream_supervised_jobs",
-            "Jobs with a worker of this supervisor.",
+            "Jobs that have a worker under this supervisor.",
             labels=["stage"],
         )
         jobs.add_metric([view.stage], len(view.workers))

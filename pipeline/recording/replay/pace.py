@@ -24,7 +24,7 @@ class ReplayProgress:
         self._tell = tell
         self._clock = clock
         self._notified_at = clock()
-        self._is = f"none of {last:,} epochs is finished yet"
+        self._is = f"none of the {last:,} epochs is finished yet"
         self._notified = ""
 
     def reached(self, epoch: int, what: str) -> None:

@@ -311,8 +311,8 @@ def check_noises(law: ItemStreamLaw) -> None:
     for noise in law.noises:
         if noise.dummies not in ("poisson", "shuffle") or noise.minimum != law.noises[0].minimum:
             raise ValueError(
-                f"noise is {noise.dummies} with minimum {noise.minimum}; expected poisson or "
-                f"shuffle with minimum {law.noises[0].minimum}"
+                f"noise has {noise.dummies} dummies and minimum {noise.minimum}; expected poisson "
+                f"or shuffle dummies and minimum {law.noises[0].minimum}"
             )
 
 

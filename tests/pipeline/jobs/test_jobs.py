@@ -186,7 +186,7 @@ topics:
         ),
         (
             "input: {timezone: Berlin}",
-            'input.timezone: "Berlin" is not allowed; expected time zone',
+            'input.timezone: "Berlin" is not allowed; expected the time zone',
         ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
         ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', which 'false' also"),

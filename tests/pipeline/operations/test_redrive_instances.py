@@ -20,7 +20,7 @@ from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrat
 from tests.support.sealing import all_keys, sealed_section
 
 KEYS = [[2], [3]]
-LACKING = "another shuffler lacks its part"
+LACKING = "the part for another shuffler is missing"
 
 
 def job_text(text: str, *, sealed: bool) -> str:

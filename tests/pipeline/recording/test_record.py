@@ -378,12 +378,12 @@ def without_a_message(epoch: RecordedEpoch) -> RecordedEpoch:
         (lambda each: replace(each, partial=None), "the partial of epoch 2", False),
         (
             lambda each: replace(each, estimate=replace(each.estimate, contributors=7)),
-            "estimate and manifest of epoch 2 contradict each other",
+            "the estimate and the manifest of epoch 2 contradict each other",
             False,
         ),
         (
             lambda each: replace(each, manifest=replace(each.manifest, timestamp=7)),
-            "estimate and manifest of epoch 2 contradict each other",
+            "the estimate and the manifest of epoch 2 contradict each other",
             False,
         ),
     ],
