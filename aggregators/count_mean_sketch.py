@@ -45,7 +45,8 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the number of users with each item at an epoch; return None if suppressed.
 
-        For a domain too large to list, only top items are published, with the error of a rare item.
+        For a domain too large to list, only top items are published, each with the error of a rare
+        item.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)

@@ -122,7 +122,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
+        """Restore `state_after` into an empty aggregator, which then needs no earlier reports."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
             raise ValueError(f"saved state is {dict(state)}; expected nonnegative integers")
@@ -188,5 +188,5 @@ class SampledResponseAggregator(EpochResponsesAggregator):
 
 
 def response_variance(law: ResponseLaw, users: int) -> float:
-    """Return the exact variance of an estimate if all devices report, for any values."""
+    """Return the exact variance of an estimate, whatever the values, if all devices report."""
     return users * (law.c_gap**-2 - 1) / 4

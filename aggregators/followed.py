@@ -206,7 +206,7 @@ LawT = TypeVar("LawT", bound=BoostedLaw)
 
 
 class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
-    """Estimate the number of devices with value 1, by epoch."""
+    """Estimate the number of devices with value 1 in each epoch."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
@@ -262,7 +262,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
+        """Restore `state_after` into an empty aggregator, which then needs no earlier reports."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes

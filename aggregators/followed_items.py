@@ -1,4 +1,4 @@
-"""Track items over time: the common part of shuffled counts of labels and of numbers.
+"""Track items over time: the part common to shuffled counts of labels and numbers.
 
 In every epoch, the number of messages for having an item, minus dummies and collisions, estimates
 its count plus r (the boost) times the number of users who gained it. The number of messages for

@@ -83,7 +83,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
 
 
 def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Return the part of `noise_variance` that all epochs share, from a permanent backstop."""
+    """Return the part of `noise_variance` that a permanent backstop adds to all epochs alike."""
     if not law.permanent or law.backstop_flips is None:
         return 0.0
     stopped = float(law.backstop_flips.probability)

@@ -110,7 +110,7 @@ class FreezingModel:
         return odd
 
     def _odd_intervals(self, order: int) -> NDArray[np.float64]:
-        """Return the fraction of users by number of intervals with an odd number of changes.
+        """Return the fraction of users by how many intervals have an odd number of changes.
 
         The changes up to an interval's end are placed one after the other, on free epochs. The
         result is exact for intervals of one and two epochs. For longer ones it is a very close

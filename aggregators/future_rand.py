@@ -121,7 +121,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, in place of the reports so far.
+        """Restore `state_after` into an empty aggregator, which then needs no earlier reports.
 
         `participation` must cover every epoch at which an interval starts that ends later.
         """
@@ -139,7 +139,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
-        """Estimate the intervals that an epoch completes from their own reports, by order."""
+        """Estimate the intervals completed by an epoch, by order, each from its own reports."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 

@@ -15,7 +15,7 @@ from dpstream.aggregators.estimate import Estimate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeavyHitters(EstimatedCounts):
-    """Items with their user counts, in descending order.
+    """Items with their user counts, in descending order of the counts.
 
     Attributes:
         items: int64, item numbers, starting with 1.

@@ -1,6 +1,6 @@
 """Track shuffled counts of labels over time, based on `dpstream.aggregators.followed_items`.
 
-All items have the same 95 % interval width, from the mean variance over items.
+All items have the same 95 % interval width, computed from the mean variance over items.
 
 Messages are of several kinds, each with consecutive numbers. N messages of a kind lie in the bucket
 of an item: those about the item, a fraction q of all others, and D dummies on average. If there are

@@ -43,7 +43,7 @@ def check_size(items: int) -> None:
 
 
 def rows_for(items: int) -> int:
-    """Return the number of rows for a number of items: the least power of two above it.
+    """Return the number of rows for `items` items: the least power of two above `items`.
 
     >>> rows_for(2), rows_for(3), rows_for(4)
     (4, 4, 8)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def combined_variances(variances: Sequence[float]) -> list[float]:
-    """Return the variance of a dyadic interval, by order, from its own reports and its halves.
+    """Return, by order, the variance of a dyadic interval combined with its halves.
 
     Combining by inverse variance adds the inverses. Two halves have twice the variance of one.
     `variances` are those of an interval's own estimate, by order from 0; infinite without reports.

@@ -1,4 +1,4 @@
-"""Round privacy losses of continuous outcomes to a grid, from tail probabilities of the loss.
+"""Round privacy losses of continuous outcomes to a grid, using the losses' tail probabilities.
 
 All outcomes with losses between two neighboring grid points are merged. Their probabilities in both
 worlds are split between the two points so that each part has the loss of its point ("Connect the

@@ -28,7 +28,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.25
-"""Default maximum ratio of the variance of negative-binomial noise to that of Poisson noise."""
+"""Default maximum variance of negative-binomial noise, relative to that of Poisson noise."""
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:

@@ -1,4 +1,4 @@
-"""Probabilities of the orders (interval lengths) that devices draw, for the best mean accuracy.
+"""The most accurate probabilities of the orders (interval lengths) that devices draw.
 
 A device reports on intervals of one length only. Short intervals are frequent, and each adds noise
 to the estimates. Long intervals are few and rarely needed. Since the server combines every interval

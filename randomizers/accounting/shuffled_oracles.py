@@ -34,7 +34,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.2
-"""Default maximum ratio of the variance of negative-binomial noise to that of Poisson noise."""
+"""Default maximum variance of negative-binomial noise, relative to that of Poisson noise."""
 
 
 def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> list[ShiftedCells]:

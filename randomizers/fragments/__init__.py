@@ -251,7 +251,7 @@ class FragmentsLaw(Constants):
 
     @property
     def unchanged_epsilon(self) -> float:
-        """Loss like `local_epsilon`, over all epochs, for a set that never changes.
+        """Like `local_epsilon`, but over all epochs of a set that never changes.
 
         Longer horizons lose more, but always less than `limit_epsilon`.
         """
@@ -265,7 +265,7 @@ class FragmentsLaw(Constants):
 
     @property
     def changing_epsilon(self) -> float:
-        """Loss like `local_epsilon`, over all epochs of any stream, with a permanent backstop."""
+        """Like `local_epsilon`, but over all epochs of any stream, with a permanent backstop."""
         assert self.backstop is not None
         reports = self.reports * self.last_epoch
         return stream_loss(self.backstop, self.odds, reports, self.differing_bits)

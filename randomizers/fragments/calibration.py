@@ -106,7 +106,7 @@ def epsilon_with(law: FragmentsLaw, honest: int) -> float:
 
 
 def loss_of_report(backstop: float, reports: int) -> float:
-    """Return the loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
+    """Return the loss per report of a bit with tau reports and a backstop: asinh(sinh(loss) / tau).
 
     The paper's tables follow this rule. The result is approximately the backstop's loss minus ln
     tau. A single report has the backstop's loss.

@@ -107,7 +107,7 @@ class FutureRand(Devices[FutureRandLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee for a user's whole stream, from the weights of the mechanism.
+        """The guarantee for a user's whole stream, computed from the mechanism's weights.
 
         The probability of an output is the mass of the sign vectors that start with the signs seen,
         times one half for each fair coin. If j signs are seen, that mass is between 2^(k-j) times

@@ -34,7 +34,7 @@ from dpstream.randomizers.parameter_checks import check_approximate, check_domai
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_ROWS = 40
-"""Maximum number of columns of a message: more would make no difference for any number of users."""
+"""Maximum number of columns in a message: more would make no difference for any number of users."""
 
 Blanket = Literal["poisson", "bernoulli"]
 

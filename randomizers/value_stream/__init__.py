@@ -261,7 +261,7 @@ class SymbolDevices(FollowingDevices[LawT]):
     def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
-        In normal use devices almost never reach these limits. They guarantee the loss for any
+        In normal use devices almost never reach these limits, which guarantee the loss for any
         input, and for any effect of absence on the boosted changes.
         """
         lasting = np.sqrt(np.maximum(squared_norm_budget - self._reserve, 0))

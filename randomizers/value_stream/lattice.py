@@ -1,4 +1,4 @@
-"""Base distribution of symbols: a discrete Gaussian on multiples of 1/8, from integer weights.
+"""Base distribution of symbols: a discrete Gaussian on multiples of 1/8, with integer weights.
 
 Every symbol is one byte. The symbols 8 to 152 encode the numbers -9 to 9, and devices can report
 each of them for any stream. Their probabilities are multiples of 2^-62, and their mean and variance
