@@ -18,7 +18,7 @@ PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disa
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
+install: $(INSTALLED) ## .venv with dpstream, the local Kafka, plots and the experiments
 
 demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 	@$(BIN)/dpstream demo $(OPTIONS)
@@ -63,7 +63,7 @@ clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
 	@rm -rf $(VENV) .venv-peers build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml experiments/pyproject.toml
 	@python=$$(for name in $(PYTHONS); do \
 	    "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	        && echo "$$name" && break; \
@@ -79,7 +79,7 @@ $(INSTALLED): pyproject.toml
 	fi; \
 	echo "Installing into $(VENV): about a minute the first time."; \
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV)
-	@$(PIP_INSTALL) --editable '.[local,plot]'
+	@$(PIP_INSTALL) --editable '.[local,plot]' --editable ./experiments
 	@touch $@
 
 $(TOOLS): $(INSTALLED)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.followed import Followed
-from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -204,3 +203,26 @@ class _Path:
             population=population,
             flags=() if self.followed.released else (GAP,),
         )
+
+
+def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Multiply by the Sylvester-Hadamard matrix, along the last axis, in B log2 B additions.
+
+    `values` are float64, shape (..., B), B a power of two. Element z of the result is the sum over
+    r of (-1)^popcount(r & z) times element r.
+
+    >>> walsh_hadamard(np.array([1.0, 0.0, 0.0, 2.0]))
+    array([ 3., -1., -1.,  3.])
+    """
+    size = values.shape[-1]
+    result, spare = np.array(values, np.float64), np.empty(values.shape, np.float64)
+    half = 1
+    while half < size:
+        # Neighboring blocks of `half` elements become their sum and their difference.
+        before = result.reshape(*values.shape[:-1], -1, 2, half)
+        after = spare.reshape(before.shape)
+        np.add(before[..., 0, :], before[..., 1, :], out=after[..., 0, :])
+        np.subtract(before[..., 0, :], before[..., 1, :], out=after[..., 1, :])
+        result, spare = spare, result
+        half *= 2
+    return result

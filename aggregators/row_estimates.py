@@ -22,7 +22,7 @@ from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.count_min import Estimator
-from dpstream.randomizers.public_matrices import public_words
+from dpstream.randomizers.pairwise_hash import public_words
 from dpstream.randomizers.row_errors import normal_errors
 
 ESTIMATORS: Final[tuple[Estimator, ...]] = ("median", "min", "mean")

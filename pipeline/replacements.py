@@ -17,6 +17,23 @@ PROTOCOLS: Final = {
 }
 """Replacements for removed protocols in a job file."""
 
+EXPERIMENTS: Final = frozenset(
+    {
+        "bucket",
+        "bun",
+        "count_mean_sketch",
+        "erlingsson",
+        "hadamard",
+        "independent_response",
+        "jl_hh",
+        "laplace_histogram",
+        "memoized_response",
+        "sparse_recovery",
+        "split_budget",
+    }
+)
+"""Protocols of the package in the folder ``experiments`` of the repository."""
+
 _SIGNED = (
     "stages no longer sign their records; 'dpstream record --verify DIR' checks that a recording "
     "is consistent, which is not evidence of what a stage did"
@@ -78,9 +95,22 @@ def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
     for (path, value), text in JOB_VALUES.items():
         if _at(values, path) == value:
             removed[path] = f"{value} was removed: {text}"
-    if (protocol := str(values.get("protocol"))) in PROTOCOLS:
-        removed["protocol",] = f"{protocol} was removed: {PROTOCOLS[protocol]}"
+    if said := missing_protocol(str(values.get("protocol"))):
+        removed["protocol",] = said
     return removed
+
+
+def missing_protocol(name: str) -> str | None:
+    """Return where a protocol is or what replaces it, given that none of that name is installed."""
+    if name in PROTOCOLS:
+        return f"{name} was removed: {PROTOCOLS[name]}"
+    if name in EXPERIMENTS:
+        return (
+            f"{name} is for comparison only, and not part of this package; to simulate it, clone "
+            "the repository, which has it in the folder experiments/protocols, and run 'make "
+            "install'"
+        )
+    return None
 
 
 def _at(values: object, path: Path) -> object:

@@ -23,6 +23,7 @@ MOST_BUCKETS: Final = 1 << 24
 """Maximum number of buckets of a hash: far below `PRIME`, so that all are nearly equally likely."""
 
 _BYTES = 16
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +66,13 @@ class PairwiseHash:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         return cls(**body)
+
+
+def public_words(text: str, count: int) -> NDArray[np.uint64]:
+    """Derive pseudorandom integers from a text: uint64, shape (count,). They are public.
+
+    >>> public_words("example", 2).tolist()
+    [1337537168300301344, 5322710968205388336]
+    """
+    digest = hashlib.shake_256(text.encode()).digest(_WORD_BYTES * count)
+    return np.frombuffer(digest, "<u8").astype(np.uint64)

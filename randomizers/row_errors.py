@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.public_matrices import public_words
+from dpstream.randomizers.pairwise_hash import public_words
 
 ZIPF_EXPONENT: Final = 1.1
 

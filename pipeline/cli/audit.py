@@ -36,7 +36,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
+from dpstream.pipeline.replacements import missing_protocol
 
 _ROWS_SHOWN = 40
 
@@ -106,8 +106,8 @@ def _attacks(
     accounting = [] if profile.quick else attacks_on_accounting()
     if subject in PROTOCOLS:
         return attacks_on_protocol(subject, profile) + accounting
-    if subject in REMOVED_PROTOCOLS:
-        raise UsageProblem(f"protocol {subject} was removed: {REMOVED_PROTOCOLS[subject]}")
+    if said := missing_protocol(subject):
+        raise UsageProblem(f"protocol {said}")
     job = job_of_file(subject)
     if job is not None:
         return attacks_on_job(job, profile) + accounting

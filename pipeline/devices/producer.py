@@ -230,9 +230,9 @@ class Producer:
         value. This method assumes that absence is independent across epochs.
 
         For a device whose value is not 0, the withdrawal is a change. A guarantee for values that
-        never change, such as that of memoized_response, then no longer holds for the device. The
-        guarantee for its whole stream still holds. The last horizon of a device is public, and must
-        not depend on its value. Raises `ProducerError` if a user is not enrolled.
+        never change then no longer holds for the device. The guarantee for its whole stream still
+        holds. The last horizon of a device is public, and must not depend on its value. Raises
+        `ProducerError` if a user is not enrolled.
         """
         positions = self._positions_of(users)
         with self._storing(), self._store.transaction():

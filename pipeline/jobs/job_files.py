@@ -591,6 +591,8 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
         return exact.model_validate_json(json.dumps(values))
     except ValidationError as error:
         removed = removed_from_job(values)
+        if protocol is not None:
+            removed.pop(("protocol",), None)
         raise JobError(
             [
                 replace(problem, message=removed[problem.path])

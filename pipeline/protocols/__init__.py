@@ -2,6 +2,6 @@
 
 - `protocol` defines the interfaces; `registry` lists all protocols.
 - Each protocol has a module with its registry entry and its forecast, which predicts accuracy
-  without data. Protocols that differ in a few rules share a module: `baselines`, `measurements`.
+  without data.
 - All other code for a single protocol is in `randomizers` (devices) or `aggregators` (estimates).
 """

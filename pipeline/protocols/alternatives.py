@@ -7,12 +7,10 @@ from functools import partial, singledispatch
 from typing import Any, Final, TypeAlias
 
 from dpstream.pipeline.protocols.protocol import DELTA
-from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.composed import MAX_SIGNS
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.fragments import FragmentsParameters
 from dpstream.randomizers.future_rand import FutureRandParameters
-from dpstream.randomizers.hadamard import HadamardParameters
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.sampled_response import SampledResponseParameters
@@ -31,7 +29,6 @@ Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 _SetsParameters: TypeAlias = (
     CountMinParameters
     | FragmentsParameters
-    | HadamardParameters
     | ProjectiveGeometryParameters
     | SingleMessageParameters
 )
@@ -45,8 +42,7 @@ def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
 
 @alternatives.register
 def _of_booleans(
-    requested: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
-    last_epoch: int,
+    requested: ValueStreamParameters | FutureRandParameters, last_epoch: int
 ) -> Iterator[Alternative]:
     """Yield protocols without a trusted party, then protocols that trust the shuffler."""
     max_changes = _at_least_two(requested.max_changes, last_epoch)

@@ -24,9 +24,8 @@ from dpstream.pipeline.protocols.protocol import (
     Protocol,
     fixed_format,
 )
-from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.dyadic import FutureRandLaw
-from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
+from dpstream.randomizers.future_rand import FutureRand
 
 
 class FutureRandForecast:
@@ -80,7 +79,7 @@ class FutureRandForecast:
 
 def dyadic_protocol(
     name: str,
-    parameters: type[FutureRandParameters | IndependentResponseParameters],
+    parameters: type[Any],
     calibrate: Callable[[Any, int, int], Any],
     examples: tuple[Example, ...],
 ) -> Protocol:

@@ -21,21 +21,10 @@ OWN: Final = {
     "range_values": "range_values:PROTOCOL",
     "projective_geometry": "projective_geometry:PROTOCOL",
     "count_min": "count_min:PROTOCOL",
-    "independent_response": "baselines:INDEPENDENT_RESPONSE",
-    "erlingsson": "baselines:ERLINGSSON",
-    "bun": "baselines:BUN",
-    "split_budget": "baselines:SPLIT_BUDGET",
-    "memoized_response": "baselines:MEMOIZED_RESPONSE",
-    "hadamard": "hadamard:PROTOCOL",
     "single_message": "single_message:PROTOCOL",
     "fragments": "fragments:PROTOCOL",
     "ldp_sgd": "ldp_sgd:PROTOCOL",
     "shuffled_counts": "shuffled_counts:PROTOCOL",
-    "laplace_histogram": "measurements:LAPLACE_HISTOGRAM",
-    "jl_hh": "measurements:JL_HH",
-    "bucket": "measurements:BUCKET",
-    "sparse_recovery": "measurements:SPARSE_RECOVERY",
-    "count_mean_sketch": "count_mean_sketch:PROTOCOL",
 }
 """Module and variable of each built-in protocol, in the format of an entry point."""
 

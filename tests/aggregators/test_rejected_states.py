@@ -17,8 +17,7 @@ from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
-from dpstream.randomizers import baselines, future_rand, value_stream
-from dpstream.randomizers.baselines import calibration as of_baselines
+from dpstream.randomizers import future_rand, value_stream
 from dpstream.randomizers.future_rand import calibration as of_future_rand
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import MOST_SUM
@@ -30,6 +29,8 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.hadamard_values.calibration import (
     calibrate as calibrate_items,
 )
+from experiments.protocols import baselines
+from experiments.protocols.baselines import calibration as of_baselines
 
 EPOCHS, CELLS = 8, 100
 STREAM = of_value_stream.calibrate(value_stream.ValueStreamParameters(4.0, 2), EPOCHS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from dpstream.aggregators.hadamard_matches import walsh_hadamard
+from dpstream.aggregators.hadamard_values import walsh_hadamard
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 64, 1024])

@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
-from dpstream.aggregators.measurements import most_named
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Bits
-from dpstream.randomizers.measurements import (
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.randomness import seeded_generator
+from experiments.preparation import labels_path, read_plain
+from experiments.protocols.measurements import (
     BucketLaw,
     BucketParameters,
     Calibration,
@@ -39,9 +41,7 @@ from dpstream.randomizers.measurements import (
     SparseRecoveryLaw,
     SparseRecoveryParameters,
 )
-from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
-from dpstream.randomizers.randomness import seeded_generator
-from experiments.preparation import labels_path, read_plain
+from experiments.protocols.measurements.aggregator import most_named
 
 DELTA: Final = 1e-6
 BITS: Final = 24

@@ -19,13 +19,13 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.hadamard import Hadamard
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, decode_batch
 from dpstream.topics.fixed_sizes import table_cells
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.shares import MOST_SHARED, table_of
+from experiments.protocols.hadamard import Hadamard
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
 from tests.support.learning import publish_models

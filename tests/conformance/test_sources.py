@@ -22,7 +22,12 @@ from tests.support.small_run import job_text
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     path.relative_to(ROOT)
-    for pattern in ("randomizers/**/*.py", "aggregators/**/*.py", "pipeline/devices/producer*.py")
+    for pattern in (
+        "randomizers/**/*.py",
+        "aggregators/**/*.py",
+        "pipeline/devices/producer*.py",
+        "experiments/protocols/**/*.py",
+    )
     for path in ROOT.glob(pattern)
 )
 

@@ -26,12 +26,12 @@ from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_ta
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.dummies import Dummies
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
-from dpstream.randomizers.hadamard import HadamardParameters
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.noise_tables import NoiseTable
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from experiments.protocols.hadamard import HadamardParameters
 from tests.conformance.cases import COUNTING, Case
 
 ITEMS = ("a", "b", "c")
@@ -93,6 +93,8 @@ MORE = [
 ]
 """Cases with several epochs, several kinds of cells, and clustered dummies."""
 
+PROTOCOLS_IN = ("dpstream.randomizers.", "experiments.protocols.")
+
 every_kind = pytest.mark.parametrize(
     ("case", "parameters"),
     [
@@ -111,7 +113,7 @@ def charged(case: Case, parameters: Any) -> Seen:
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
-            if name.startswith("dpstream.randomizers."):
+            if name.startswith(PROTOCOLS_IN):
                 if getattr(module, "delta_of_tables", None) is delta_of_tables:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
@@ -218,8 +220,7 @@ def of_protocols() -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())
-        if name.startswith("dpstream.randomizers.")
-        and not name.startswith("dpstream.randomizers.accounting")
+        if name.startswith(PROTOCOLS_IN) and not name.startswith("dpstream.randomizers.accounting")
     ]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-MUTATED: Final = "dpstream"
+MUTATED: Final = {"dpstream", "experiments"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def import_what_is_not_ours() -> None:
     import scipy.signal
     import scipy.stats  # noqa: F401
 
-    if ours := sorted(name for name in sys.modules if name.partition(".")[0] == MUTATED):
+    if ours := sorted(name for name in sys.modules if name.partition(".")[0] in MUTATED):
         raise RuntimeError(f"modules already imported before forking: {', '.join(ours)}")
 
 

@@ -16,6 +16,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = "dpstream"
 """Folder of links that make the root folders importable."""
+EXPERIMENTS: Final = "experiments"
+"""Root folder that is a package itself."""
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
 """Prefix of the ids of tests that run ``dpstream audit --quick``."""
@@ -61,7 +63,7 @@ class Mutation:
         if path.suffix != ".py":
             return None
         parts = path.parent.parts if path.name == "__init__.py" else path.with_suffix("").parts
-        return ".".join((PACKAGE, *parts))
+        return ".".join(parts if parts[0] == EXPERIMENTS else (PACKAGE, *parts))
 
     def applied(self, source: str) -> str:
         """Return the mutated text; raise `MutationError` unless `old` occurs once and changes."""

@@ -23,10 +23,10 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, Final
 
-from tests.mutations.mutation import PACKAGE, ROOT, Mutation
+from tests.mutations.mutation import EXPERIMENTS, PACKAGE, ROOT, Mutation
 from tests.mutations.witness import MODULE, REPORT
 
-TREE: Final = ("aggregators", PACKAGE, "pipeline", "randomizers", "tests", "topics")
+TREE: Final = ("aggregators", PACKAGE, EXPERIMENTS, "pipeline", "randomizers", "tests", "topics")
 FILES: Final = ("pyproject.toml", "PRIVACY.md", "README.md")
 SECONDS: Final = 600.0
 """Timeout of a mutation's run (seconds), which is then inconclusive."""
@@ -67,7 +67,7 @@ class InstalledCopy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        ignored = shutil.ignore_patterns("__pycache__", "node_modules", "*.pyc")
+        ignored = shutil.ignore_patterns("__pycache__", "node_modules", "*.gz", "*.pyc")
         for name in TREE:
             shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         for name in FILES:
@@ -219,7 +219,8 @@ def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
     if report is None:
         return Trial(mutation, MutationOutcome.TIMED_OUT, seconds=SECONDS)
     seconds: float = report["seconds"]
-    expected = str(copy.folder / PACKAGE / mutation.file)
+    of_experiments = mutation.file.startswith(f"{EXPERIMENTS}/")
+    expected = str(copy.folder / ("" if of_experiments else PACKAGE) / mutation.file)
     if mutation.module is not None and report["imported"] not in (None, expected):
         raise RuntimeError(f"{report['imported']} was imported instead of {expected}")
     if not report["failures"] and not report["passed"]:

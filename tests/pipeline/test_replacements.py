@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.replacements import JOB_KEYS, JOB_VALUES, OPTIONS, REMOVED_COMMANDS
+from dpstream.pipeline.replacements import (
+    EXPERIMENTS,
+    JOB_KEYS,
+    JOB_VALUES,
+    OPTIONS,
+    REMOVED_COMMANDS,
+)
 from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 from tests.support.commands import Commands
 
@@ -52,6 +61,20 @@ def test_every_removed_name_has_a_replacement() -> None:
 def test_removed_protocol_names_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
     assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _rejection(name)
+
+
+def test_protocol_of_the_experiments_says_where_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tomllib.loads(Path("experiments/pyproject.toml").read_text())
+    for declared in packages["project"]["entry-points"].values():
+        assert set(declared) == EXPERIMENTS
+    monkeypatch.setitem(vars(PROTOCOLS), "_offered", {})
+    for name in EXPERIMENTS:
+        monkeypatch.delitem(vars(PROTOCOLS)["_known"], name, raising=False)
+        said = f"{name} is for comparison only, and not part of this package"
+        assert f"protocol: {said}" in _rejection(name)
+        assert said in Commands(capsys)("audit", name).errors
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)

@@ -23,8 +23,6 @@ from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments import calibration as fragments
-from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchParameters
-from dpstream.randomizers.fragments.count_mean_sketch import calibration as count_mean_sketch
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd import calibration as ldp_sgd
 from dpstream.randomizers.projective_geometry import (
@@ -34,6 +32,8 @@ from dpstream.randomizers.projective_geometry import (
 from dpstream.randomizers.projective_geometry import calibration as projective_geometry
 from dpstream.randomizers.single_message import SingleMessageLaw, SingleMessageParameters
 from dpstream.randomizers.single_message import calibration as single_message
+from experiments.protocols.count_mean_sketch import CountMeanSketchParameters
+from experiments.protocols.count_mean_sketch import calibration as count_mean_sketch
 from tests.support.sources import ROOT
 
 Sent = dict[tuple[int, ...], float]
@@ -345,18 +345,18 @@ def test_stream_delta_holds_for_all_values_of_other_users(loss: float, users: in
 
 def test_every_calibration_that_relies_on_other_users_is_attacked() -> None:
     """Calibrations that hide a user among others import one of two modules."""
-    folder = ROOT / "randomizers"
     hiding = re.compile(r"accounting\.amplification|fragments\.calibration")
     found = {
-        str(path.relative_to(folder))
+        path.relative_to(folder).as_posix()
+        for folder in (ROOT / "randomizers", ROOT / "experiments" / "protocols")
         for path in folder.rglob("*.py")
         if hiding.search(path.read_text())
     }
     assert found == {
         "accounting/__init__.py",  # a list of modules
         "accounting/whole_streams.py",
+        "count_mean_sketch/calibration.py",
         "fragments/calibration.py",
-        "fragments/count_mean_sketch/calibration.py",
         "ldp_sgd/calibration.py",
         "projective_geometry/calibration.py",
         "sampled_response/calibration.py",  # in test_sampled_response

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
 from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
@@ -21,18 +20,19 @@ from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate as fragments
 from dpstream.randomizers.fragments.calibration import loss_of_report
-from dpstream.randomizers.fragments.count_mean_sketch import (
-    BUCKETS,
-    CountMeanSketch,
-    CountMeanSketchParameters,
-)
-from dpstream.randomizers.fragments.count_mean_sketch.calibration import calibrate as sketch
 from dpstream.randomizers.item_domains import Points
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.data import ChangeLogFile
 from experiments.evaluation.images import pixels
 from experiments.evaluation.trial import run_trial
 from experiments.preparation import read_plain
+from experiments.protocols.count_mean_sketch import (
+    BUCKETS,
+    CountMeanSketch,
+    CountMeanSketchParameters,
+)
+from experiments.protocols.count_mean_sketch.aggregator import CountMeanSketchAggregator
+from experiments.protocols.count_mean_sketch.calibration import calibrate as sketch
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

@@ -29,12 +29,11 @@ from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.measurements.calibration import composed_loss
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 
 _ODDS = ((ComposedLaw((20, 1)), ComposedLaw((5, 1))), (ComposedLaw((3, 1)), ComposedLaw((30, 1))))
 _REPORTS, _HORIZONS = 4, 3
-RENEWED = ("future_rand", "memoized_response", "shuffled_counts")
+RENEWED = ("future_rand", "shuffled_counts")
 
 
 def answers_and_horizons() -> Iterator[Finding]:
@@ -121,7 +120,6 @@ def compositions() -> Iterator[Finding]:
     for name, pair in MECHANISMS.items():
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
-    yield finding("compositions", "advanced composition of randomized responses", _advanced())
     yield finding("compositions", "output distributions with small sampling errors", _tables())
 
 
@@ -170,19 +168,6 @@ def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> It
         if math.isfinite(epsilon):
             least = excess(seen, epsilon, total)
             yield less_than_it_is(f"{what} and epsilon {epsilon:.4g}", delta, least)
-
-
-def _advanced() -> Iterator[str]:
-    """Check randomized response, whose loss is the largest for any mechanism with these odds."""
-    for odds in (Fraction(21, 20), Fraction(101, 100)):
-        response = [(odds.numerator, odds.denominator), (odds.denominator, odds.numerator)]
-        for times in (3, 100, 400):
-            seen = list(repeated(response, times))
-            total = sum(one for one, _ in seen)
-            for delta in (0.0, 1e-4, 1e-10):
-                epsilon, needed = composed_loss(times, odds, delta)
-                what = f"{times} randomized responses of odds {odds} and epsilon {epsilon:.4g}"
-                yield less_than_it_is(what, needed, excess(seen, epsilon, total))
 
 
 def _tables() -> Iterator[str]:

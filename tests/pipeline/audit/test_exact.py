@@ -30,9 +30,9 @@ from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.stages.stage_noise import StageNoise
-from dpstream.randomizers.baselines import MemoizedResponse
 from dpstream.randomizers.future_rand import FutureRand
 from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.baselines import MemoizedResponse
 from tests.attacks.attacked_devices import device_job
 from tests.attacks.examples import case_of, with_entry
 

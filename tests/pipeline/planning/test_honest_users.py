@@ -70,14 +70,14 @@ def test_loss_grows_as_honest_users_decrease(protocol: str, more: dict[str, Any]
 
 
 SETTING_ASIDE = (
-    "count_min.calibration",
-    "count_min.code_noise",
-    "fragments.calibration",
-    "hadamard.calibration",
-    "shuffled_counts.calibration",
-    "shuffled_counts.shuffled_item_counts.calibration",
-    "shuffled_counts.shuffled_level_counts.calibration",
-    "shuffled_counts.shuffled_value_stream.calibration",
+    "dpstream.randomizers.count_min.calibration",
+    "dpstream.randomizers.count_min.code_noise",
+    "dpstream.randomizers.fragments.calibration",
+    "experiments.protocols.hadamard.calibration",
+    "dpstream.randomizers.shuffled_counts.calibration",
+    "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration",
+    "dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration",
+    "dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration",
 )
 
 
@@ -102,7 +102,7 @@ def test_noise_and_losses_depend_only_on_the_unreserved_delta(
     found = []
     for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
         for module in SETTING_ASIDE:
-            monkeypatch.setattr(f"dpstream.randomizers.{module}.FOR_TABLES", share)
+            monkeypatch.setattr(f"{module}.FOR_TABLES", share)
         law = job_of(protocol, {**more, "delta": delta}, epochs=2).calibrate()
         curve = contributor_curve(PROTOCOLS[protocol], law, (1.0, 0.5))
         facts = law.to_json()

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.linalg import hadamard
+
+from dpstream.randomizers.accounting.overlapping_cells import poisson_for_overlapping
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from experiments.protocols.hadamard.calibration import blanket_epsilon, calibrate
+
+FALSE_ALARM = 1e-10
+
+
+def law_of(
+    items: int = 5,
+    slots: int = 2,
+    rows: int = 2,
+    blanket: float = 1.0,
+    dummies: Blanket = "bernoulli",
+) -> HadamardLaw:
+    return HadamardLaw(items, slots, 2, 1, 3, blanket, dummies, 1.0, 0.1, 1.0)
+
+
+def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
+    devices, rng = Hadamard(law), seeded_generator(70, seed)
+    devices.enroll(len(values), rng)
+    return devices.report(1, values, None, rng)
+
+
+def test_tuples_of_an_item_are_uniform_in_the_set_of_that_item() -> None:
+    law = law_of()
+    assert law.columns == 8
+    users = 40_000
+    matrix = hadamard(law.columns)
+    for held in range(law.items + 1):
+        values = np.full((users, 2), held)  # duplicate items count once
+        messages = messages_of(law, values, held)
+        real = messages[: 2 * users].reshape(users, 2, law.rows)
+        first, second = (held or law.items + 1), law.items + 2
+        for row, tuples in ((first, real[:, 0]), (second, real[:, 1])):
+            assert (matrix[row, tuples] == 1).all()
+            assert uniformity(tuples, law.columns, cells=4**law.rows) > FALSE_ALARM
+            # The check would detect tuples from the set of another row.
+            assert not (matrix[row % 7 + 1, tuples] == 1).all()
+        assert uniformity(messages[2 * users :], law.columns, cells=8**law.rows) > FALSE_ALARM
+
+
+def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
+    codes = tuples.astype(np.int64) @ columns ** np.arange(tuples.shape[1])
+    found = np.bincount(codes)
+    found = found[found > 0]
+    assert len(found) == cells
+    return float(stats.chisquare(found).pvalue)
+
+
+@pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
+def test_matrix_has_extra_rows_that_encode_no_item(items: int, columns: int, dtype: str) -> None:
+    law = law_of(items, slots=min(items, 2))
+    assert law.columns == columns >= items + law.slots + 1
+    assert law.message_format.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
+def test_columns_are_sent_in_the_narrowest_dtype(items: int, dtype: str) -> None:
+    law = law_of(items, slots=2)
+    messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
+    assert messages.dtype == law.message_format.dtype == np.dtype(dtype)
+    assert messages.shape == (2 * 2 + 2, 2)
+
+
+def test_present_devices_send_real_tuples_and_a_blanket() -> None:
+    law = law_of(blanket=3.0)
+    devices, rng = Hadamard(law), seeded_generator(71)
+    devices.enroll(4, rng)
+    values = np.array([[0, 0], [5, 0], [2, 1], [9, 9]])
+    present = np.array([True, True, True, False])
+    assert devices.report(1, values, present, rng).shape == (3 * (2 + 3), 2)
+    with pytest.raises(ValueError, match="item 9 at epoch 2 is out of range: there are"):
+        devices.report(2, values, None, rng)
+    with pytest.raises(ValueError, match="epoch 1 is out of range; expected an epoch after"):
+        devices.report(1, values, present, rng)
+    again = Hadamard.restore(law, devices.state_arrays(), 1)
+    assert (again.population, again.epoch) == (4, 1)
+    with pytest.raises(ValueError, match=r"expected .* for Hadamard"):
+        Hadamard.restore(law, {}, 0)
+
+
+def test_poisson_blanket_has_the_stated_mean() -> None:
+    law = law_of(blanket=0.7, dummies="poisson")
+    users = 200_000
+    blanket = len(messages_of(law, np.zeros((users, 2), np.int8), 2)) - 2 * users
+    assert abs(blanket - 0.7 * users) < 7 * math.sqrt(0.7 * users)
+    assert blanket != int(0.7 * users)
+
+
+def test_noise_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
+    for mean, contributors in ((1e-6, 10**7), (50.0, 10**6), (1000.0, 10**5)):
+        assert contributors * PoissonDummies(mean).distance(1) < 1e-24
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
+def test_window_spends_at_most_the_requested_delta(rows: int, dummies: Blanket) -> None:
+    """Delta is computed from all possible windows; a third of the blanket is not enough."""
+    epsilon, delta = 3.0, 0.05
+    parameters = HadamardParameters(epsilon, delta, ("a", "b"), rows=rows, dummies=dummies)
+    law = calibrate(parameters, last_epoch=1, minimum=1)
+    assert exact_delta(law, law.blanket, epsilon) <= delta
+    third = law.blanket // 3 if dummies == "bernoulli" else law.blanket / 3
+    assert exact_delta(law, third, epsilon) > delta
+
+
+def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
+    """Return the larger delta of both directions, for items 1 and 2.
+
+    Tuples are of four kinds, given by the sets that contain them, and uniform within each kind for
+    any item. So the counts of the kinds are a sufficient statistic of a window.
+    """
+    positive = hadamard(law.columns)[1:3] == 1
+    tuples = list(product(range(law.columns), repeat=law.rows))
+    kinds = [tuple(positive[:, each].all(axis=1)) for each in np.array(tuples)]
+    only, other, both = (
+        kinds.count(kind) / len(kinds) for kind in [(True, False), (False, True), (True, True)]
+    )
+    assert only == other
+    most = int(blanket) if law.dummies == "bernoulli" else 30
+    counts = np.indices((most + 2,) * 3)
+    if law.dummies == "bernoulli":
+        rest = most - counts.sum(axis=0)
+        every = np.moveaxis(np.stack([*counts, np.maximum(rest, 0)]), 0, -1)
+        shares = [only, other, both, 1 - only - other - both]
+        dummies = np.where(rest >= 0, stats.multinomial.pmf(every, most, shares), 0.0)
+    else:
+        means = np.array([only, other, both])[:, None, None, None] * blanket
+        dummies = stats.poisson.pmf(counts, means).prod(axis=0)
+    left_out = 1 - float(dummies.sum())
+    assert left_out < 1e-6
+    shared = both / (only + both)
+    with_first, with_second = (
+        (1 - shared) * np.roll(dummies, 1, axis=axis) + shared * np.roll(dummies, 1, axis=2)
+        for axis in (0, 1)
+    )
+    factor = math.exp(epsilon)
+    directions = [(with_first, with_second), (with_second, with_first)]
+    return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
+
+
+def test_infeasible_parameters_are_rejected() -> None:
+    few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
+    with pytest.raises(ValueError, match=r"2\.5; expected at least .* with 100 contributors"):
+        calibrate(few, 1, 100)
+    with pytest.raises(ValueError, match=r"overlap is 0\.5 with 2 items per user; expected"):
+        calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
+    with pytest.raises(ValueError, match="does not achieve epsilon 20"):
+        calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
+
+
+@pytest.mark.parametrize("items", [1, 2, 8])
+def test_published_blanket_is_many_times_the_exact_blanket(items: int) -> None:
+    labels = tuple(map(str, range(10)))
+    exact, published = (
+        calibrate(
+            HadamardParameters(1.0, 1e-6, labels, items, 17, calibration, "bernoulli"), 1, 100_000
+        )
+        for calibration in ("exact", "published")
+    )
+    assert published.blanket > 20 * exact.blanket
+    # 90 k^2 ln(2 k / delta) / epsilon^2
+    golden = 90 * items**2 * math.log(2 * items / 1e-6)
+    assert published.blanket * 100_000 * published.overlap == pytest.approx(golden, rel=2e-3)
+
+
+def test_blanket_of_fixed_size_is_barely_larger_than_a_poisson_blanket() -> None:
+    fixed, poisson = (
+        calibrate(HadamardParameters(1.0, 1e-6, ("a",), dummies=dummies), 1, 10_000).blanket
+        for dummies in ("bernoulli", "poisson")
+    )
+    assert fixed == int(fixed)
+    assert poisson <= fixed < 1.02 * poisson + 1
+    for epochs in (1, 2, 365):
+        spent = blanket_epsilon(fixed * 10_000, 1e-6, 14, 1, epochs, "bernoulli")
+        less = blanket_epsilon(poisson * 10_000, 1e-6, 14, 1, epochs, "poisson")
+        assert spent == pytest.approx(less, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"delta": 0.0}, "delta is"),
+        ({"items": 3}, "'items' is 3"),
+        ({"rows": 0}, "'rows' is 0"),
+        ({"rows": 2.0}, "an integer"),
+        ({"calibration": "loose"}, "calibration is"),
+        ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
+        ({"messages_per_user": 1.0}, "expected more than 'items', 1"),
+        ({"domain": ()}, "domain"),
+    ],
+)
+def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        HadamardParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": ("a", "b"), **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("minimum", [7, 1000, 123_457])
+def test_contributors_together_add_the_required_blanket(minimum: int) -> None:
+    parameters = HadamardParameters(1.0, 1e-6, tuple("abcde"), dummies="poisson", rows=3)
+    needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
+    law = calibrate(parameters, 1, minimum)
+    assert needed <= law.blanket * minimum * 0.5**3 <= 1.001 * needed

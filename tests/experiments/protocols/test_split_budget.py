@@ -1,0 +1,46 @@
+"""Test the split budget: epsilon of the stream, divided equally among the epochs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpstream.randomizers.composed import ComposedLaw
+from experiments.protocols.baselines import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from experiments.protocols.baselines.calibration import calibrate
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])
+@pytest.mark.parametrize("last_epoch", [1, 3, 7, 256, 1000])
+def test_losses_of_all_epochs_sum_to_at_most_epsilon(
+    epsilon: float, last_epoch: int, exponential_below: Callable[[float], Fraction]
+) -> None:
+    law = calibrate(SplitBudgetParameters(epsilon), last_epoch)
+    kept, reversed_ = law.response.weights
+    # exponential_below is within 2^-400 of the true value.
+    assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
+    assert law.loss == SplitBudget(law).guarantee.epsilon == epsilon
+    assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
+
+
+def test_invalid_parameters_constants_and_states_are_rejected() -> None:
+    with pytest.raises(ValueError, match="epsilon is 0; expected 1e-06 to 64"):
+        SplitBudgetParameters(0)
+    for last_epoch in (0, (1 << 20) + 1):
+        with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
+            calibrate(SplitBudgetParameters(1), last_epoch)
+    with pytest.raises(ValueError, match="response has 2 signs; expected 1"):
+        SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
+    with pytest.raises(ValueError, match=r"loss is 1\.09\d+; expected at most epsilon, 1\.0"):
+        SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
+    law = calibrate(SplitBudgetParameters(1), 2)
+    with pytest.raises(ValueError, match="invalid constants for split_budget"):
+        SplitBudgetLaw.from_json({"last_epoch": 2})
+    with pytest.raises(ValueError, match=r"arrays are \['memo'\]; expected .* for SplitBudget"):
+        SplitBudget.restore(law, {"memo": np.zeros((2, 2), np.uint8)}, 0)
+    assert SplitBudgetLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
