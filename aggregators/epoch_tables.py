@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 _HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
 # The counts of a record have the narrowest type that fits the largest one.
 _COUNT_TYPES = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
 _COUNT_CAP = 1 << 53
+
+MOST_RESUMED: Final = 1 << 12
+"""Maximum number of counts of an epoch that are stored with its estimate."""
 
 
 class EpochTables:
@@ -177,3 +181,24 @@ class TableAggregator(LawAggregator[LawT], Generic[LawT]):
         aggregator = cls(law)
         aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
         return aggregator
+
+
+class ResumableTables(TableAggregator[LawT], Generic[LawT]):
+    """Count in few enough cells to store the counts of an epoch with its estimate."""
+
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
+        """Return the counts of an epoch as JSON values for `resume`."""
+        counts = self._tables.counts(epoch)
+        return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
+
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
+        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
+        epoch, counts = state["epoch"], state["counts"]
+        if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
+            len(counts) not in (0, self.cells)
+        ):
+            raise ValueError(
+                f"saved state is {dict(state)}; expected {self.cells} nonnegative integers"
+            )
+        if counts:
+            self._tables.add_table(epoch, np.array(counts, np.int64))

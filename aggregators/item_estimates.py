@@ -136,6 +136,10 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
             lasting=self.lasting + later.lasting,
         )
 
+    def of_window(self, mean: ItemEstimates, window: Sequence[ItemEstimates]) -> ItemEstimates:
+        """Return the mean of a window's epochs, `mean`, with all that this class knows of it."""
+        return mean
+
     def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:
         before = earlier.listed()
         if before is None:

@@ -11,14 +11,13 @@ is their true share, the variance is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.epoch_tables import TableAggregator
+from dpstream.aggregators.epoch_tables import MOST_RESUMED, ResumableTables, TableAggregator
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
@@ -31,10 +30,6 @@ from dpstream.randomizers.set_systems import Subsets
 
 if TYPE_CHECKING:
     from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-
-MOST_RESUMED: Final = 1 << 12
-"""Maximum number of counts of an epoch that are stored with its estimate."""
-
 
 MOST_SMOOTHED: Final = 32
 """Maximum number of items that are smoothed: each takes tens of milliseconds for 100 epochs."""
@@ -53,8 +48,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
 
     @property
     def cells(self) -> int:
-        sets = self.law.sets
-        return 1 + self.law.items if isinstance(sets, Subsets) else sets.points
+        return cells_counted(self.law)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         form, last_epoch = self.law.message_format, self.law.last_epoch
@@ -71,14 +65,10 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        sets = self.law.sets
-        if isinstance(sets, PointSpace):
+        if isinstance(self.law.sets, PointSpace):
             self._tables.add(epoch, words, counts)
-            return
-        # Every answer also counts as one.
-        inside = sets.members()[words[:, 0], -self.law.items :]
-        times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
-        self._tables.add_table(epoch, np.concatenate([times.sum(keepdims=True), times @ inside]))
+        else:
+            self._tables.add_table(epoch, counts_of_answers(self.law, words[:, 0], counts))
 
     def estimate(
         self, epoch: int, participation: Participation
@@ -95,7 +85,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
         counts = self._tables.counts(epoch)
         if counts is None:
             return None
-        reports, inside = self._inside(counts)
+        reports, inside = answers_inside(self.law, counts)
         population = max(1, int(participation.population[epoch]))
         own, other = map(float, self.law.probabilities)
         shares = inside / reports
@@ -104,34 +94,9 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
         values = population * (shares - other) / (own - other)
         return ItemEstimates(values, deviation, NORMAL_95 * deviation, reports, population)
 
-    def _inside(self, counts: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """Return the number of answers in all, and in the set of each item."""
-        sets = self.law.sets
-        if isinstance(sets, Subsets):
-            return int(counts[0]), counts[1:]
-        first = int(not self.law.complete)
-        return int(counts.sum()), hyperplane_sums(sets, counts, first + self.law.items)[first:]
 
-
-class ResumableItemsAggregator(SampledItemsAggregator):
+class ResumableItemsAggregator(ResumableTables[SampledResponseLaw], SampledItemsAggregator):
     """Count answers in few enough cells to store their counts with an estimate."""
-
-    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the counts of an epoch as JSON values for `resume`."""
-        counts = self._tables.counts(epoch)
-        return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
-
-    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
-        epoch, counts = state["epoch"], state["counts"]
-        if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
-            len(counts) not in (0, self.cells)
-        ):
-            raise ValueError(
-                f"saved state is {dict(state)}; expected {self.cells} nonnegative integers"
-            )
-        if counts:
-            self._tables.add_table(epoch, np.array(counts, np.int64))
 
 
 class SmoothedItemsAggregator(ResumableItemsAggregator):
@@ -158,6 +123,39 @@ def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
         return SmoothedItemsAggregator(law)
     aggregator = SampledItemsAggregator(law)
     return ResumableItemsAggregator(law) if aggregator.cells <= MOST_RESUMED else aggregator
+
+
+def cells_counted(law: SampledResponseLaw) -> int:
+    """Return the number of counts that `counts_of_answers` returns."""
+    return 1 + law.items if isinstance(law.sets, Subsets) else law.sets.points
+
+
+def counts_of_answers(
+    law: SampledResponseLaw,
+    points: NDArray[np.unsignedinteger],
+    counts: NDArray[np.unsignedinteger] | None,
+) -> NDArray[np.int64]:
+    """Count answers: all of them and those in the set of each item for subsets, or by point.
+
+    `points` are the answers, shape (n,), with multiplicities `counts`; None means 1 each.
+    """
+    times = np.ones(len(points), np.int64) if counts is None else counts.astype(np.int64)
+    if isinstance(law.sets, PointSpace):
+        table = np.zeros(law.sets.points, np.int64)
+        np.add.at(table, points, times)
+        return table
+    inside = law.sets.members()[points, -law.items :]
+    return np.concatenate([times.sum(keepdims=True), times @ inside])
+
+
+def answers_inside(
+    law: SampledResponseLaw, counts: NDArray[np.int64]
+) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of answers in all, and in the set of each item."""
+    if isinstance(law.sets, Subsets):
+        return int(counts[0]), counts[1:]
+    first = int(not law.complete)
+    return int(counts.sum()), hyperplane_sums(law.sets, counts, first + law.items)[first:]
 
 
 def item_variances(

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+MAX_BUCKETS = 1 << 12
+
 # Rounding error of a position computed with floats, relative to the largest number involved.
 _SLACK = 8 * np.finfo(np.float64).eps
 # Far above the subnormal floats, whose relative precision is lower.
@@ -109,6 +111,33 @@ class EqualBuckets:
             ):
                 return [number_text(number / scale) for number in rounded]
             decimals += 1
+
+
+def check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
+    """Raise `ValueError` unless a job can split [low, high) into buckets, a power of two.
+
+    `initial` is a value within this range, or None.
+    """
+    for name, value in (("low", low), ("high", high), ("initial", initial)):
+        if value is not None and not _is_number(value):
+            raise ValueError(f"'{name}' is {value!r}; expected a number")
+    if low >= high or not math.isfinite(float(high) - float(low)):
+        raise ValueError(f"'high' is {high:g}; expected a number above 'low', {low:g}")
+    if initial is not None and not low <= initial < high:
+        raise ValueError(f"'initial' is {initial:g}; expected at least {low:g} and below {high:g}")
+    if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
+        raise ValueError(f"'buckets' is {buckets!r}; expected an integer from 2 to {MAX_BUCKETS:,}")
+    levels = (buckets - 1).bit_length()
+    if buckets != 1 << levels:
+        raise ValueError(
+            f"'buckets' is {buckets}; expected a power of two, such as {1 << levels - 1} or "
+            f"{1 << levels}"
+        )
+    EqualBuckets(low, high, buckets)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def decimal(number: float) -> Fraction:

@@ -64,6 +64,10 @@ class PointSpace(SetSystem):
         """Number of points that any two different S_x have in common."""
         return self.first(self.coordinates - 2)
 
+    @property
+    def common_to_three(self) -> int:
+        return self.first(max(0, self.coordinates - 3))
+
     def first(self, free: int) -> int:
         return int((self.order**free - 1) // (self.order - 1))
 

@@ -47,6 +47,14 @@ class SetSystem(Constants, ABC):
 
     @property
     @abstractmethod
+    def common_to_three(self) -> int:
+        """Number of points that three different S_x have in common.
+
+        In a projective space, three hyperplanes with a common line have more; they are rare.
+        """
+
+    @property
+    @abstractmethod
     def most_values(self) -> int:
         """Number of blocks, which is the maximum number of values."""
 
@@ -133,6 +141,10 @@ class Subsets(SetSystem):
     @property
     def common(self) -> int:
         return math.comb(self.values - 2, self.size - 2) if self.size > 1 else 0
+
+    @property
+    def common_to_three(self) -> int:
+        return math.comb(self.values - 3, self.size - 3) if self.size > 2 else 0
 
     @property
     def most_values(self) -> int:

@@ -14,6 +14,8 @@ constant, and so orthogonal to the wavelet.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,17 @@ def range_variances(
         energy = np.where(same, np.square(end - start), np.square(start) + np.square(end))
         result = result + energy / support / precision
     return np.asarray(result, np.float64)
+
+
+def widest_range(level_variances: NDArray[np.float64]) -> float:
+    """Return an upper bound on a range's standard error relative to a bucket's; shape (L,).
+
+    The variance for a range is at most the sum of the variances for two ranges, from 0 to the start
+    and from 0 to the end: their coefficients have the same sign in the wavelet of each node.
+    """
+    cumulative = range_variances(level_variances, 0, np.arange(2 ** len(level_variances) + 1))
+    bucket = float(range_variances(level_variances, 0, 1))
+    return math.sqrt(2 * float(cumulative.max()) / bucket)
 
 
 def half_difference(ends: NDArray[np.integer], support: int) -> NDArray[np.float64]:

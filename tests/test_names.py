@@ -39,7 +39,6 @@ SMALL: Final = {
     "randomizers/client/amounts.py": "checks amounts in the client, without numpy",
     "randomizers/client/device_errors.py": "raised by every module of the client",
     "randomizers/counted_messages.py": "shared by devices, producers and checks",
-    "randomizers/value_tree.py": "tree shared by randomizer and aggregator",
     "topics/message_formats.py": "report format for devices, without the codec",
 }
 """Modules shorter than `FEWEST_LINES`, with the reason why each is separate."""

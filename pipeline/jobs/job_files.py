@@ -454,10 +454,12 @@ class Job(Wording):
                 "and its answers are correlated, so the mean has no known interval; expected at "
                 f"most {longest:,} epochs"
             )
-        if domain.kind not in ("value", "items") or domain.column or entry.learning is not None:
+        # Ranges and quantiles of means are known if the epochs are samples of different users.
+        kinds = ("value", "items", "numbers" if entry.sampled else "items")
+        if domain.kind not in kinds or domain.column or entry.learning is not None:
             return (
-                "means over windows require a single count or a list of items, the same at every "
-                "epoch, and no crowds"
+                "means over windows require a single count, a list of items, the same at every "
+                "epoch, or numbers of sampled_response, and no crowds"
             )
         errors = entry.aggregation.window_errors(law, self.parameters)
         if entry.has_lasting_noise(law) or (errors is None and not entry.per_epoch):

@@ -74,7 +74,7 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield protocols that track two and four changes; sampled_response tracks any number."""
-    epsilon, domain = requested.epsilon, requested.domain
+    epsilon, domain = requested.epsilon, requested.numbers or requested.domain
     if requested.items > 1:
         return
     for max_changes in (2, 4):
@@ -122,11 +122,16 @@ def _sampled(
     return partial(SampledResponseParameters, epsilon, domain=domain, items=items)
 
 
+def _sampled_numbers(epsilon: float, domain: Numbers) -> Callable[[], SampledResponseParameters]:
+    low, high, buckets = domain.low, domain.high, domain.buckets
+    return partial(SampledResponseParameters, epsilon, low=low, high=high, buckets=buckets)
+
+
 @alternatives.register
 def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     buckets = Numbers(requested.low, requested.high, requested.buckets)
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, buckets)
-    yield "sampled_response", _sampled(requested.epsilon, buckets)
+    yield "sampled_response", _sampled_numbers(requested.epsilon, buckets)
 
 
 @alternatives.register
@@ -160,7 +165,9 @@ def _of_shuffled_counts(
         # In hadamard_values, the first item of a user does not count as a change.
         items = requested.epsilon, max_changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
-    if domain is not None:
+    if isinstance(domain, Numbers):
+        yield "sampled_response", _sampled_numbers(requested.epsilon, domain)
+    elif domain is not None:
         yield "sampled_response", _sampled(requested.epsilon, domain)
 
 

@@ -125,6 +125,15 @@ def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float,
     )
 
 
+def bucket_notes(low: float, high: float, buckets: int, widest: float) -> tuple[str, str]:
+    """Describe buckets; `widest` bounds a range's standard error relative to a bucket's."""
+    return (
+        f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
+        "predicted errors are for a single bucket; the error of a wide range is at most "
+        f"{widest:.1f} times as large",
+    )
+
+
 @typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
     """Forecast of a Boolean protocol that tracks a limited number of changes per user."""

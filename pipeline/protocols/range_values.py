@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_note
+from dpstream.pipeline.protocols.forecasts import bucket_notes
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
@@ -25,7 +25,7 @@ from dpstream.randomizers.value_stream.range_values import (
     RangeValuesLaw,
     RangeValuesParameters,
 )
-from dpstream.randomizers.value_tree import range_variances
+from dpstream.randomizers.value_tree import range_variances, widest_range
 
 
 class RangeValuesForecast:
@@ -59,7 +59,7 @@ class RangeValuesForecast:
         )
         last = law.levels[-1]
         self.notes = (
-            *self._bucket_notes(parameters.low, parameters.high, parameters.buckets),
+            *bucket_notes(parameters.low, parameters.high, parameters.buckets, self.widest),
             flips_note(last.max_changes, last.booleans.max_changes, last.unboosted_share, "bucket"),
             "a flip that is not boosted appears gradually, which biases the estimates and is not "
             "in the predicted errors",
@@ -77,24 +77,8 @@ class RangeValuesForecast:
 
     @property
     def widest(self) -> float:
-        """Upper bound on a range's standard error relative to a bucket's, at the last epoch.
-
-        The variance for a range is at most the sum of the variances for two ranges, from 0 to the
-        start and from 0 to the end: their coefficients have the same sign in the wavelet of each
-        node.
-        """
-        last = self._level_variances[:, -1]
-        ends = np.arange(2 ** len(last) + 1)
-        cumulative = range_variances(last, 0, ends)
-        worst = math.sqrt(2 * float(cumulative.max()))
-        return worst / math.sqrt(float(range_variances(last, 0, 1)))
-
-    def _bucket_notes(self, low: float, high: float, buckets: int) -> tuple[str, str]:
-        return (
-            f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
-            "predicted errors are for a single bucket; the error of a wide range is at most "
-            f"{self.widest:.1f} times as large",
-        )
+        """Upper bound on a range's standard error relative to a bucket's, at the last epoch."""
+        return widest_range(self._level_variances[:, -1])
 
 
 PROTOCOL = Protocol(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,24 @@ from numpy.typing import NDArray
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
 from dpstream.aggregators.sampled_items import SampledItemsAggregator, sampled_items
+from dpstream.aggregators.sampled_numbers import (
+    SampledNumbersAggregator,
+    asked_level,
+    sampled_numbers,
+)
+from dpstream.aggregators.sampled_ranges import SampledRanges
 from dpstream.aggregators.window_errors import IndependentWindows
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.forecasts import bucket_notes
+from dpstream.pipeline.protocols.late_calibration import late
 from dpstream.pipeline.protocols.protocol import (
     DELTA,
     Aggregation,
+    Aggregator,
     Example,
     Planning,
     Protocol,
 )
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.guarantee import Guarantee, shuffle_to_mix
@@ -32,15 +41,21 @@ from dpstream.randomizers.sampled_response import (
     SampledResponseLaw,
     SampledResponseParameters,
 )
+from dpstream.randomizers.sampled_response.leveled_response import (
+    LeveledResponse,
+    LeveledResponseLaw,
+    node_variance,
+)
+from dpstream.randomizers.value_tree import widest_range
 
 _unit_variance = late("sampled_response", "unit_variance")
-_calibrate = late("sampled_response", "calibrate")
-_epsilon_if_shuffled = late("sampled_response", "epsilon_if_shuffled")
+_calibrate = late("sampled_response", "calibrate_any")
+_epsilon_if_shuffled = late("sampled_response", "epsilon_of_any_if_shuffled")
 _expected_share = late("sampled_response", "expected_share")
 
 _COMPLETE: Final = (
-    "every user is assumed to have an item; one without counts as 1/{0} of a user for each of the "
-    "{0} items"
+    "every user is assumed to have {0}; one without counts as 1/{1} of a user for each of the {1} "
+    "{2}s"
 )
 
 
@@ -63,7 +78,7 @@ class SampledResponseForecast:
         self.notes = (
             self._by_share(requested),
             *self._limited_by_recurrence(requested),
-            *((_COMPLETE.format(law.items),) if law.complete else ()),
+            *((_COMPLETE.format("an item", law.items, "item"),) if law.complete else ()),
         )
 
     def _by_share(self, requested: SampledResponseParameters) -> str:
@@ -117,6 +132,82 @@ class SampledResponseForecast:
         return other
 
 
+class SampledNumbersForecast:
+    """Forecast for numbers if all enrolled devices answer: all epochs are equally accurate."""
+
+    def __init__(
+        self, law: LeveledResponseLaw, requested: SampledResponseParameters, last_epoch: int
+    ) -> None:
+        assert requested.numbers is not None
+        self._law, self.share = law, 1 / law.items
+        self.reports_per_user = np.full(last_epoch, 1 / law.last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = tuple(
+            {
+                "level": number,
+                "nodes": level.items,
+                "points": level.sets.points,
+                "own": float(level.probabilities[0]),
+                "other": float(level.probabilities[1]),
+                "epsilon": level.loss,
+            }
+            for number, level in enumerate(law.levels, start=1)
+        )
+        numbers = requested.numbers
+        variances = {level.items: node_variance(level) for level in law.levels}
+        nodes = (2 << index for index in range(law.items.bit_length() - 1))
+        widest = widest_range(np.array([variances.get(each, math.inf) for each in nodes]))
+        rare, half = (self.at_share(share).standard_errors(10_000)[0] for share in (1e-9, 0.5))
+        own = self.standard_errors(10_000)[0]
+        self.notes = (
+            *bucket_notes(numbers.low, numbers.high, numbers.buckets, widest),
+            f"errors are predicted for a bucket that one in {law.items:,} users is in; for a "
+            f"bucket that few are in they are {rare / own:.3g} times as large, and for one that "
+            f"half of the users are in {half / own:.3g} times",
+            _COMPLETE.format("a value", law.items, "bucket"),
+        )
+
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
+        return np.full(len(self.reports_per_user), self.range_deviation(users, 0, 1))
+
+    def range_deviation(self, users: int, start: int, end: int) -> float:
+        """Return the standard error for the range of buckets [start, end), numbered from 0."""
+        return math.sqrt(float(self._expected(users).variances(start, end)))
+
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows: errors are nearly independent between epochs."""
+        if window > self._law.last_epoch:
+            return None
+        return float(self.standard_errors(users)[0]) / math.sqrt(window)
+
+    def at_share(self, share: float) -> Self:
+        """See `ShareForecast`; the first bucket has the share, and the others are equally full."""
+        other = copy(self)
+        other.share = share
+        return other
+
+    def _expected(self, users: int) -> SampledRanges:
+        law = self._law
+        asked = users / law.last_epoch / len(law.levels)
+        others = (1 - self.share) / max(1, law.items - 1)
+        shares = np.array([self.share, *[others] * (law.items - 1)])
+        return SampledRanges.of(
+            users * shares,
+            tuple(asked_level(level, asked, users) for level in law.levels),
+            round(users / law.last_epoch),
+            users,
+        )
+
+
+def _forecast(
+    law: SampledResponseLaw | LeveledResponseLaw,
+    requested: SampledResponseParameters,
+    last_epoch: int,
+) -> SampledResponseForecast | SampledNumbersForecast:
+    if isinstance(law, LeveledResponseLaw):
+        return SampledNumbersForecast(law, requested, last_epoch)
+    return SampledResponseForecast(law, requested, last_epoch)
+
+
 def _recurring(requested: SampledResponseParameters) -> SampledResponseParameters:
     if requested.reports not in (None, 1):
         raise ValueError(
@@ -147,22 +238,43 @@ def _window_changes(law: SampledResponseLaw, window: int, lag: int) -> ChangeErr
 
 
 def _values(requested: SampledResponseParameters) -> ValueDomain:
+    numbers = requested.numbers
+    if numbers is not None:
+        return NumericDomain(numbers.low, numbers.high, numbers.buckets, requested.initial)
     if requested.domain is None:
         return BOOLEAN
     return SetDomain(requested.domain, None if requested.items == 1 else requested.items)
 
 
 def _make(
-    law: SampledResponseLaw, requested: SampledResponseParameters
-) -> SampledResponseAggregator | SampledItemsAggregator:
+    law: SampledResponseLaw | LeveledResponseLaw, requested: SampledResponseParameters
+) -> SampledResponseAggregator | SampledItemsAggregator | SampledNumbersAggregator:
+    if isinstance(law, LeveledResponseLaw):
+        return sampled_numbers(law)
     return SampledResponseAggregator(law) if requested.domain is None else sampled_items(law)
 
 
-def _if_shuffled(law: SampledResponseLaw, minimum: int) -> Guarantee | None:
+def _read(
+    law: SampledResponseLaw | LeveledResponseLaw, requested: SampledResponseParameters, data: bytes
+) -> Aggregator:
+    empty: Any = type(_make(law, requested))
+    read: Aggregator = empty.from_bytes(law, data)
+    return read
+
+
+def _randomizer(
+    law: SampledResponseLaw | LeveledResponseLaw,
+) -> SampledResponse | LeveledResponse:
+    if isinstance(law, LeveledResponseLaw):
+        return LeveledResponse(law)
+    return SampledResponse(law)
+
+
+def _if_shuffled(law: SampledResponseLaw | LeveledResponseLaw, minimum: int) -> Guarantee | None:
     if law.reports > 1:
         return None
     return replace(
-        SampledResponse(law).guarantee,
+        _randomizer(law).guarantee,
         epsilon=_epsilon_if_shuffled(law, minimum, DELTA),
         delta=DELTA,
         trust=shuffle_to_mix(minimum),
@@ -173,17 +285,17 @@ def _if_shuffled(law: SampledResponseLaw, minimum: int) -> Guarantee | None:
 PROTOCOL = Protocol(
     name="sampled_response",
     parameters=SampledResponseParameters,
-    law=lambda requested: SampledResponseLaw,
-    calibrate=late_calibration("sampled_response"),
-    randomizer=SampledResponse,
+    law=lambda requested: SampledResponseLaw if requested.numbers is None else LeveledResponseLaw,
+    calibrate=lambda requested, last_epoch, minimum: _calibrate(requested, last_epoch),
+    randomizer=_randomizer,
     aggregation=Aggregation(
         _make,
-        lambda law, requested, data: type(_make(law, requested)).from_bytes(law, data),
+        _read,
         changes=_changes,
         window_errors=lambda law, requested: IndependentWindows(),
         window_changes=_window_changes,
     ),
-    planning=Planning(SampledResponseForecast, if_shuffled=_if_shuffled),
+    planning=Planning(_forecast, if_shuffled=_if_shuffled),
     values=_values,
     recurring=_recurring,
     sampled=lambda law: Fraction(law.reports, law.last_epoch),
@@ -194,5 +306,6 @@ PROTOCOL = Protocol(
         Example(SampledResponseParameters(2.0, domain=("a", "b", "c")), 2),
         Example(SampledResponseParameters(2.0, 2, domain=("a", "b", "c"), complete=True), 2),
         Example(SampledResponseParameters(2.0, domain=("a", "b", "c"), items=2), 2),
+        Example(SampledResponseParameters(1.0, low=0, high=80, buckets=8), 2),
     ),
 )

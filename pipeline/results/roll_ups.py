@@ -92,6 +92,7 @@ class RollUps:
         self._start = start
         self._sum: NDArray[np.float64] | None = None
         self._records: list[tuple[int, int, int]] = []
+        self._estimates: list[ItemEstimates] = []
         self._flags: dict[str, None] = {}
         self._errors.open_window()
 
@@ -106,6 +107,8 @@ class RollUps:
         self._sum = values if self._sum is None else self._sum + values
         self._records.append((estimate.reports, record.contributors, record.population))
         self._flags |= dict.fromkeys(estimate.flags)
+        if isinstance(estimate, ItemEstimates):
+            self._estimates.append(estimate)
 
     def _mean(self, record: EstimateRecord, start: int) -> WindowRecord:
         averaged = len(self._records)
@@ -131,7 +134,8 @@ class RollUps:
         width = NORMAL_95 * deviation
         if self._job.domain.kind == "value":
             return Estimate.around(float(values[0]), deviation, width, *about)
-        return ItemEstimates(values, deviation, width, *about)
+        mean = ItemEstimates(values, deviation, width, *about)
+        return self._estimates[-1].of_window(mean, self._estimates)
 
 
 def roll_ups(

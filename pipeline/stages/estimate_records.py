@@ -148,6 +148,7 @@ class EstimateRecord:
 _BY_KEY: Final = {
     "crowds": ("crowd_estimates", "CrowdEstimates"),
     "found": ("heavy_hitters", "HeavyHitters"),
+    "asked_levels": ("sampled_ranges", "SampledRanges"),
     "level_variances": ("range_estimates", "RangeEstimates"),
     "branching": ("level_estimates", "LevelEstimates"),
     "items": ("item_estimates", "ItemEstimates"),

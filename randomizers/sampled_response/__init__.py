@@ -37,10 +37,11 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.equal_buckets import check_numbers
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch, check_items
 from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
-from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.item_domains import ItemDomain, Numbers, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_domain, check_epsilon, check_items_held
 from dpstream.randomizers.point_spaces import PointSpace
@@ -71,6 +72,10 @@ class SampledResponseParameters:
         items: Maximum number of items per user. More than one: a set of items, new at every epoch.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
+        low, high: For numbers, the range of values; `high` is exclusive.
+        buckets: For numbers, how many buckets of equal width divide the range, a power of two. A
+            device answers once, about the node with its bucket on one level of a tree of buckets.
+        initial: For numbers, the value of a user before its first row; None for `low`.
     """
 
     epsilon: float
@@ -79,6 +84,10 @@ class SampledResponseParameters:
     domain: ItemDomain | None = None
     items: int = 1
     complete: bool = False
+    low: float | None = None
+    high: float | None = None
+    buckets: int | None = None
+    initial: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -90,9 +99,41 @@ class SampledResponseParameters:
             raise ValueError(f"share is {share!r}; expected a number above 0 and below 1")
         if type(self.complete) is not bool:
             raise ValueError(f"complete is {self.complete!r}; expected true or false")
+        self._check_numbers()
         self._check_domain()
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "share", float(share))
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """Range and number of buckets, for numbers."""
+        low, high, buckets = self.low, self.high, self.buckets
+        if low is None or high is None or buckets is None:
+            return None
+        return Numbers(low, high, buckets)
+
+    def _check_numbers(self) -> None:
+        given = {"low": self.low, "high": self.high, "buckets": self.buckets}
+        if all(value is None for value in given.values()) and self.initial is None:
+            return
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise ValueError(
+                f"'{missing[0]}' is missing; numbers require 'low', 'high' and 'buckets'"
+            )
+        if self.domain is not None:
+            raise ValueError("'domain' and 'buckets' are both set. Remove one of them")
+        if self.reports not in (None, 1):
+            raise ValueError(f"'reports' is {self.reports}; expected 1 with numbers")
+        if self.share != SHARE:
+            raise ValueError("'share' applies to yes or no only. Remove it, or remove 'buckets'")
+        assert self.low is not None
+        assert self.high is not None
+        assert self.buckets is not None
+        check_numbers(self.low, self.high, self.initial, self.buckets)
+        for name in ("low", "high", "initial"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
 
     def _check_domain(self) -> None:
         if self.domain is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Final
 
 from dpstream.randomizers.accounting.amplification import (
     amplified_epsilon,
@@ -18,6 +19,7 @@ from dpstream.randomizers.accounting.amplification import (
 )
 from dpstream.randomizers.accounting.best_spaces import best_space
 from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.sampled_response import (
     MAX_REPORTS,
@@ -25,7 +27,15 @@ from dpstream.randomizers.sampled_response import (
     SampledResponseLaw,
     SampledResponseParameters,
 )
+from dpstream.randomizers.sampled_response.leveled_response import (
+    LeveledResponseLaw,
+    node_variance,
+)
 from dpstream.randomizers.set_systems import MOST_VALUES, Subsets
+
+MOST_IN_ONE_LEVEL: Final = 16
+LEAST_FOR_ONE_LEVEL: Final = 3.0
+"""Epsilon from which buckets, if there are few, are counted on a single level."""
 
 
 def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> SampledResponseLaw:
@@ -43,29 +53,71 @@ def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> Sampled
     return min(_laws(parameters, last_epoch), key=lambda law: unit_variance(law, share))
 
 
+def calibrate_any(
+    parameters: SampledResponseParameters, last_epoch: int
+) -> SampledResponseLaw | LeveledResponseLaw:
+    """Calibrate for any values."""
+    if parameters.numbers is None:
+        return calibrate(parameters, last_epoch)
+    return calibrate_numbers(parameters.epsilon, parameters.numbers.buckets, last_epoch)
+
+
+def calibrate_numbers(epsilon: float, buckets: int, last_epoch: int) -> LeveledResponseLaw:
+    """Calibrate for numbers in 2^L buckets, in a tree whose nodes have four children each.
+
+    If L is odd, the root has only two. Few buckets and a large epsilon need a single level. The
+    sets of each level are those with the smallest variance for its nodes if all are equally full.
+
+    >>> [level.items for level in calibrate_numbers(1.0, 1024, 52).levels]
+    [4, 16, 64, 256, 1024]
+    >>> [level.items for level in calibrate_numbers(1.0, 32, 52).levels]
+    [2, 8, 32]
+    >>> [level.items for level in calibrate_numbers(4.0, 16, 52).levels]
+    [16]
+    """
+    bits = buckets.bit_length() - 1
+    branching = (2,) * (bits % 2) + (4,) * (bits // 2)
+    if buckets <= MOST_IN_ONE_LEVEL and epsilon >= LEAST_FOR_ONE_LEVEL:
+        branching = (buckets,)
+    tree = Levels(buckets, branching)
+    levels = tuple(_level(epsilon, nodes, last_epoch) for nodes in tree.nodes[1:])
+    return LeveledResponseLaw(tree, levels)
+
+
+def _level(epsilon: float, nodes: int, last_epoch: int) -> SampledResponseLaw:
+    laws = [
+        SampledResponseLaw(
+            last_epoch, epsilon, optimal(1, epsilon, sets.block, sets.outside), sets, nodes, True, 1
+        )
+        for sets in _systems(nodes, epsilon)
+    ]
+    return min(laws, key=node_variance)
+
+
 def expected_share(parameters: SampledResponseParameters) -> float:
     """Return the share of users for which errors are predicted: `share`, or 1 / D for D items."""
-    domain = parameters.domain
+    domain = parameters.numbers or parameters.domain
     return parameters.share if domain is None else 1 / domain_size(domain)
+
+
+def _systems(values: int, epsilon: float) -> list[AnswerSets]:
+    if values <= MOST_VALUES:
+        return [Subsets(values, size) for size in range(1, values)]
+    return [best_space(values - 1, optimal(1, epsilon))]
 
 
 def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[SampledResponseLaw]:
     epsilon, complete = parameters.epsilon, parameters.complete
     items = 1 if parameters.domain is None else domain_size(parameters.domain)
     values = items + (not complete)
-    systems: list[AnswerSets]
-    if values <= MOST_VALUES:
-        systems = [Subsets(values, size) for size in range(1, values)]
-    else:
-        if (parameters.reports or 1) != 1:
-            raise ValueError(
-                f"reports is {parameters.reports}; expected 1 for more than {MOST_VALUES} values"
-            )
-        systems = [best_space(values - 1, optimal(1, epsilon))]
+    if values > MOST_VALUES and (parameters.reports or 1) != 1:
+        raise ValueError(
+            f"reports is {parameters.reports}; expected 1 for more than {MOST_VALUES} values"
+        )
     single = values > MOST_VALUES or parameters.items > 1
     most = 1 if single else max(1, min(MAX_REPORTS, last_epoch))
     counts = range(1, most + 1) if parameters.reports is None else [parameters.reports]
-    for sets in systems:
+    for sets in _systems(values, epsilon):
         for count in counts:
             flips = optimal(count, epsilon, sets.block, sets.outside)
             yield SampledResponseLaw(
@@ -87,6 +139,27 @@ def flip_variance(law: SampledResponseLaw, share: float) -> float:
     """Return the variance of one answer's estimate of a value, given the user's own value."""
     own, other = map(float, law.probabilities)
     return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
+
+
+def epsilon_of_any_if_shuffled(
+    law: SampledResponseLaw | LeveledResponseLaw, contributors: int, delta: float
+) -> float:
+    """Return `epsilon_if_shuffled`, also for a law with levels, whose answers are hidden by level.
+
+    The level of each answer is public and drawn independently of all values. The number of the
+    `contributors` who answer about a user's level is below a binomial quantile with probability at
+    most `delta` / 2. Otherwise they hide the user's answer, with the rest of `delta`.
+    """
+    if isinstance(law, SampledResponseLaw):
+        return epsilon_if_shuffled(law, contributors, delta)
+    crowd, levels = contributors, len(law.levels)
+    if levels > 1:
+        # Imported here because calibrations of other values do not need scipy.
+        from scipy import stats
+
+        delta *= 0.5 - 1e-9
+        crowd = 1 + int(stats.binom.ppf(delta, contributors - 1, 1 / levels))
+    return max(epsilon_if_shuffled(level, max(1, crowd), delta) for level in law.levels)
 
 
 def epsilon_if_shuffled(law: SampledResponseLaw, contributors: int, delta: float) -> float:

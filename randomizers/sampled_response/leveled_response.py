@@ -9,6 +9,7 @@ the guarantee is that of one level, and the users who answer about a level are a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
@@ -153,3 +154,34 @@ class LeveledResponse(PhasedDevices[LeveledResponseLaw]):
             points = level.sets.draw(cells[here, index] - level.complete, inside, rng)
             words[here] = np.uint32(law.first_words[index]) + points
         return words
+
+
+def contrast_variances(level: SampledResponseLaw) -> tuple[float, float]:
+    """Return the variance of an answer's estimate of a contrast between cells, in two parts.
+
+    A contrast is a sum of cells with weights c, whose sum is 0. For a user in cell u, the variance
+    due to the flip is (first part) * sum of c^2 + (second part) * c_u^2, if every user is in a
+    cell. This is exact for subsets. For hyperplanes, it neglects triples with a common line.
+
+    Let A(x) be 1 if the answer is in the set of x, and otherwise 0. The parts follow from the
+    variances of A(u) and A(x), and from the covariances of A(u), A(x) and of A(x), A(z), for
+    different u, x and z. An estimate is a sum of A, divided by the difference of `probabilities`.
+    """
+    sets, (own, other) = level.sets, level.probabilities
+    joint = own * Fraction(sets.common_to_three, sets.block)
+    joint += (1 - own) * Fraction(sets.common - sets.common_to_three, sets.outside)
+    of_others = joint - other * other
+    with_own = own * Fraction(sets.common, sets.block) - own * other
+    spread = other * (1 - other)
+    second = own * (1 - own) - spread + 2 * (of_others - with_own)
+    gap = (own - other) ** 2
+    return float((spread - of_others) / gap), float(second / gap)
+
+
+def node_variance(level: SampledResponseLaw) -> float:
+    """Return the variance of an answer's estimate, as used for contrasts, if cells are equal.
+
+    It consists of the flips and of the sampling of one of many users.
+    """
+    first, second = contrast_variances(level)
+    return first + (1 + second) / level.items

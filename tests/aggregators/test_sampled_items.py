@@ -8,13 +8,12 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.epoch_tables import MOST_RESUMED, EpochTables
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.sampled_items import (
-    MOST_RESUMED,
     ResumableItemsAggregator,
     SampledItemsAggregator,
     SmoothedItemsAggregator,

@@ -6,9 +6,11 @@ import math
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpstream.pipeline.conformance.laws.sampled_response import ExactLeveledResponse
 from dpstream.randomizers.accounting.calibration import optimal
@@ -17,7 +19,18 @@ from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.sampled_response import AnswerSets, SampledResponseLaw
+from dpstream.randomizers.sampled_response import (
+    AnswerSets,
+    SampledResponseLaw,
+    SampledResponseParameters,
+)
+from dpstream.randomizers.sampled_response.calibration import (
+    calibrate_any,
+    calibrate_numbers,
+    epsilon_if_shuffled,
+    epsilon_of_any_if_shuffled,
+    expected_share,
+)
 from dpstream.randomizers.sampled_response.leveled_response import (
     LeveledResponse,
     LeveledResponseLaw,
@@ -145,3 +158,78 @@ def test_constants_that_do_not_fit_are_rejected() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             LeveledResponseLaw(law.code, levels)
+
+
+def numbers(**others: Any) -> SampledResponseParameters:
+    return SampledResponseParameters(1.0, **{"low": 0, "high": 80, "buckets": 8, **others})
+
+
+def test_numbers_read_as_floats_and_have_a_share_of_one_bucket() -> None:
+    parameters = numbers(initial=5)
+    assert (parameters.low, parameters.high, parameters.initial) == (0.0, 80.0, 5.0)
+    assert expected_share(parameters) == 1 / 8
+    assert isinstance(calibrate_any(parameters, 4), LeveledResponseLaw)
+    assert isinstance(calibrate_any(SampledResponseParameters(1.0), 4), SampledResponseLaw)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"low": None}, "'low' is missing; numbers require"),
+        ({"high": None, "buckets": None}, "'high' is missing"),
+        ({"domain": ("a", "b")}, "'domain' and 'buckets' are both set"),
+        ({"reports": 2}, "'reports' is 2; expected 1 with numbers"),
+        ({"share": 0.3}, "'share' applies to yes or no only"),
+        ({"complete": True}, "'complete' requires a domain"),
+        ({"buckets": 12}, "expected a power of two, such as 8 or 16"),
+        ({"buckets": 8192}, "expected an integer from 2 to 4,096"),
+        ({"low": 80}, "expected a number above 'low', 80"),
+        ({"low": True}, "'low' is True; expected a number"),
+        ({"initial": 80}, "expected at least 0 and below 80"),
+    ],
+)
+def test_invalid_parameters_of_numbers_are_rejected(parameters: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        numbers(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "epsilon", "nodes"),
+    [
+        (2, 1.0, (2,)),
+        (16, 2.9, (4, 16)),
+        (16, 3.0, (16,)),
+        (32, 3.0, (2, 8, 32)),
+        (4096, 1.0, (4, 16, 64, 256, 1024, 4096)),
+    ],
+)
+def test_levels_have_four_children_per_node_down_to_the_buckets(
+    buckets: int, epsilon: float, nodes: tuple[int, ...]
+) -> None:
+    law = calibrate_numbers(epsilon, buckets, 52)
+    assert tuple(level.items for level in law.levels) == nodes
+    for level in law.levels:
+        assert level.complete
+        assert isinstance(level.sets, Subsets if level.items <= 20 else PointSpace)
+        assert level.loss <= epsilon
+
+
+def test_an_answer_is_hidden_among_those_of_its_level() -> None:
+    """The crowd of a level is the number of its answers, except with half of delta."""
+    single, several = calibrate_numbers(1.0, 4, 12), calibrate_numbers(1.0, 64, 12)
+    delta = 1e-6
+    assert epsilon_of_any_if_shuffled(single, 900, delta) == epsilon_if_shuffled(
+        single.levels[0], 900, delta
+    )
+    found = epsilon_of_any_if_shuffled(several, 900, delta)
+    expected = {
+        crowd: max(epsilon_if_shuffled(level, crowd, delta / 2) for level in several.levels)
+        for crowd in (900, 300, 230)
+    }
+    assert expected[900] < expected[300] < found <= expected[230] <= 1
+    assert stats.binom.cdf(228, 899, 1 / 3) < delta / 2
+
+
+def test_few_answers_hide_nothing() -> None:
+    law = calibrate_numbers(2.0, 64, 12)
+    assert epsilon_of_any_if_shuffled(law, 1, 1e-6) == pytest.approx(law.loss)

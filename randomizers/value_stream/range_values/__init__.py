@@ -8,7 +8,6 @@ time (`hadamard_values`). Coarse levels estimate wide ranges; fine levels show d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -18,10 +17,9 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.devices import Devices, read_only
 from dpstream.randomizers.draws import draw_categories
-from dpstream.randomizers.equal_buckets import EqualBuckets
+from dpstream.randomizers.equal_buckets import check_numbers
 from dpstream.randomizers.given_values import reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.randomizers.hadamard_rows import MAX_ITEMS
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.hadamard_values import (
@@ -29,8 +27,6 @@ from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValuesLaw,
     check_changes,
 )
-
-MAX_BUCKETS = MAX_ITEMS
 
 LEVEL_SHIFT = 24
 """Bit offset of the level: a message is level * 2^24 plus the node's `HadamardValues` message."""
@@ -62,7 +58,7 @@ class RangeValuesParameters:
         # The Boolean has the same epsilon.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
         check_changes(self.max_changes, self.boosted)
-        _check_numbers(self.low, self.high, self.initial, self.buckets)
+        check_numbers(self.low, self.high, self.initial, self.buckets)
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.initial is not None:
@@ -72,29 +68,6 @@ class RangeValuesParameters:
     def levels(self) -> int:
         """Number L of levels, where 2^L is the number of buckets."""
         return (self.buckets - 1).bit_length()
-
-
-def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
-    for name, value in (("low", low), ("high", high), ("initial", initial)):
-        if value is not None and not _is_number(value):
-            raise ValueError(f"'{name}' is {value!r}; expected a number")
-    if low >= high or not math.isfinite(float(high) - float(low)):
-        raise ValueError(f"'high' is {high:g}; expected a number above 'low', {low:g}")
-    if initial is not None and not low <= initial < high:
-        raise ValueError(f"'initial' is {initial:g}; expected at least {low:g} and below {high:g}")
-    if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
-        raise ValueError(f"'buckets' is {buckets!r}; expected an integer from 2 to {MAX_BUCKETS:,}")
-    levels = (buckets - 1).bit_length()
-    if buckets != 1 << levels:
-        raise ValueError(
-            f"'buckets' is {buckets}; expected a power of two, such as {1 << levels - 1} or "
-            f"{1 << levels}"
-        )
-    EqualBuckets(low, high, buckets)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,8 @@ def test_sampling_users_is_named_for_items_at_few_epochs(
     protocol: str, epochs: int, parameters: dict[str, Any]
 ) -> None:
     made = plan(job_of(protocol, epochs=epochs, **parameters), USERS, compared=True)
-    domain = parameters.get("domain", {"low": 0, "high": 8, "buckets": 8})
-    same = plan(job_of("sampled_response", epochs=epochs, domain=domain), USERS, compared=False)
+    values = {key: parameters[key] for key in parameters if key not in ("max_changes", "delta")}
+    same = plan(job_of("sampled_response", epochs=epochs, **values), USERS, compared=False)
     (sampled,) = (each for each in made.alternatives if each.protocol == "sampled_response")
     assert shown(sampled) == own(same, None)
     if protocol in ("hadamard_values", "range_values"):
