@@ -352,10 +352,10 @@ def _sampled_response() -> Iterator[tuple[Any, list[Stream]]]:
         (words, (16, 90, 90), False, 1),
         (words, (16, 90, 90), False, 3),
     ):
-        law = _leveled(code, cells, complete, slots)
+        leveled = _leveled(code, cells, complete, slots)
         size = code.size
         held = every(2, lambda epoch, size=size: (epoch * 7919 - 7919) % (size + 1))  # type: ignore[misc]
-        yield law, of_sets(2, size, slots) if slots > 1 else [held] * 4
+        yield leveled, of_sets(2, size, slots) if slots > 1 else [held] * 4
 
 
 def _leveled(code: Any, cells: tuple[int, ...], complete: bool, slots: int) -> LeveledResponseLaw:
