@@ -118,7 +118,7 @@ def trusted(noise: CellNoiseLaw) -> str:
 def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
     reason = (
         f"up to {messages:,.1f} messages per user over {last_epoch:,} epochs exceed "
-        f"messages_per_user, {allowed:g}. Raise it"
+        f"messages_per_user, {allowed:g}. Raise messages_per_user"
     )
     if noise.dummies == "shuffle":
         return reason

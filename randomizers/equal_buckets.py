@@ -45,7 +45,7 @@ class EqualBuckets:
         if (high - low) / self.count < finest:
             raise ValueError(
                 f"{self.count:,} buckets from {low} to {high} are narrower than {finest:.2g}, the "
-                "resolution of numbers of this size. Use fewer buckets"
+                "floating-point resolution at this magnitude. Use fewer buckets"
             )
 
     @property

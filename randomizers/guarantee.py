@@ -222,7 +222,9 @@ def _times(count: int, loss: float) -> float:
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 
 
-WITHIN = "two streams that differ within these epochs only, with everything ever published seen"
+WITHIN = (
+    "two streams that differ only within these epochs, even if everything ever published is seen"
+)
 """Streams and observations that a `RollingGuarantee` covers."""
 _NONE = " and having none"
 _UNITS = {

@@ -126,7 +126,9 @@ class Attributes:
 
     def __post_init__(self) -> None:
         if not self.attributes:
-            raise ValueError("'attributes' is empty; expected at least one with its values")
+            raise ValueError(
+                "'attributes' is empty; expected at least one attribute with its values"
+            )
         for name, values in self.attributes.items():
             if not name or "=" in name:
                 raise ValueError(

@@ -42,8 +42,8 @@ class NormalNoise:
     def __post_init__(self) -> None:
         if type(self.deviation) is not int or not 1 <= self.deviation <= MAX_DEVIATION:
             raise ValueError(
-                f"standard deviation of noise is {self.deviation!r}; expected an integer from 1 to "
-                "2^48"
+                f"standard deviation of the noise is {self.deviation!r}; expected an integer from "
+                "1 to 2^48"
             )
 
     @property

@@ -93,7 +93,7 @@ class ShortStrings(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.most_bytes) is not int or not 1 <= self.most_bytes <= MOST_BYTES:
-            raise ValueError(f"most_bytes is {self.most_bytes!r}; expected 1 to {MOST_BYTES}")
+            raise ValueError(f"'most_bytes' is {self.most_bytes!r}; expected 1 to {MOST_BYTES}")
 
     @property
     def bits(self) -> int:

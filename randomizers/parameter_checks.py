@@ -118,4 +118,6 @@ def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
 
 def _check_labels(labels: tuple[str, ...]) -> None:
     if not labels or len(set(labels)) < len(labels) or "" in labels:
-        raise ValueError("domain labels: expected at least one, all distinct and non-empty")
+        raise ValueError(
+            "'domain' must list at least one label; all labels must be distinct and non-empty"
+        )

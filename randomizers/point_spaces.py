@@ -37,8 +37,8 @@ class PointSpace(SetSystem):
     def __post_init__(self) -> None:
         if not is_prime(self.order) or type(self.coordinates) is not int or self.coordinates < 2:
             raise ValueError(
-                f"'order' is {self.order}, 'coordinates' is {self.coordinates}; expected a prime "
-                "and an integer of at least 2"
+                f"'order' is {self.order} and 'coordinates' is {self.coordinates}; expected a "
+                "prime order and at least 2 coordinates"
             )
         if self.points > MOST_POINTS:
             raise ValueError(

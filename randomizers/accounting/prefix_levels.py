@@ -147,7 +147,7 @@ def plan_prefixes(
     if best is None:
         raise ValueError(
             f"no {bits}-bit items can be found with {messages_per_user:g} messages per user and "
-            f"{minimum:,} contributors. Raise 'messages_per_user', epsilon or the minimum"
+            f"{minimum:,} contributors. Raise 'messages_per_user', epsilon or 'minimum'"
         )
     return best
 

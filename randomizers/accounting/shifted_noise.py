@@ -44,8 +44,8 @@ class ShiftedCells:
     def __post_init__(self) -> None:
         if self.shift == 0 or self.cells < 1:
             raise ValueError(
-                f"'shift' is {self.shift}, 'cells' is {self.cells}; expected a nonzero 'shift' and "
-                "a positive 'cells'"
+                f"'shift' is {self.shift} and 'cells' is {self.cells}; expected a nonzero 'shift' "
+                "and a positive 'cells'"
             )
 
 

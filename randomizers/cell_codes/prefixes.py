@@ -77,7 +77,7 @@ class PrefixCells:
             raise ValueError("'levels' is empty; expected at least one level")
         if any(one.length >= other.length for one, other in pairwise(self.levels)):
             lengths = [level.length for level in self.levels]
-            raise ValueError(f"prefixes have {lengths} bits; expected increasing lengths")
+            raise ValueError(f"prefix lengths are {lengths}; expected increasing lengths")
 
     @property
     def bits(self) -> int:

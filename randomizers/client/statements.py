@@ -155,7 +155,9 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
             raise ValueError("'deployed', 'revision' and 'minimum' must be non-negative integers")
     answers = epochs.get("answers")
     if answers is not None and (type(answers) is not int or not 1 <= answers <= epochs["count"]):
-        raise ValueError(f"'answers' is {answers!r}; expected a number of epochs within a horizon")
+        raise ValueError(
+            f"'answers' is {answers!r}; expected at most the horizon's number of epochs"
+        )
     if not isinstance(body["law"], dict):
         raise ValueError("'law' must be an object")
     seal = tuple(

@@ -53,8 +53,8 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(
-            f"'queries' is '{queries}'; expected 'items' with 'rows' or 'buckets'. Remove both, "
-            "or set 'queries: items'"
+            f"'queries' is '{queries}'; expected 'items' because 'rows' or 'buckets' is set. "
+            "Remove both, or set 'queries: items'"
         )
     if queries != "items" and isinstance(parameters.estimator, OneSided):
         raise ValueError(f"'queries' is '{queries}'; expected 'items' with a one-sided estimator")

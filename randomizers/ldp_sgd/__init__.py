@@ -234,7 +234,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
             neighbors="any two examples of a user, or one and no example; who is present is public",
             trust=shuffle_and_others(
                 law.minimum,
-                f"{step} at every step that a user participates in, {whole} for its "
+                f"{step} at every step that a user participates in, {whole} for all "
                 f"{law.participations:,} {steps}, with delta 0",
             ),
             basis="bound",

@@ -105,8 +105,8 @@ class ShuffledCountsParameters:
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
-                "calibration is 'exact', which requires boost 0. Set 'calibration: rigorous' or "
-                "'boost: 0'"
+                "calibration is 'exact', which requires that boost is 0. Set 'calibration: "
+                "rigorous' or 'boost: 0'"
             )
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(

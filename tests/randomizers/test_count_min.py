@@ -152,7 +152,7 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"delta": 0.0}, "delta is 0.0"),
         (
             {"domain": ("a", "a")},
-            ("domain labels: expected at least one, all distinct and non-empty"),
+            ("must be distinct and non-empty"),
         ),
         ({"domain": ()}, "at least one"),
         ({"items": 9}, "'items' is 9; expected 1 to 8"),

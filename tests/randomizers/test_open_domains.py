@@ -74,7 +74,7 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         ),
         (
             lambda: Attributes({}),
-            ("'attributes' is empty; expected at least one with its values"),
+            ("'attributes' is empty; expected at least one attribute with its"),
         ),
         (
             lambda: Attributes({"": ("x",)}),

@@ -334,11 +334,11 @@ def test_messages_use_the_narrowest_integer_type() -> None:
         ({"items": 4}, "'items' is 4"),
         (
             {"domain": ()},
-            ("domain labels: expected at least one, all distinct and non-empty"),
+            ("must be distinct and non-empty"),
         ),
         (
             {"domain": ("a", "a")},
-            ("domain labels: expected at least one, all distinct and non-empty"),
+            ("must be distinct and non-empty"),
         ),
         ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],

@@ -126,7 +126,9 @@ class HadamardLaw(Constants):
         if not self.blanket > 0:
             raise ValueError(f"'blanket' is {self.blanket}; expected a positive number")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
-            raise ValueError(f"'blanket' is {self.blanket}; bernoulli requires an integer")
+            raise ValueError(
+                f"'blanket' is {self.blanket}; expected an integer with bernoulli dummies"
+            )
 
     def of_one_epoch(self) -> HadamardLaw:
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)

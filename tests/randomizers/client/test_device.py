@@ -256,7 +256,7 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
         ("epochs", {"answers": 2}, "disagree on how often a device answers"),
         ("epochs", {"count": 2}, "an epsilon for consecutive epochs"),
         ("epochs", {"answers": None}, "disagree on how often a device answers"),
-        ("epochs", {"answers": 5}, "expected a number of epochs within a horizon"),
+        ("epochs", {"answers": 5}, "expected at most the horizon's number of epochs"),
         (
             "guarantee",
             {"rolling": {"epochs": 5, "epsilon": 1}},

@@ -143,7 +143,7 @@ function rollingOf(rolling) {
 /** @param {any} epochs @returns {number | null} */
 function answersOf({ answers = null, count }) {
   if (answers !== null && !(Number.isSafeInteger(answers) && answers >= 1 && answers <= count)) {
-    throw new Error(`'answers' is ${answers}; expected a number of epochs within a horizon`);
+    throw new Error(`'answers' is ${answers}; expected at most the horizon's number of epochs`);
   }
   return answers;
 }
