@@ -37,9 +37,9 @@ def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
     """Return the distribution of the number of flips in the Boolean tracked on one level.
 
     A user's first value is uniform over all buckets, and each later value over the other buckets.
-    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. In the columns
-    of a level's nodes, rows have four different numbers of +1 entries. `level` is from 1 to
-    `levels`.
+    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. Among the
+    columns of a level's nodes, a row's number of +1 entries has four possible values. `level` is
+    from 1 to `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True

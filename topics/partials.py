@@ -99,7 +99,7 @@ def corrupt_payload(reason: str) -> bytes:
 
 
 def corruption_reason(payload: bytes) -> str | None:
-    """Return the reason why the counts of a window are unknown, or None for a state.
+    """Return the reason why a window's counts are unknown, or None if the payload is a state.
 
     >>> corruption_reason(corrupt_payload("two shares differ")), corruption_reason(bytes(8))
     ('two shares differ', None)

@@ -41,7 +41,7 @@ BASES = 64
 """Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""Least ratio of a whole manifest's size to that of its differences for a short manifest."""
+"""Minimum ratio of a whole manifest's size to that of the changes in a short manifest."""
 
 
 class ManifestReader:

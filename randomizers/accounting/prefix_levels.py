@@ -205,7 +205,7 @@ def predict(
     items: int = 1,
     skew: Skew | None = None,
 ) -> tuple[float, float] | None:
-    """Return the least count that these levels find and its standard error, or None.
+    """Return the least count found on these levels, and its standard error; None if none is found.
 
     `variance` is the variance of a cell's noise with the expected number of `contributors`. By
     default, `skew` is Zipf's law with exponent 1.1.

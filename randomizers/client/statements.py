@@ -82,7 +82,7 @@ class Statement:
         return bool(self.seal)
 
     def key_at(self, epoch: int) -> bytes | None:
-        """Return the public key for sealing an epoch's report, or None without a key."""
+        """Return the public key for sealing an epoch's report; None if the epoch has no key."""
         for period in self.seal:
             if period.first <= epoch and (period.last is None or epoch <= period.last):
                 return period.key

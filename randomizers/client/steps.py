@@ -31,11 +31,11 @@ MOST_WAITING: Final = 32
 CLOCK_TOLERANCE: Final = 60_000
 """Maximum difference from the server's clock at which the device uses its own, in milliseconds."""
 MOST_AHEAD: Final = 86_400_000
-"""Maximum milliseconds that a server can move a device ahead of a clock that might be right."""
+"""Maximum time, in milliseconds, that a server can put a device ahead of a plausible clock."""
 LAST_MOMENT: Final = 253_402_300_799_999
 """Maximum time of a correct clock, at the end of year 9999, in milliseconds since 1970."""
 LONGEST_WAIT: Final = 86_400.0
-"""Maximum seconds that a server can make a device wait, before jitter."""
+"""Maximum time, in seconds, that a server can make a device wait, before jitter."""
 _OFF: Final = 1 + 1e-9
 """Tolerance factor for errors in the logarithms that clients compute."""
 _FIRST_WAIT: Final = 1.0

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from dpstream.randomizers.client.device_errors import UnreachableError
 
 ANSWER_MAX: Final = 8 * 1024 * 1024
-"""Maximum bytes of a response; a longer response raises `UnreachableError`."""
+"""Maximum size of a response, in bytes; a longer response raises `UnreachableError`."""
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 

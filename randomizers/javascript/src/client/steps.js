@@ -20,7 +20,7 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 
 const MOST_WAITING = 32;
 const CLOCK_TOLERANCE = 60_000;
-/** Maximum milliseconds that a server can move a device ahead of a clock that might be right. */
+/** Maximum time, in milliseconds, that a server can put a device ahead of a plausible clock. */
 const MOST_AHEAD = 86_400_000;
 const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
