@@ -87,7 +87,7 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Query the brokers for the end offsets of several partitions. Reply: the `Ends` of all.
+    """Query the brokers for the end offsets of several partitions. Reply: their `Ends`.
 
     The brokers determine the offsets in any order, but never before the request.
     """
@@ -233,7 +233,7 @@ class LogCursor:
         yield from self.read()
 
     def flush(self) -> Steps[None]:
-        """Wait until all appends are acknowledged, and read up to and including them.
+        """Wait until all appends are acknowledged, and read up to the end of the appended records.
 
         The acknowledgement states the record's offset. Of competing records, the first counts, so a
         writer that has read all records before its own knows which one counts.

@@ -52,7 +52,7 @@ def send_reason(reason: str) -> None:
 
 
 def received_reason(parent_watch: socket.socket) -> str:
-    """Return the last reason that the child process sent; empty if it sent none."""
+    """Return the last reason that the child process sent; empty if it sent no reason."""
     parent_watch.setblocking(False)
     received = b""
     with suppress(OSError):

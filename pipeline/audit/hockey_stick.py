@@ -89,7 +89,7 @@ class Observations:
         return len(self.codes)
 
     def times(self, epoch: int) -> list[tuple[Reports, int]]:
-        """Return the observations at an epoch (from 0), and the number of trials with each."""
+        """Return an epoch's observations (epochs from 0), each with its number of trials."""
         table = self.tables[epoch]
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]

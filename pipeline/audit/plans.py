@@ -165,7 +165,7 @@ LONG_TO_ENUMERATE = frozenset(
         "value_stream-1",
     }
 )
-"""Large examples that add no coverage; a quick audit omits them."""
+"""Large examples that add no coverage, and that a quick audit omits."""
 
 SHORT, LONG = 1, 8
 """Numbers of epochs to sample: for jobs with independent epochs, and for all other jobs."""
@@ -191,7 +191,7 @@ class AuditProfile:
         windows: Number of windows per input to compare with the mechanism.
         together: Number of devices to run together.
         trials: Half the number of test trials, if these are drawn one by one and have one epoch.
-        quick: True to skip slow attacks and shorten all others.
+        quick: True to skip slow attacks and shorten all other attacks.
     """
 
     windows: int

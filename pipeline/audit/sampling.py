@@ -36,7 +36,7 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Return a few possible values of a user: no value, the first value and the last ones."""
+    """Return a few possible values of a user: no value, the first value and the last values."""
     domain = job.domain
     if isinstance(domain, ExampleDomain):
         features = domain.features
@@ -79,7 +79,7 @@ _ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
 # False-alarm probability of the bounds that rank pairs before the last round.
 _SEARCHING = 0.05
 LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
-"""Multiples of the claimed loss, and the required probability of detecting each.
+"""Multiples of the claimed loss, and the probability with which a multiple must be detected.
 
 The finding states the first multiple that is detected with this probability.
 """

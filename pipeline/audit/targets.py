@@ -22,7 +22,7 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
-"""Maximum number of epochs to draw, from the start of a horizon; the guarantee covers them all."""
+"""Maximum number of epochs to draw, from the start of a horizon that the guarantee covers."""
 MOST_EPOCHS_OF_WINDOWS = 8
 """Maximum number of epochs to draw through all stages, from the start of a horizon."""
 # Number of epochs drawn before topics are created again.

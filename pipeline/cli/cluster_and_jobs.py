@@ -36,7 +36,7 @@ def cluster_of(
 
 @contextmanager
 def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -> Iterator[Cluster]:
-    """Open the cluster with an event topic: the job's, unless options specify another one."""
+    """Open the cluster with an event topic: by default, the job's cluster."""
     connection = cluster.connection
     if servers or config:
         if config and not servers:
@@ -54,7 +54,7 @@ def name_of(job: str) -> str:
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """Return the deployed job that an argument names; a job file must match that job."""
+    """Return the deployed job that an argument names; a job file must match the deployment."""
     loaded = job_of_file(job)
     if loaded is None:
         return find_deployed(cluster, job)

@@ -34,7 +34,7 @@ class Selection:
 
     @property
     def in_words(self) -> str:
-        """The selection in words that end a sentence."""
+        """The selection in words, for the end of a sentence."""
         if self._job is not None:
             return f", from jobs named {self._job}; to select a population: --population NAME"
         return "" if self._population is None else f", for population {self._population}"

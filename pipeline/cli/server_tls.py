@@ -27,7 +27,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 def warn_of_readers(path: Path) -> None:
     """Warn if other users of this machine can read a secret made elsewhere.
 
-    This is no error: the modes of files mounted into containers sometimes cannot be changed.
+    This is not an error: the modes of files mounted into containers sometimes cannot be changed.
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

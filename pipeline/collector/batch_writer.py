@@ -41,7 +41,7 @@ class WriteError(Exception):
 
 class Writer(Protocol):
     async def write(self, topic: str, partition: int, value: bytes) -> int | None:
-        """Write a record, and return once all in-sync replicas have it.
+        """Write a record, and return once all in-sync replicas have the record.
 
         Returns:
             Time of the append by the broker's clock, milliseconds since 1970; None if the topic
@@ -66,7 +66,7 @@ class IntakeCapacity:
         return self._requests
 
     def enter(self, size: int) -> bool:
-        """Count a waiting body of `size` bytes; return False if there is no capacity for it."""
+        """Count a waiting body of `size` bytes; return False if capacity is lacking."""
         if self._requests >= self.requests or self._bytes + size > self.envelope_bytes:
             return False
         self._requests += 1

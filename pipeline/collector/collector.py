@@ -210,7 +210,7 @@ class Collector:
         return time.monotonic() - self._answered < _AWAY_SECONDS
 
     async def start(self) -> str:
-        """Start the server and return its address; raise CollectorError if it is unavailable."""
+        """Start the server and return its address; raise CollectorError if that is unavailable."""
         loop = asyncio.get_running_loop()
         self.connections.tick(loop.time())
         settings = self.settings

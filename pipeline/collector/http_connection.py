@@ -226,7 +226,7 @@ class HttpConnection(asyncio.Protocol):
             slot(RequestProblem.INTERNAL.answer())
 
     def drain(self) -> None:
-        """Send answers up to the first unfinished one, as long as the client receives them."""
+        """Send answers up to the first unfinished answer, as long as the client receives them."""
         transport, slots = self._transport, self._slots
         if transport is None or transport.is_closing():
             slots.clear()

@@ -1,4 +1,4 @@
-"""Limit the number of a collector's open connections, and close old ones to admit new ones.
+"""Limit the number of a collector's open connections: old ones are closed to admit new ones.
 
 A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
 are too many connections, the one that has been inactive longest is closed. Idle connections are
@@ -73,7 +73,7 @@ class HttpConnections:
             connection.too_slow()
 
     def accept(self, made: socket.socket, address: str) -> bool:
-        """Count a new socket, and close an older one if needed; return False to reject it."""
+        """Count a new socket, closing an older one if needed; return False to reject the socket."""
         most = self.limits.by_address
         taken = self._by_network[network_of(address)]
         if most is not None and taken >= most and not self._counted_apart(address):

@@ -205,7 +205,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
 
 
 def messages_are_accepted_at_their_epochs(case: Case) -> None:
-    """Check that an aggregator accepts every possible report and rejects an impossible one."""
+    """Check that an aggregator accepts every possible report and rejects impossible reports."""
     if case.protocol.stage_sum(case.law) is not None:
         return
     aggregator, form = case.aggregator(), case.message_format

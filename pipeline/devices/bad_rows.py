@@ -61,7 +61,8 @@ class BadRows:
     """Number of bad rows in an input, and the first bad rows in file order.
 
     Attributes:
-        reasons: Reasons in order of appearance; those beyond a maximum count under the last one.
+        reasons: Reasons in order of appearance; those beyond a maximum number count under the last
+            reason.
         place: Text before the number of a row, if that number is not a line number.
     """
 

@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """New items of a user in the running epoch, in addition to the user's earlier ones."""
+    """New items of a user in the running epoch, in addition to the user's earlier items."""
 
     epoch: int
     user: str

@@ -97,7 +97,7 @@ class ProducerStore:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """Return the offset after a partition's last acknowledged record; 0 without any."""
+        """Return the offset after a partition's last acknowledged record; 0 before the first."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 

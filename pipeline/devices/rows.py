@@ -1,4 +1,4 @@
-"""Parse CSV records into typed rows, and report the bad ones.
+"""Parse CSV records into typed rows, and report bad rows.
 
 Files and live sources share this code. Fields are parsed by column, in batches of records.
 """

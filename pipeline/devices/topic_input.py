@@ -246,7 +246,7 @@ class TopicInput:
         return rows, self._placed(partition, bad)
 
     def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
-        """Derive the keys from the first event that has them.
+        """Derive the keys from the first event that has all keys.
 
         Events with an epoch or a time take precedence: a single event that has neither must not
         cause all other events to be assigned to epochs by their timestamps.
@@ -287,7 +287,7 @@ class TopicInput:
         return [replace(row, reason=f"{row.reason} (partition {partition})") for row in bad]
 
     def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:
-        """Yield the rows that must wait for their epochs, and count the others."""
+        """Yield the rows that must wait for their epochs, and count all other rows."""
         job, closed = self._producer.job, self._producer.closed_epoch
         sets = job.domain.slots is not None
         values: list[Value] = rows.values.tolist()

@@ -1,4 +1,4 @@
-"""Budget declarations for populations, and the choice of the binding one.
+"""Budget declarations for populations, and the choice of the binding declaration.
 
 A budget belongs to a population, not to a job file. The smallest budget that any deployment has
 declared binds every later deployment, whatever the later job file declares or omits. The budget
@@ -36,7 +36,7 @@ class BudgetDeclaration:
     Attributes:
         epsilon: Limit on the total epsilon; None if an operator has lifted the budget.
         delta: Limit on the total delta; None if an operator has lifted the budget.
-        job: Job whose file declares the budget, or with which an operator set it.
+        job: Job whose file declares the budget, or with whose deployment an operator set it.
         deployment: Deployment of that job, 32 hexadecimal digits, or `BY_COMMAND`.
         at: Time of declaration, milliseconds since 1970.
         operator: True if an operator set the budget explicitly, which ends earlier declarations.
@@ -194,7 +194,7 @@ def binding_budget(
 def standing_budgets(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> list[BudgetDeclaration]:
-    """Return a population's declarations, starting with the last one by an operator, if any."""
+    """Return a population's declarations, from the last one by an operator (if any) onwards."""
     standing: list[BudgetDeclaration] = []
     for each in declared:
         if each.population == population:

@@ -300,7 +300,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the all-time budget with the least remaining epsilon; charges must fit all."""
+    """Return the all-time budget with the least epsilon left; charges must fit every budget."""
     with_epsilon = (each for each in standing if each.epsilon is not None and each.per is None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)

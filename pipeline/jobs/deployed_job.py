@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
-"""Smallest ``shuffle.producers`` for which manifests encode differences from earlier ones."""
+"""Smallest ``shuffle.producers`` for which manifests encode differences from earlier manifests."""
 
 # Parameters that change how reports are read, or how many exist, but not a report's meaning.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
@@ -184,7 +184,7 @@ class DeployedJob(Job):
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """Mechanism by which the shuffler deletes random messages; None if it deletes none."""
+        """Mechanism by which the shuffler deletes random messages; None without deletions."""
         return self.protocol_entry.crowds(self.law)
 
     @property

@@ -1,4 +1,4 @@
-"""Names of epochs for readers: dates by the job's calendar, or numbers without one."""
+"""Names of epochs for readers: dates by the job's calendar, or numbers without a calendar."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _in(name: str) -> EpochName:
 
 
 def _counted(length: Duration) -> tuple[int, str]:
-    """Return a length as a count of its largest unit, such as (2, "week"); (0, "") if none."""
+    """Return a length as a count of its largest unit, such as (2, "week"); else (0, "")."""
     if length.months and length.exact:
         return 0, ""
     if length.months:

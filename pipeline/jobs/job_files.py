@@ -480,7 +480,7 @@ class Job(Wording):
         return self.shuffle.spared(parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
-        """Return the format of the tables with report counts, which are sent in two shares each.
+        """Return the format of the tables with report counts, each of which is sent as two shares.
 
         Raises `JobError` if a table would have too many cells, or a count could be too large for a
         cell.

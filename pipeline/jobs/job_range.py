@@ -9,7 +9,7 @@ from __future__ import annotations
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 EPOCHS_AHEAD = 4096
-"""Maximum distance in epochs from the oldest unfinalized window to another; bounds memory."""
+"""Maximum number of epochs between the oldest unfinalized window and any other window."""
 
 
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:

@@ -18,7 +18,7 @@ from dpstream.topics.frames import CodecError
 
 
 class JobsTopic(ListedJobs):
-    """State of the topic after the applied records, with charges and budgets."""
+    """State of the topic after the records applied so far, with charges and budgets."""
 
     def __init__(self) -> None:
         super().__init__()

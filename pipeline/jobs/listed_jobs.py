@@ -23,7 +23,7 @@ _ABOUT_CHARGES = (CHARGE_KEY, BUDGET_KEY, RECEIPT_KEY)
 
 
 class ListedJobs:
-    """State of the topic after the applied records.
+    """State of the topic after the records applied so far.
 
     Attributes:
         jobs: Deployed jobs readable by this software version, by name.

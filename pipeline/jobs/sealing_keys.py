@@ -52,7 +52,7 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Read a 32-byte public key; raise `WrongKeyError` if the file does not contain one."""
+    """Read a 32-byte public key; raise `WrongKeyError` if the file has no public key."""
     try:
         key = load_pem_public_key(read_key_file(path, "public key", private=False))
     except ValueError:

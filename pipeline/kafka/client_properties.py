@@ -123,7 +123,7 @@ class ClientProperties:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Read a client.properties file, and the certificate and key files that are named in it.
+    """Read a client.properties file, and the certificate and key files that it names.
 
     Raises `ConnectionSettingsError`, whose message gives the file, the line and the fix.
     """

@@ -191,7 +191,7 @@ class Cluster:
         return counts
 
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
-        """Create missing topics, and wait until all brokers know them.
+        """Create missing topics, and wait until all brokers know the new topics.
 
         If Kafka does not confirm the creation, checks again which topics exist. Raises ClusterError
         if a topic cannot be created, or if a topic exists with another number of partitions, or
@@ -340,7 +340,7 @@ class Cluster:
         return [int(starts[partition]) for partition in partitions]
 
     def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
-        """Return approximate write times of records without reading them.
+        """Return approximate write times of records without reading the records.
 
         `offsets` maps each partition to the offset of one record. The result maps partitions to
         milliseconds since 1970; partitions that lack the record are omitted. `now` is the broker's

@@ -64,7 +64,7 @@ def access_problem(
     role: str = ANY_ROLE,
     job: str | None = None,
 ) -> str:
-    """Return the message for a denied request, with the command that allows it.
+    """Return the message for a denied request, with the command that allows the request.
 
     `principal`, `action`, `kind` and `name` are as in `AccessError`. If `name` lists several names,
     separated by commas, the first one determines the job. `job` contains the arguments of

@@ -99,7 +99,7 @@ def hash_of(record: bytes) -> str:
 
 
 def read_entry(record: bytes) -> Entry:
-    """Parse a record's value; raise CodecError with the reason if this version cannot read it."""
+    """Parse a record's value; raise CodecError with the reason if this version cannot do so."""
     try:
         body = json.loads(record)
         canonical = isinstance(body, dict) and _canonical(body) == record

@@ -54,7 +54,7 @@ class Step(StrEnum):
     START = "start"
     """First deployment under an unused name."""
     REPLACE = "replace"
-    """New deployment that replaces the running one."""
+    """New deployment that replaces the running deployment."""
     CHANGE = "change"
     """Running deployment with changed operator or topic settings."""
     NOTHING = "nothing"
@@ -66,7 +66,7 @@ class DeployPlan:
     """The effects that deploying a job would have.
 
     Attributes:
-        running: Running deployment of the same name, or None without a readable one.
+        running: Running deployment of the same name; None if there is no readable deployment.
         difference: Changes from `running`, as ``key: old -> new``.
         topics: Changes to the job's own topics, to ``dpstream.jobs`` and to ``dpstream.ledger``.
         deployed: The resulting job. A new deployment has no noise key yet, and its offsets are 0.
@@ -96,7 +96,7 @@ class DeployPlan:
 
     @property
     def not_binding(self) -> tuple[BudgetAccount, ...]:
-        """Accounts for which the job file declares a budget larger than the effective one."""
+        """Accounts for which the job file declares a larger budget than the effective one."""
         declared = self.deployed.budget
         return tuple(
             account
@@ -153,9 +153,10 @@ def plan_deployment(
 ) -> DeployPlan:
     """Plan the deployment of a job.
 
-    `existing` can include topics of other jobs. `begun` returns the number of started horizons of a
-    running job, a lower bound for its horizons. Other arguments are as in `deployments.deploy`.
-    Raises JobError if there are no constants for the job's parameters and horizon.
+    `existing` can include topics of other jobs. `begun` returns the number of a running job's
+    started horizons, which is a lower bound for its horizons. Other arguments are as in
+    `deployments.deploy`. Raises JobError if there are no constants for the job's parameters and
+    horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)

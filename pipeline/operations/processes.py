@@ -1,4 +1,4 @@
-"""Start modules of this package as processes with parent-death watches, and end them."""
+"""Start modules of this package as processes with parent-death watches, and end such processes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class Process(WatchingParent, subprocess.Popen[str]):
         log: File to which the process's output is appended.
         on_line: Called with each line of output, in another thread; if there is a log, only with
             lines of standard output.
-        descriptors: File descriptors to pass on, by the environment variable that contains each.
+        descriptors: File descriptors to pass on, by the environment variable that contains the
+            descriptor.
 
     Raises:
         OSError: The system lacks the resources for another process.

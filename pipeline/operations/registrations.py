@@ -1,4 +1,4 @@
-"""List the producers registered with a deployment, and retire one."""
+"""List the producers registered with a deployment, and retire producers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class CrowdsPlan:
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
         most_lost: Maximum number of messages that any crowd loses, with probability 1 - delta.
-        sizes: Predictions for crowds of equal size, for a larger crowd, and for a smaller one.
+        sizes: Predictions for crowds of equal size, for a larger crowd, and for a smaller crowd.
     """
 
     crowds: int

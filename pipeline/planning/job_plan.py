@@ -150,9 +150,9 @@ class Plan:
             do not depend on this share.
         half_rmse: Expected RMSE for a value that half of the users have; None if `share` is None.
         share_rmses: Expected RMSE for a value with each share in `SHARES`; empty without a `share`.
-        smoothed_rmse: Expected RMSE of the smoothed estimates; None without them.
+        smoothed_rmse: Expected RMSE of the smoothed estimates; None without smoothing.
         largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
-        published_bound: Such a bound by a theorem in the protocol's paper; None without one.
+        published_bound: Such a bound by a theorem in the protocol's paper; None without a theorem.
         horizon: Number of epochs, rounded up to a power of two; None if rounding is not needed.
         windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
@@ -382,7 +382,7 @@ def _beginnings(job: Job) -> Iterator[str | None]:
 
 
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
-    """Return the minimum number of users for which the RMSE is at most the share `error` of them.
+    """Return the minimum number of users for which the RMSE is at most `error` times that number.
 
     The result is at least `fewest`, the minimum for a window; None if no number up to 2^50
     suffices. Parties add `added` devices to each window.

@@ -249,7 +249,7 @@ class _Parties:
 
 
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
-    """Return the whole-stream guarantee that shuffling amplifies; None if the job has none.
+    """Return the whole-stream guarantee that shuffling amplifies; None without such a guarantee.
 
     A stream counts as one message of a locally private randomizer. The shuffled reports of each
     epoch can be computed from streams that were shuffled as a whole, so one bound covers all epochs

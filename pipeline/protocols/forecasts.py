@@ -111,7 +111,7 @@ class SearchedForecast(Forecast, typing.Protocol):
 
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
-    """Describe how many users must have an item for a prefix search to find it."""
+    """Describe how many users must have an item for a prefix search to find the item."""
     # Imported here because devices load this module and must not import `accounting`.
     from dpstream.randomizers.accounting.prefix_levels import predict
 

@@ -35,7 +35,7 @@ class Law(typing.Protocol):
     """Calibrated mechanism of a protocol: the constants on which devices and aggregators agree."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `Protocol.law` returns the class that reads them."""
+        """Return plain JSON values; `Protocol.law` returns the class that reads the values."""
 
 
 @typing.runtime_checkable
@@ -255,7 +255,7 @@ class Shuffling:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Functions of `plan`; running a job needs none of them.
+    """Functions of `plan`; running a job does not need these functions.
 
     Attributes:
         forecast: Returns the forecast, given a mechanism, parameters, and a last epoch no later
@@ -306,7 +306,7 @@ class Protocol:
             device.
         randomizer: Makes an empty population of devices from a mechanism.
         shuffling: Properties of a guarantee that relies on the shuffler; None otherwise.
-        planning: Functions of `plan`, which has no output without them.
+        planning: Functions of `plan`; without these functions, `plan` has no output.
         message_format: Returns the format of reports, given a mechanism.
         values: Returns the domain of a user's value, given parameters.
         per_epoch: True if epochs are independent: an epoch's estimate depends only on that epoch's

@@ -54,7 +54,7 @@ class Recorded:
 def open_recording(
     folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None
 ) -> RecordingIndex:
-    """Return the index of a folder's recording of this deployment, or a new one.
+    """Return the index of the recording of this deployment in a folder, or a new index.
 
     `folder` is locked by the caller. `from_epoch` is the first epoch to record; None continues the
     recording, or starts a new one with the first available epoch. Raises `RecordingError` if the

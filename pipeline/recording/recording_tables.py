@@ -192,7 +192,7 @@ _CELLS: dict[RecordKind, Any] = {
 
 
 def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[Manifest]:
-    """Yield the manifests in a table, with offsets 0; raise `CodecError` for malformed rows."""
+    """Yield the manifests in a table, with all offsets 0; raise `CodecError` for malformed rows."""
     for row in table.to_pylist():
         yield Manifest(
             fingerprint=fingerprint,

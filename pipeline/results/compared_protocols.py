@@ -48,7 +48,7 @@ class Alternative:
         delta: Delta of that loss; 0 for a pure guarantee.
         planned: True for the job's own protocol.
         windows: RMSE of means over the windows of `Job.roll_up`, in users; None if unknown.
-        half: RMSE for a value that half of the users have; None if shares do not affect it.
+        half: RMSE for a value that half of the users have; None if the RMSE does not depend on it.
     """
 
     protocol: str

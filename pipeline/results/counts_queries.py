@@ -154,7 +154,7 @@ class CountsQuery(ABC):
 
     @abstractmethod
     def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """Return the answers.
+        """Answer the query from counts.
 
         Raises:
             UnsupportedQueryError: If the counts do not support this query.

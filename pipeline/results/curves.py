@@ -65,7 +65,7 @@ class Curve:
 def plotted_query(
     domain: ValueDomain, query: Query | None, records: Sequence[EstimateRecord]
 ) -> Query:
-    """Return a query for at most `MOST_CURVES` curves, by default the most informative ones.
+    """Return a query for at most `MOST_CURVES` curves, by default the most informative curves.
 
     The largest items differ between epochs, so the items with the largest means are drawn.
     """

@@ -58,7 +58,7 @@ def how_sure(known: KnownCount) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether a text can be part of a sentence without breaking it."""
+    """Return whether a text can be part of a sentence without breaking the sentence."""
     return _PLAIN.fullmatch(text) is not None
 
 
@@ -86,7 +86,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
 
 
 def flag_words(job: DeployedJob, flag: str) -> str:
-    """Explain a flag on an estimate, and what to do about it."""
+    """Explain a flag on an estimate, and what to do about the flag."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
         return f"{limit.warning}. To fix it, {limit.remedy}"

@@ -143,7 +143,7 @@ class WindowIndex:
         return whole == place.attempts
 
     def pass_over(self, epoch: int) -> None:
-        """Drop an epoch and all earlier ones, even if the topic still contains them."""
+        """Drop an epoch and all earlier epochs, even if the topic still contains their windows."""
         self._next = epoch + 1
         for partition in self._partitions.values():
             while partition.starts and partition.starts[0][1] <= epoch:

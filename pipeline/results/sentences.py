@@ -18,7 +18,7 @@ from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 LATEST_ESTIMATES = 200
-"""Maximum number of latest epochs that are searched for a complete one."""
+"""Maximum number of latest epochs that are searched for a complete epoch."""
 
 
 def is_known(record: EstimateRecord) -> bool:
@@ -59,7 +59,7 @@ def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) 
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe the `latest_complete_record`, and the latest epoch if it is a different one.
+    """Describe the `latest_complete_record`, and the latest epoch if it is a different epoch.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.

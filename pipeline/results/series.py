@@ -19,7 +19,7 @@ LONGEST_ID = 64
 
 
 class SeriesError(ValueError):
-    """A job has no such series; the message lists the valid ones."""
+    """A job has no such series; the message lists the valid series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Series:
     Attributes:
         item: Index of the item, from 1; it is 1 for a single count, and 0 without an item.
         share: Quantile, such as 0.5; otherwise 0.
-        buckets: First bucket of a range, counted from 0, and the bucket after its last one.
+        buckets: First bucket of a range, counted from 0, and the bucket after the range's last
+            bucket.
     """
 
     id: str

@@ -37,7 +37,7 @@ WITHOUT_INTERVALS = (
     "rarely where a count jumps"
 )
 NAMES = tuple(sorted(UNBIASED + BIASED))
-"""Names of all estimates; each unbiased estimate precedes the biased ones derived from it."""
+"""Names of all estimates; each unbiased estimate precedes the biased estimates derived from it."""
 
 
 class SmoothingError(DpstreamError):

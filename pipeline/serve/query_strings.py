@@ -37,7 +37,7 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
 
 
 def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return the first and last requested epoch; None for either if it is missing.
+    """Return the first and the last requested epoch; each is None if it is missing.
 
     >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
     ((3, 7), (None, None))

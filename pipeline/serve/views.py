@@ -325,7 +325,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
+    """Return the requested or the default series; raise `SeriesError` if a series is unknown."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 

@@ -45,7 +45,7 @@ class AddedDevices:
         self._count = job.added_by_each(job.law)
 
     def words(self, epoch: int) -> Messages | None:
-        """Return the reports to add to a window, or None if the party adds none.
+        """Return the reports to add to a window, or None if the party adds no reports.
 
         Raises `WrongKeyError` if the key for the epoch's key period was erased.
         """

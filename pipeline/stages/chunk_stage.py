@@ -68,7 +68,7 @@ class ChunkStage(Generic[Content]):
         self.counts = transform.counts
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take over a partition, and return the offset from which to read it."""
+        """Take over a partition, and return the offset from which to read the partition."""
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)

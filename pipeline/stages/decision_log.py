@@ -277,7 +277,7 @@ class DecisionLog:
             del self._recent[self._order.popleft()]
 
     def exists(self, epoch: int) -> bool:
-        """Return whether the deployment has an epoch; the first manifest states the first one."""
+        """Return whether the deployment has an epoch; its first manifest states the first epoch."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
@@ -367,7 +367,7 @@ class LatestWindows:
             self._alike = manifest
 
     def epochs(self) -> NDArray[np.int64]:
-        """Return the epoch of each producer's latest window, or 0 for a producer without one."""
+        """Return the epoch of each producer's latest window; 0 for a producer without windows."""
         self._settle()
         return self._epochs
 

@@ -36,8 +36,8 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: IDs of the collectors that accept no more reports for the epoch.
-        contradicting: Number of reports that differ from the first report with their tag; `devices`
-            sets it.
+        contradicting: Number of reports that differ from the first report with their tag; set by
+            `devices`.
     """
 
     def __init__(

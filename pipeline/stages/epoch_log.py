@@ -156,7 +156,7 @@ class EpochLog:
 
     @classmethod
     def resume_at(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
-        """Return a log that continues at a position, or None if the topics contradict it."""
+        """Return a log that continues at `place`, or None if the topics contradict `place`."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
         yield from find_ends(log.logs)
@@ -194,7 +194,7 @@ class EpochLog:
             yield epoch
 
     def find_end(self) -> Steps[None]:
-        """Find the current ends of the logs: `next` reads up to them."""
+        """Find the current ends of the logs; `next` reads up to these ends."""
         # The order matters, because an epoch is published after its manifest and partial are
         # written.
         if self._only_published:

@@ -173,7 +173,7 @@ class EstimateListener(Protocol):
 
     @property
     def reads_horizon(self) -> bool:
-        """True if the listener needs all records of a horizon, not only the latest ones."""
+        """True if the listener needs all records of a horizon, not only the latest records."""
 
     def start_over(self) -> None:
         """Reset: published records are passed to `next` again."""

@@ -116,7 +116,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
-        """Return a log from epoch `first` after the latest valid checkpoint; None without one."""
+        """Return a log from epoch `first` after the latest valid checkpoint, if there is one."""
         assert self._latest is not None
         published = self._published.epochs
         through = published.first_missing(published.lowest or 1) - 1

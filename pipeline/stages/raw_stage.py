@@ -126,7 +126,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         """Create the state of a partition that this worker now owns."""
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take over a partition, and return the offset from which to read it.
+        """Take over a partition, and return the offset from which to read the partition.
 
         A window that has a manifest but might be incomplete in the output topic is written again as
         a whole, under the same manifest.
@@ -165,7 +165,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return MessageMultiset(self._form, self._open_spill_file)
 
     def _bound_memory(self) -> None:
-        """Drop the messages of the latest open windows; the topic still has them."""
+        """Drop the messages of the latest open windows; the topic still has the messages."""
         buffered = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,

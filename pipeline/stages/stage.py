@@ -20,7 +20,7 @@ class Stage(Protocol):
     def role(self) -> Role: ...
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take over a partition, and return the offset from which to read it."""
+        """Take over a partition, and return the offset from which to read the partition."""
 
     def revoke(self, partition: int) -> None: ...
 

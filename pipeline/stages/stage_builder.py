@@ -90,7 +90,7 @@ def producer_admission(
 
 
 def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """Return a validator for a raw topic's records that does not decrypt them."""
+    """Return a validator for a raw topic's records, which does not decrypt the records."""
     if job.devices is None:
         return producer_admission(job, role=role)
     from dpstream.pipeline.stages.device_admission import DeviceAdmission

@@ -35,7 +35,7 @@ class Ahead:
 
 
 class Timeline:
-    """Punctuations read by a worker, and the broker's clock as far as the worker knows it.
+    """Punctuations read by a worker, and the broker's clock as far as the worker knows that clock.
 
     `broker_time` returns milliseconds since 1970, or None while unknown.
     """
@@ -55,7 +55,7 @@ class Timeline:
             self._latest_written = written
 
     def note_punctuation(self, enrollment: bytes, epoch: int) -> None:
-        """Note that a producer has finished an epoch, and all epochs before it."""
+        """Note that a producer has finished an epoch, and all epochs before that epoch."""
         if epoch > self._punctuated.get(enrollment, 0):
             self._punctuated[enrollment] = epoch
             self.version += 1

@@ -80,7 +80,7 @@ class WindowRelease:
         return words
 
     def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
-        """Cut the released messages into chunks, in the order in which to write them."""
+        """Cut the released messages into chunks, in the order in which to write the chunks."""
         return (yield from words.ordered())
 
 

@@ -57,7 +57,7 @@ class Contribution:
     Attributes:
         drawings: Draws by the draw ID in their batches and punctuation, in the order of their first
             records; empty once one draw is complete.
-        complete: Punctuation of the draw that has joined the window; None before that.
+        complete: Punctuation of the draw that has joined the window; None before a draw has joined.
     """
 
     drawings: dict[bytes, Drawing] = field(default_factory=dict)
@@ -88,10 +88,10 @@ class OpenWindow(ABC):
 
     Attributes:
         opened_at: Time when the first record was read, or when the window opened without records.
-        due_at: Time when the window's epoch was first known to be due; None before that.
+        due_at: Time when the window's epoch was first known to be due; None until then.
         checked_with: State that was known when the window's time was last checked.
         first_offset: Offset of the window's first record; None without records.
-        closing_end: End offset of the partition when the grace period ended; None before that.
+        closing_end: End offset of the partition when the grace period ended; None until then.
         set_aside: True if messages were dropped, and must be read again to write the window.
     """
 

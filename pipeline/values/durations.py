@@ -130,7 +130,7 @@ class Duration:
         return -(-(longest + span.exact) // (shortest + self.exact)) + 1
 
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
-        """Return the start of an epoch, which is the end of the previous one.
+        """Return the start of an epoch, which is the end of the previous epoch.
 
         `start` is the start of epoch 1, with a time zone; `epoch` can be 0 or negative. Raises
         `OverflowError` outside the years 1 to 9999.

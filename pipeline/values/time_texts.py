@@ -57,7 +57,7 @@ class TimeReader:
     Attributes:
         pattern: Pattern of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
             milliseconds; None for ISO 8601 or Unix seconds.
-        zone: Zone for times that state none.
+        zone: Zone for times that state no zone.
     """
 
     pattern: str | None = None

@@ -156,7 +156,7 @@ class EpochCalendar:
     zone: ZoneInfo | None = None
 
     def start_of(self, epoch: int) -> datetime:
-        """Return the start of an epoch in UTC, which is the end of the previous one.
+        """Return the start of an epoch in UTC, which is the end of the previous epoch.
 
         If clocks skip the epoch's time of day, the epoch starts later by the length of the gap. If
         clocks show that time twice, the epoch starts the first time, unless `start` itself is the

@@ -35,7 +35,7 @@ _ABOUT = {
 
 
 class ValueDomain(ABC):
-    """Values that a protocol accepts, and the valid queries about them.
+    """Values that a protocol accepts, and the valid queries about these values.
 
     Attributes:
         initial: Value of a user before its first row.
@@ -44,7 +44,7 @@ class ValueDomain(ABC):
             exactly one value, which holds until it changes.
         columns: Number of integers per value, all 0 before a user's first row; None for one
             integer.
-        width: Width of a bucket of numbers, which are displayed to a tenth of it.
+        width: Width of a bucket; numbers are displayed to a tenth of this width.
         kind: Form in which estimates are published.
         measured: Name and unit of the single published value, unless it is a number of users.
         supported_options: Query options; empty if a single value is counted.

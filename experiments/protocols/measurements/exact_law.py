@@ -1,4 +1,4 @@
-"""Exact output distributions of devices that report a noisy matrix column, or an entry of it.
+"""Exact output distributions of devices that report a noisy matrix column, or one of its entries.
 
 Columns are computed independently of `experiments.protocols.measurements.public_matrices`.
 """

@@ -176,7 +176,7 @@ def _labeled(
 def _views(
     sets: Sequence[Messages], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both worlds' distributions of message counts, merged if items are the same."""
+    """Return both worlds' distributions of message counts, merging messages of the same items."""
     kinds = Counter(
         tuple(message in each for each in sets) for message in frozenset[Message]().union(*sets)
     )

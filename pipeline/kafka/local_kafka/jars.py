@@ -67,7 +67,7 @@ def locked_jars() -> tuple[Jar, ...]:
 
 
 def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
-    """Return the paths of all jars, after downloading missing or damaged ones.
+    """Return the paths of all jars, after downloading any missing or damaged jars.
 
     ``cache`` defaults to `dpstream.pipeline.state.cache_home`. ``on_progress`` is called with a
     sentence per download step. Raises `LocalKafkaError` if a jar is unavailable.

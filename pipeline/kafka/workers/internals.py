@@ -79,7 +79,7 @@ class ClientThread(AIOKafkaConsumerThread):
         return consumer
 
     async def on_start(self) -> None:
-        """Start the client, with long polls if no other request waits behind them."""
+        """Start the client, with long polls if no other requests have to wait behind long polls."""
         await super().on_start()
         timings = self.timings
         wait_long_for_all(

@@ -84,7 +84,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumbers:
-    """Estimates for the latest published epoch; empty if that epoch has none."""
+    """Estimates for the latest published epoch; empty if that epoch has no estimates."""
 
     epoch: int
     numbers: tuple[PublishedNumber, ...]

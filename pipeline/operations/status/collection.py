@@ -217,7 +217,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Skip all but the latest manifests; a worker reports the counts for skipped ones."""
+        """Skip all but the latest manifests; workers report the counts for skipped manifests."""
         known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
         newer = summary is not None and summary != self._summary and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not newer):

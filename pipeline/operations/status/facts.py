@@ -83,7 +83,7 @@ class CollectorStatus:
     """The latest heartbeat of a collector; counts start when the collector starts.
 
     Attributes:
-        collector: ID of the collector; each start creates a new one.
+        collector: ID of the collector; each start creates a new ID.
         age: Seconds since the heartbeat.
         received: Number of reports examined.
         acknowledged: Number of reports stored in Kafka.
@@ -154,7 +154,7 @@ class JobStatus:
         position: Description of the latest estimate's epoch.
         headline: The latest estimate in words (for items, the largest; for numbers, the median).
         assumption: Assumption of the headline's interval, if any.
-        rolling: A recurring job's guarantee for any short run of epochs; None without one.
+        rolling: A recurring job's guarantee for any short run of epochs; None if not stated.
         phase: Phase that an operator requested.
         replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker

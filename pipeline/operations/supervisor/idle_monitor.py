@@ -69,8 +69,7 @@ def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | Non
 def pause(took: float) -> float:
     """Return the seconds until the next poll, after a poll that took `took` seconds.
 
-    Polls for hundreds of jobs take longer, and are therefore less frequent. The longest pause is 2
-    s.
+    Polls for hundreds of jobs take longer, so they are less frequent. The longest pause is 2 s.
 
     >>> pause(0.001), pause(0.05), pause(4.0)
     (0.25, 1.0, 2.0)

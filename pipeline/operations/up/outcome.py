@@ -124,7 +124,7 @@ class Outcome:
 
     @property
     def known(self) -> dict[int, NDArray[np.int64]] | None:
-        """Ground truth by epoch; None if the input does not determine it."""
+        """Ground truth by epoch; None if the input does not determine the ground truth."""
         known = {row.epoch: row.ground_truths for row in self.rows if row.ground_truths is not None}
         return known or None
 
@@ -154,7 +154,7 @@ class Outcome:
 
     @property
     def share(self) -> float | None:
-        """Mean estimated share of users with the value; None if predictions do not depend on it."""
+        """Mean estimated share of users with the value; None if no prediction depends on it."""
         if not kind_of(self.job.domain).single or not depends_on_share(self.job):
             return None
         found = [

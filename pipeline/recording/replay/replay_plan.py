@@ -19,7 +19,7 @@ class ReplayRange:
     Attributes:
         from_epoch: First epoch to aggregate again.
         from_time: Alternatively, first epoch finalized at or after this time (ms since 1970).
-        to_epoch: Last epoch; None for the last available one.
+        to_epoch: Last epoch; None for the last available epoch.
         from_partials: True to estimate from the recorded counts, without aggregating windows again.
     """
 

@@ -58,7 +58,7 @@ class TopicSource:
         return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """Do nothing: records have their own checksums, and every read verifies these."""
+        """Do nothing: records have their own checksums, which every read verifies."""
 
     def has_partial(self, epoch: int) -> bool:
         return epoch in self._partials.complete

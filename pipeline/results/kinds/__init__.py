@@ -21,7 +21,7 @@ _KINDS: Final = {
     "found": ("items", "FoundKind"),
     "measure": ("one_value", "MeasureKind"),
 }
-"""Modules of this package, imported on demand, and the classes in them."""
+"""Modules of this package, imported on demand, and the classes in these modules."""
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:

@@ -84,7 +84,7 @@ class PublishedKind(ABC):
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
-        """Return the words that precede a count, and the noun that follows it.
+        """Return the words that precede a count, and the noun that follows the count.
 
         With unit "students", the titles "Students enrolled" and "Enrolled students" become the
         noun; all other titles, and titles with punctuation, precede the count.
