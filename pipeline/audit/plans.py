@@ -312,7 +312,7 @@ def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies from the shuffler, and with `epsilon` if valid; None without."""
+    """Return the case with dummies from the shuffler (and `epsilon` if valid), or None."""
     requested = getattr(case.parameters, "dummies", None)
     if requested is None:
         return None

@@ -58,7 +58,7 @@ def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
 def _streams(
     values: list[int | tuple[int, ...]], guarantee: Guarantee, epochs: int
 ) -> Iterator[Stream]:
-    """Yield streams that never change, change once (early or late), or change at every chance."""
+    """Yield streams that never change, change once (early or late), or change in every epoch."""
     first, others = values[0], values[1:]
     for value in values:
         yield (value,) * epochs

@@ -94,7 +94,7 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 
 def promised(job: DeployedJob) -> Guarantee:
-    """Return a job's guarantee over all its horizons, or over one if it recurs without end."""
+    """Return a job's guarantee over all its horizons, or over one horizon if it never ends."""
     guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 

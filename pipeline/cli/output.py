@@ -103,8 +103,8 @@ def _cell(value: object) -> str:
 class _WrittenTable:
     """A table of texts, one line per row.
 
-    If no cell needs wrapping, lines are written directly: rich takes six times as long: one second
-    for the status of two hundred jobs.
+    If no cell needs wrapping, lines are written directly: rich would take six times as long, a
+    second for the status of two hundred jobs.
     """
 
     def __init__(self, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:

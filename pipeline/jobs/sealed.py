@@ -212,7 +212,7 @@ class Sealed(Section):
 
 
 def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
-    """Return each key in a job: its party, the public key, and its last epoch or None."""
+    """Return each key in a job: its party, the public key, and its last epoch (None: no end)."""
     if job.devices is not None:
         return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:

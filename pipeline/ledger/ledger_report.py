@@ -113,7 +113,7 @@ class LedgerReport:
         )
 
     def streams_of(self, deployment: str) -> list[StreamCharge]:
-        """Return a deployment's whole-stream charges by horizon; `deployment` in hexadecimal."""
+        """Return a deployment's whole-stream charges by horizon; `deployment` is in hexadecimal."""
         terms, releases = self.terms.get(deployment), self.releases.get(deployment)
         if terms is None or releases is None:
             return []

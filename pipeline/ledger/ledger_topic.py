@@ -24,7 +24,7 @@ class SpendingReader:
         self._existing: set[str] = set()
 
     def read(self) -> Spending:
-        """Read to the current ends of both topics; return the state, which is always one object."""
+        """Read to the current ends of both topics; return the state, always the same object."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
         if not topics <= self._existing:
             # A hidden topic must not count as empty, because users would then be charged again.

@@ -99,7 +99,7 @@ def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
-    """Yield each oddity; for consecutive records after a void one, the first and a count."""
+    """Yield each oddity; of consecutive records after a void one, only the first, with a count."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
         if problem is not ChainProblem.FORKED:

@@ -1,4 +1,4 @@
-"""Decide which entry to write to the ledger next, and check that it is valid.
+"""Decide which entry to write to the ledger next, and check that the written entry is valid.
 
 A writer reads to the end, decides on one entry, appends it, and reads again. The decision is a
 function of both topics: an entry that is already valid is not written again. A writer that has lost
@@ -156,7 +156,7 @@ def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntr
 
 
 def of_reopening(reason: str, now: int) -> DraftEntry:
-    """Return the entries by which an operator accepts lost entries and restores charges."""
+    """Return the entries by which an operator accepts the loss of entries and restores charges."""
 
     def draft_entry(state: Spending) -> Draft | None:
         if state.damage is not None:

@@ -194,7 +194,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
 
     def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
-        """Requeue letters from `wanted` topics; with `others`, count those from unknown topics."""
+        """Requeue letters from `wanted` topics; if `others`, count letters from unknown topics."""
         for letter in DeadLetterLog(cluster, job).read():
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):

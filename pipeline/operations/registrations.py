@@ -22,7 +22,7 @@ class ProducerStatus:
         last_epoch: Last epoch of a producer that has left or was retired, or None.
         last_in: Latest epoch whose window includes the producer, or None.
         devices: Number of the producer's devices in that epoch.
-        state: "reporting", "missing" (windows do not wait until the producer returns) or "left".
+        state: "reporting", "missing" (absent, and windows no longer wait for it) or "left".
     """
 
     name: str

@@ -83,7 +83,7 @@ def _size(law: CrowdsLaw, forecast: CrowdsForecast, users: int) -> CrowdSize:
 def probability_below(counts: CrowdCounts, bound: int) -> float:
     """Return P(Z < b) for the noise Z of a crowd count and integer b.
 
-    It is decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
+    This is decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
 
     >>> half = CrowdCounts((1, 2), 1, 0.1)
     >>> [round(probability_below(half, bound), 4) for bound in (-1, 0, 1, 2)]

@@ -397,8 +397,8 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int =
 def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
     """Return the maximum number of users for an RMSE of at most `error` users.
 
-    None if even `fewest`, the minimum for a window, is too many; `ANY_NUMBER` without a limit.
-    Parties add `added` devices to each window.
+    Returns None if even `fewest`, the minimum for a window, is too many, and `ANY_NUMBER` if there
+    is no limit. Parties add `added` devices to each window.
     """
     too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
     if too_many is None:

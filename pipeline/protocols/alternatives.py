@@ -21,7 +21,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 FEWEST_CHANGES: Final = 2
-"""Minimum changes that alternatives track: a value that starts and stops changes twice."""
+"""Minimum changes that alternatives track: a value that turns 1 and then 0 changes twice."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name, and factory of its parameters, which raises `ValueError` if none are valid."""

@@ -139,7 +139,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, and then for numbers in steps of a quarter."""
+    """Return the exposure for 1 to 16 reports, and then for numbers in steps of 25 %."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

@@ -43,14 +43,14 @@ class PerEpochLaw(Law, typing.Protocol):
     """Mechanism of a protocol whose epochs are independent."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism for a single epoch; results are equal if their distributions are."""
+        """Return the mechanism for a single epoch; equal distributions give equal results."""
 
 
 class Aggregator(typing.Protocol):
     """Mergeable integer state from which epochs are estimated."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if a window of the epoch cannot contain messages, shape (n, width)."""
+        """Raise `ValueError` if a window of the epoch cannot contain `words`, shape (n, width)."""
 
     def add(
         self,
@@ -58,7 +58,7 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Add messages, shape (n, width), `counts` of each, shape (n,), or one of each if None."""
+        """Add `words`, shape (n, width), each as often as in `counts`, shape (n,) (None: once)."""
 
     def merge(self, other: Self) -> None:
         """Merge `other`, as if adding its messages; raise `ValueError` for another mechanism."""

@@ -24,7 +24,7 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
     number therefore does not depend on other crowds. Messages without a crowd are deleted.
 
     `words` has all messages of a window, in canonical order. The result is a subset of them in
-    the same order, with counts if `words` has counts. The caller chooses its canonical encoding.
+    the same order, with counts if `words` has counts. The caller chooses the result's encoding.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts

@@ -29,7 +29,7 @@ def relative_error_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield counts of plausible sizes and the RMSE `error` relative to each, as labels and texts.
 
-    A sequence has the RMSE of each of the `SHARES`.
+    If `error` is a sequence, it has an RMSE for each of the `SHARES`.
 
     >>> for label, text in relative_error_lines(290.0, 50_000):
     ...     print(label, text)
@@ -84,7 +84,7 @@ class NumericDomain(ValueDomain):
         self.initial = 0 if optional else 1 + self.equal.find(first)
 
     def edge(self, index: float) -> float:
-        """Return the value `index` buckets above `low`, which is a bucket edge for integers."""
+        """Return the value `index` buckets above `low`: a bucket edge if `index` is an integer."""
         return self.equal.edge(index)
 
     @property

@@ -52,7 +52,7 @@ class ExactCountMeanSketch:
         }
 
     def _ones(self, held: int, users: int) -> dict[int, Fraction]:
-        """Return the distribution of a cell's number of 1 bits if `held` bits were 1 at first."""
+        """Return the distribution of a cell's number of 1 bits if `held` were 1 before reversal."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(held + 1):
             for raised in range(users - held + 1):

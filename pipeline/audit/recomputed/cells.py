@@ -88,7 +88,7 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by the sum over its epochs, which reveals slightly less."""
+    """Check a long horizon by the sum over its epochs, which reveals slightly less than they do."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)

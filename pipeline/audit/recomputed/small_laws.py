@@ -2,7 +2,7 @@
 
 A pair of distributions is a list of outcomes, each with its weight in the first and in the second
 world. A weight is a probability times a total that is common to both worlds. Omitted outcomes can
-only reduce a divergence, so a divergence summed here never exceeds the true one.
+only reduce a divergence, so a divergence summed here never exceeds the true divergence.
 """
 
 from __future__ import annotations

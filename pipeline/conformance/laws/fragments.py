@@ -90,7 +90,7 @@ class ExactFragments:
         return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
-        """Return the distribution of a cell's number of 1 bits if `ones` bits were 1 at first."""
+        """Return the distribution of a cell's number of 1 bits if `ones` were 1 before reversal."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(ones + 1):
             for raised in range(self.devices - ones + 1):

@@ -57,7 +57,7 @@ class ComparedClock:
 
 
 HEARTBEATS_READ = 300
-"""Number of latest heartbeats read per job if there are many jobs; this can omit workers."""
+"""Number of latest heartbeats read per job if there are many jobs; older ones are ignored."""
 _LATEST = 64
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
 

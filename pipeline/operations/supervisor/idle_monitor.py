@@ -29,7 +29,7 @@ _LONGEST_LOOK_SECONDS = 2.0
 _LOOK_SHARE = 0.05
 """Maximum fraction of time spent polling, until the pauses reach their maximum."""
 SAY_SECONDS = 60.0
-"""Seconds between heartbeats of an idle worker; after three missed, `status` shows it as down."""
+"""Seconds between heartbeats of an idle worker; `status` shows it as down if three are missing."""
 LONGEST_SECONDS = 86_400.0
 
 

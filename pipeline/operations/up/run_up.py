@@ -24,7 +24,7 @@ from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
 
 PAGE_SAYS = "live page: "
-"""Prefix of the address that ``dpstream serve`` prints once its page is up."""
+"""Prefix of the address that ``dpstream serve`` prints once the page is available."""
 
 _WAIT_SECONDS = 0.1
 

@@ -14,7 +14,7 @@ from dpstream.topics.messages import Messages
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Size of stored windows: number of records in a topic or rows in files, and bytes."""
+    """Size of stored windows: in records (of a topic) or rows (of files), and in bytes."""
 
     records: int
     bytes: int

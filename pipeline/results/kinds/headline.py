@@ -57,7 +57,7 @@ class Headline:
         return edge_text(self.ci95_low, width), edge_text(self.ci95_high, width)
 
     def __str__(self) -> str:
-        """Format name, value and interval.
+        """Format the name, value and interval.
 
         >>> str(Headline("dog", 922.4, 900.2, 944.6))
         'dog: 922 (95 % CI 900 to 945)'
