@@ -74,7 +74,7 @@ class SampledNumbersAggregator(TableAggregator[LeveledResponseLaw]):
 
         Users who answer are assumed to be a simple random sample of the enrolled users: absence
         must not depend on values. All users are assumed to have a value. A level without answers is
-        left out; without answers about single buckets there is no estimate.
+        left out. The result is None without answers about single buckets.
         """
         counts = self._tables.counts(epoch)
         if counts is None:
@@ -109,16 +109,16 @@ class SampledNumbersAggregator(TableAggregator[LeveledResponseLaw]):
 
 
 class ResumableNumbersAggregator(ResumableTables[LeveledResponseLaw], SampledNumbersAggregator):
-    """Count answers in few enough cells to store their counts with an estimate."""
+    """Count answers in few enough cells to store the counts with an estimate."""
 
 
 def sampled_numbers(law: LeveledResponseLaw) -> SampledNumbersAggregator:
-    """Return an empty aggregator: resumable with few counts."""
+    """Return an empty aggregator, resumable if it has few counts."""
     aggregator = SampledNumbersAggregator(law)
     return ResumableNumbersAggregator(law) if aggregator.cells <= MOST_RESUMED else aggregator
 
 
 def asked_level(level: SampledResponseLaw, reports: float, population: float) -> AskedLevel:
-    """Return what a level with `reports` answers adds to the variance for a range."""
+    """Return the contributions to a range's variance from a level with `reports` answers."""
     weight, parts = 1 / node_variance(level), contrast_variances(level)
     return AskedLevel.of(level.items, weight, parts, reports, population)

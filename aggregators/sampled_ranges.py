@@ -1,18 +1,17 @@
 """Estimated number of users with values in any range, if each answer is about a level of a tree.
 
 Least squares combines independent estimates of the nodes of all levels. The estimate for a range is
-a sum of node counts with weights, one function of the buckets per level. Every such function is a
-sum of indicators of the buckets before an edge: for each level, the two edges around each end of
-the range.
+a weighted sum of node counts. The weights of a level's nodes are a function of the buckets: a sum
+of indicators of the buckets before an edge of a node that contains an end of the range.
 
-Let W be the function of a level that n of N users answer about. If the answers of one user vary by
-(first part) * sum of W^2 over nodes + (second part) * W(own node)^2, the level adds
+Let W be the weights of a level about which n of N users answer. If the estimate from one answer has
+the variance (first part) * sum of W^2 over nodes + (second part) * W(own node)^2, the level adds
 
     N^2 / n * (first part * sum of W^2 + second part * E W^2) + N^3 / (n (N - 1)) * Var W
 
 to the variance for a range, with mean and variance over the users. The second term is due to
-sampling. All levels together ask different users, which subtracts N^2 / (N - 1) * p (1 - p) for a
-range with a share p of the users.
+sampling. No user answers about two levels, which subtracts N^2 / (N - 1) * p (1 - p) in total, for
+a range with a share p of the users.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class AskedLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledRanges(OrderedEstimates):
-    """Number of users with values in each bucket, of which there are 2^L; all users have a value.
+    """Number of users with values in each of 2^L buckets; all users have a value.
 
     Every bucket and range has its own variance. `standard_error` and `half_width` are those of the
     least accurate bucket.
@@ -135,7 +134,7 @@ class SampledRanges(OrderedEstimates):
     def of_window(self, mean: ItemEstimates, window: Sequence[ItemEstimates]) -> ItemEstimates:
         """Return the mean of a window's epochs, whose errors are taken as independent.
 
-        If epochs lack different levels, each counts as the one with the fewest.
+        If epochs lack different levels, each epoch counts like the one with the fewest levels.
         """
         epochs = [each for each in window if isinstance(each, SampledRanges)]
         alike = len({tuple(level.nodes for level in each.levels) for each in epochs}) == 1
@@ -177,11 +176,11 @@ class SampledRanges(OrderedEstimates):
 def _steps(
     levels: Sequence[AskedLevel], starts: NDArray[np.int64], ends: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], list[Array]]:
-    """Return the edges at which the functions of the levels change, and their weights.
+    """Return the edges at which the weights of levels change, and the indicators' coefficients.
 
-    The mean of a range over the nodes of a level is a combination of indicators: four edges for
-    each level. The function of a level is a combination of these means for all levels up to it.
-    Edges have shape (edges, ranges), and so have the weights of each level. A last row is the
+    The range's indicator, averaged within each node of a level, is a combination of indicators with
+    four edges. The weights of a level are a combination of these averages for all levels up to it.
+    Edges have shape (edges, ranges), and so have the coefficients for each level. A last row is the
     constant part, an indicator of all buckets.
     """
     edges, means = [], []
