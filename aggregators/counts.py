@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,9 +99,15 @@ def _no_order() -> UnsupportedQueryError:
 
 
 class CountedWindow(ABC):
-    """Counts of an epoch, or their sum over several epochs."""
+    """Counts of an epoch, or their sum over several epochs.
+
+    Attributes:
+        averages: True if the estimates are means over the epochs, not sums.
+    """
 
     __slots__ = ()
+
+    averages: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -133,12 +139,14 @@ class EstimatedCounts(Counts):
         standard_error: Standard error of each estimate; None if unknown.
         detection_threshold: Number of users above which an item is included with a probability of
             95 %. None if all items of a domain are included.
+        averaged: Number of epochs of which the counts are the mean; None for a single epoch's.
     """
 
     __slots__ = ()
 
     standard_error: float | None
     detection_threshold: float | None
+    averaged: int | None = None
 
     @property
     @abstractmethod

@@ -25,6 +25,7 @@ class HeavyHitters(EstimatedCounts):
         detection_threshold: Number of users above which an item is included with probability 95 %.
         reports: Number of contributors.
         population: Number of users the estimates describe.
+        averaged: Number of epochs of which the counts are the mean; None for a single epoch's.
     """
 
     items: NDArray[np.int64]
@@ -35,6 +36,7 @@ class HeavyHitters(EstimatedCounts):
     reports: int
     population: int
     flags: tuple[str, ...] = ()
+    averaged: int | None = None
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -73,6 +75,7 @@ class HeavyHitters(EstimatedCounts):
             "reports": self.reports,
             "population": self.population,
             "flags": list(self.flags),
+            **({} if self.averaged is None else {"averaged_epochs": self.averaged}),
         }
 
     @classmethod
@@ -82,6 +85,7 @@ class HeavyHitters(EstimatedCounts):
             raise ValueError(
                 f"got {items.size} items and {values.size} values; expected one value per item"
             )
+        averaged = body.get("averaged_epochs")
         return cls(
             items=items,
             values=values,
@@ -91,4 +95,5 @@ class HeavyHitters(EstimatedCounts):
             reports=int(body["reports"]),
             population=int(body["population"]),
             flags=tuple(body["flags"]),
+            averaged=None if averaged is None else int(averaged),
         )

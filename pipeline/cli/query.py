@@ -39,8 +39,9 @@ from dpstream.pipeline.results.counts_queries import Answers, Query
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_epochs,
-    check_per_epoch,
+    check_windows,
     composed,
+    counts_windows,
     follow_counts,
     read_counts,
     read_latest,
@@ -96,7 +97,8 @@ def query(
 ) -> None:
     """Query windows of a job with independent epochs: items, ranges, boxes, quantiles.
 
-    For jobs that track users over epochs, --epochs queries the mean over several epochs.
+    For jobs that track users over epochs, --epochs queries the mean over several epochs. If top
+    items of a large domain are searched for, it searches the answers of these epochs together.
     Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
@@ -107,10 +109,10 @@ def query(
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
-        if added is not None and not deployed.protocol_entry.per_epoch:
+        if added is not None and not counts_windows(deployed):
             _print_mean(cluster, deployed, added, query_options, "json" if as_json else format)
             return
-        check_per_epoch(deployed)
+        check_windows(deployed)
         counts_query = query_options.counts_query(deployed.domain) or default_counts_query(deployed)
         check_supported(deployed, counts_query)
         windows = _windows(cluster, deployed, epoch, added, follow)
@@ -216,7 +218,7 @@ def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
         for answer in answers.answers:
             body = answer.to_json()
             cells = (body[column] for column in _COLUMNS)
-            yield csv_row(numbers, answer.name, *cells, window.population)
+            yield csv_row(numbers, answer.name, *cells, window.users)
 
 
 def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
@@ -229,7 +231,7 @@ def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
             "epochs": list(window.epochs),
             "suppressed": window.suppressed,
             "contributors": window.contributors,
-            "population": window.population,
+            "population": window.users,
             "guarantee": job.guarantee,
             "composed": composed(job, max(1, len(window.epochs))),
         }
@@ -237,9 +239,11 @@ def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
 
 
 def _title(job: DeployedJob, window: EpochCounts) -> str:
-    people = f"{window.contributors:,} of {window.population:,} users contributed"
+    people = f"{window.contributors:,} of {window.users:,} users contributed"
     if window.first == window.last:
         return f"{job.name}, {job.position_of(window.first)}: {people}"
+    if window.averages:
+        return f"{job.name}, mean of epochs {window.first:,} to {window.last:,}: {people}"
     return (
         f"{job.name}, sum of epochs {window.first:,} to {window.last:,}: {people}, each "
         "counted once per epoch"
@@ -260,8 +264,9 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
     own, of_all = job.guarantee, composed(job, epochs)
-    loss = f"{format_loss(own.epsilon, own.delta)} for a user's items in one epoch"
-    if epochs > 1:
+    what = "items in one epoch" if own.unit == "epoch" else "whole stream"
+    loss = f"{format_loss(own.epsilon, own.delta)} for a user's {what}"
+    if epochs > 1 and own.unit == "epoch":
         bound = "" if of_all.exact else "at most "
         loss += f"; {bound}{rounded_up(of_all.epsilon)} for these {epochs:,} epochs together"
     yield "guarantee", loss

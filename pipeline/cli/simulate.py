@@ -24,18 +24,19 @@ from dpstream.pipeline.cli.options import (
 )
 from dpstream.pipeline.cli.output import now, print_json, tell
 from dpstream.pipeline.cli.simulated_lines import show_item_simulations, show_simulations
-from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.results.counts_queries import CountsQuery, Query
+from dpstream.pipeline.results.epoch_counts import counts_windows
 from dpstream.pipeline.results.query_options import (
     QueryOptions,
     check_supported,
     default_query,
     make_query,
 )
-from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
+from dpstream.pipeline.simulation.item_accuracy import compares_items, mean_accuracy
 from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
     column_errors,
@@ -95,14 +96,14 @@ def simulate(
     deployed = deploy_job(loaded, deployed_at=now(), deployment=deployment)
     query_options = QueryOptions(item, top, range_, quantile, box, crowd)
     query, counts_query = None, None
-    if deployed.protocol_entry.per_epoch:
+    if counts_windows(deployed):
         counts_query = query_options.counts_query(deployed.domain)
         if counts_query is not None:
             check_supported(deployed, counts_query)
         if norm_sub or smoothed:
             raise UsageProblem(
-                f"--norm-sub and --smoothed do not apply to {deployed.protocol}, whose epochs "
-                "are independent"
+                f"--norm-sub and --smoothed do not apply to {deployed.name}, whose epochs are "
+                "independent or searched together"
             )
     else:
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
@@ -127,7 +128,7 @@ def simulate(
             smooth=smoothed,
             counts_query=counts_query,
         )
-    if isinstance(change_log, ItemLog):
+    if compares_items(deployed, change_log):
         if plot is not None:
             _plot_items(plot, simulations[0], change_log, counts_query)
         if as_json:
@@ -170,7 +171,7 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
 
 
 def _plot_items(
-    path: Path, simulation: Simulation, log: ItemLog, counts_query: CountsQuery | None
+    path: Path, simulation: Simulation, log: ValueLog, counts_query: CountsQuery | None
 ) -> None:
     job, records = simulation.job, simulation.records
     if counts_query is None or counts_query.selects or counts_query.of_tree:

@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
 from dpstream.pipeline.devices.duplicates import precedence
-from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
+from dpstream.pipeline.devices.ground_truths import (
+    CountedGroundTruths,
+    GroundTruths,
+    ItemGroundTruths,
+)
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
@@ -93,7 +97,14 @@ class ChangeLog:
         counts = np.cumsum(counts, axis=0)
         return counts[:, 1] if domain.items is None else counts[:, 1:]
 
+    def counts_at(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the items that users have at an epoch, ascending, and their user counts."""
+        items, counts = np.unique(self.values_at(epoch).astype(np.int64), return_counts=True)
+        return items[items > 0], counts[items > 0].astype(np.int64)
+
     def ground_truths(self, domain: ValueDomain) -> GroundTruths:
+        if domain.kind == "found":
+            return ItemGroundTruths(self)
         return CountedGroundTruths(self.ground_truth(domain))
 
 

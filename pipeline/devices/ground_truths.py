@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Published
+from dpstream.aggregators.estimate import INCOMPLETE, Published
+from dpstream.pipeline.values.item_sums import ItemSums
 
 
 class GroundTruths(ABC):
@@ -41,6 +44,47 @@ class CountedGroundTruths(GroundTruths):
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
         known = np.atleast_1d(self._counts[epoch - 1])
         return known if known.size else None
+
+
+class CountedItems(Protocol):
+    """Log of items whose counts at an epoch are known, for domains too large to list."""
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    def counts_at(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the items that occur at an epoch, ascending, and their user counts."""
+
+
+class ItemGroundTruths(GroundTruths):
+    """Ground truth for the published items, looked up in a log.
+
+    For an estimate of the mean over several epochs, it is their mean, rounded to integers. It is
+    unknown if some of them have no estimate.
+    """
+
+    def __init__(self, log: CountedItems) -> None:
+        self._log = log
+        self.last_epoch = log.last_epoch
+
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        if estimate is None:
+            return np.zeros(0, np.int64)
+        if INCOMPLETE in estimate.flags:
+            return None
+        averaged = estimate.averaged or 1
+        epochs = range(epoch - averaged + 1, epoch + 1)
+        found = mean_counts(self._log, epochs).of(estimate.numbers)
+        return np.asarray(np.rint(found), np.int64)
+
+
+def mean_counts(log: CountedItems, epochs: Sequence[int]) -> ItemSums:
+    """Return the mean number of users with each item over several epochs, at least one."""
+    total = ItemSums(*log.counts_at(epochs[0]))
+    for epoch in epochs[1:]:
+        items, counts = log.counts_at(epoch)
+        total = total.plus(items, counts.astype(np.float64))
+    return ItemSums(total.items, total.counts / len(epochs)) if len(epochs) > 1 else total
 
 
 class ChangedGroundTruths(GroundTruths):

@@ -15,17 +15,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.duplicates import precedence
 from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
-from dpstream.pipeline.devices.ground_truths import GroundTruths
+from dpstream.pipeline.devices.ground_truths import GroundTruths, ItemGroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import ValueDomain
 
@@ -77,23 +75,11 @@ class ItemLog:
         return counts[:, 1:]
 
     def ground_truths(self, domain: ValueDomain) -> GroundTruths:
-        return _HeldGroundTruths(self)
+        return ItemGroundTruths(self)
 
     def _rows_of(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
-
-
-class _HeldGroundTruths(GroundTruths):
-    def __init__(self, log: ItemLog) -> None:
-        self._log = log
-        self.last_epoch = log.last_epoch
-
-    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64]:
-        if estimate is None:
-            return np.zeros(0, np.int64)
-        held = ItemSums(*self._log.counts_at(epoch))
-        return np.asarray(held.of(estimate.numbers), np.int64)
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog

@@ -26,7 +26,8 @@ from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import ShuffledStreams
-from dpstream.randomizers.parameter_checks import LEAST_DELTA
+from dpstream.randomizers.item_domains import Bits, StringLength, Strings, domain_size
+from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_ITEMS
 
 _WHOLE_STREAMS: Final = "dpstream.randomizers.accounting.whole_streams"
 # Significant digits of a local epsilon, such as 5.987.
@@ -54,9 +55,29 @@ def hiding(entry: Protocol, parameters: object) -> Hiding | None:
     """
     if entry.loss_of_streams:
         return Hiding(one_window=False, binary=False)
-    if entry.sampled is None:
+    if entry.sampled is None or _leveled(parameters):
         return None
     return Hiding(one_window=True, binary=_given(parameters, "domain") is None)
+
+
+def _leveled(parameters: object) -> bool:
+    """Return whether a report is about a public level: of a tree of numbers, or of prefixes.
+
+    It is hidden among the reports about this level only, whose number `shuffle.minimum` does not
+    limit.
+    """
+    if _given(parameters, "buckets") is not None:
+        return True
+    domain = _given(parameters, "domain")
+    if isinstance(domain, Mapping):
+        try:
+            if "bits" in domain:
+                domain = Bits(domain["bits"])
+            elif "strings" in domain:
+                domain = Strings(StringLength(**domain["strings"]))
+        except (TypeError, ValueError):
+            return False  # validation of all values reports the problem
+    return isinstance(domain, Bits | Strings) and domain_size(domain) > MOST_ITEMS
 
 
 def _given(parameters: object, name: str) -> Any:
@@ -95,7 +116,7 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
     hidden = hiding(entry, parameters)
     if hidden is None:
-        raise JobError([Problem(("central",), _unable(entry))])
+        raise JobError([Problem(("central",), _unable(entry, leveled=_leveled(parameters)))])
     minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
     if minimum is None:
         present = "report in each window" if hidden.one_window else "are present at all epochs"
@@ -155,13 +176,18 @@ def _entry(values: Mapping[str, Any]) -> Protocol | None:
         return None
 
 
-def _unable(entry: Protocol) -> str:
+def _unable(entry: Protocol, *, leveled: bool) -> str:
     able = ", ".join(name for name, each in PROTOCOLS.items() if hiding(each, {}) is not None)
     why = (
         "its parameters already declare the guarantee after shuffling"
         if entry.shuffling is not None
         else "it has no local epsilon for a whole stream shuffled as one message"
     )
+    if leveled:
+        why = (
+            "a report about numbers or a large domain is hidden only among those about the same "
+            "level"
+        )
     return (
         f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one of "
         f"these protocols: {able}"

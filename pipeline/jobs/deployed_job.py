@@ -43,7 +43,7 @@ MANY_PRODUCERS = 100
 """Smallest ``shuffle.producers`` for which manifests encode differences from earlier manifests."""
 
 # Parameters that change how reports are read, or how many exist, but not a report's meaning.
-_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
+_OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set", "window"}
 
 
 def _from_hexadecimal(length: int) -> PlainValidator:
@@ -167,6 +167,11 @@ class DeployedJob(Job):
         return self.protocol_entry.aggregation.change_limit(
             self.law, self.parameters, self.epochs.count
         )
+
+    @property
+    def added_epochs(self) -> int | None:
+        """Number of epochs that an estimate covers; see `Aggregation.added_epochs`."""
+        return self.protocol_entry.aggregation.added_epochs(self.law, self.parameters)
 
     @property
     def assumes_changes(self) -> int | None:
@@ -399,7 +404,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
     The bytes are the first of a SHA-256 over canonical JSON. The JSON contains the protocol,
-    parameters (without ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs
+    parameters (without those of `_OUTSIDE_FINGERPRINT`), constants, epochs
     and ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and
     shuffle instances. `values` is a deployed job as JSON values.
     """

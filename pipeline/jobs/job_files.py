@@ -454,6 +454,11 @@ class Job(Wording):
                 "and its answers are correlated, so the mean has no known interval; expected at "
                 f"most {longest:,} epochs"
             )
+        if entry.sampled is not None and domain.kind == "found":
+            return (
+                "top items are searched in the answers of several epochs together; set "
+                "parameters.window, or use 'dpstream query' with --epochs for any window"
+            )
         # Ranges and quantiles of means are known if the epochs are samples of different users.
         kinds = ("value", "items", "numbers" if entry.sampled else "items")
         if domain.kind not in kinds or domain.column or entry.learning is not None:

@@ -73,8 +73,18 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols that track two and four changes; sampled_response tracks any number."""
+    """Yield protocols that track two and four changes; sampled_response tracks any number.
+
+    For a domain too large to list, yield the protocol that asks all users at every epoch.
+    """
     epsilon, domain = requested.epsilon, requested.numbers or requested.domain
+    if domain is not None and requested.searched:
+        each = epsilon / last_epoch
+        yield (
+            "projective_geometry",
+            partial(ProjectiveGeometryParameters, each, domain, requested.items),
+        )
+        return
     if requested.items > 1:
         return
     for max_changes in (2, 4):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 import numpy as np
@@ -107,7 +107,7 @@ class BoundedForecast(Forecast, typing.Protocol):
 class SearchedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol that can search a domain too large to be listed."""
 
-    def detection_notes(self, users: int) -> tuple[str, ...]: ...
+    def detection_notes(self, users: int) -> Iterable[str]: ...
 
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:

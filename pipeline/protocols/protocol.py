@@ -194,6 +194,9 @@ class Aggregation:
             are independent.
         change_limit: Returns the maximum changes per user that intervals assume, for a number of
             epochs in a horizon; None if intervals hold for any stream.
+        added_epochs: Returns how many latest epochs an estimate covers, as far as the horizon has
+            them: their counts are added up, and the estimate is the mean. None if an estimate does
+            not describe earlier epochs.
     """
 
     make: Callable[[Any, Any], Aggregator]
@@ -204,6 +207,7 @@ class Aggregation:
     change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
         None
     )
+    added_epochs: Callable[[Any, Any], int | None] = lambda law, parameters: None
 
     @classmethod
     def of(cls, aggregator: Any, **others: Any) -> Self:

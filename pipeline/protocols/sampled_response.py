@@ -20,15 +20,17 @@ from dpstream.aggregators.sampled_numbers import (
     asked_level,
     sampled_numbers,
 )
+from dpstream.aggregators.sampled_prefixes import SampledPrefixesAggregator
 from dpstream.aggregators.sampled_ranges import SampledRanges
 from dpstream.aggregators.window_errors import IndependentWindows
-from dpstream.pipeline.protocols.forecasts import bucket_notes
-from dpstream.pipeline.protocols.late_calibration import late
+from dpstream.pipeline.protocols.forecasts import Forecast, bucket_notes
+from dpstream.pipeline.protocols.late_calibration import late, late_plan
 from dpstream.pipeline.protocols.protocol import (
     DELTA,
     Aggregation,
     Aggregator,
     Example,
+    LawReader,
     Planning,
     Protocol,
 )
@@ -52,6 +54,7 @@ _unit_variance = late("sampled_response", "unit_variance")
 _calibrate = late("sampled_response", "calibrate_any")
 _epsilon_if_shuffled = late("sampled_response", "epsilon_of_any_if_shuffled")
 _expected_share = late("sampled_response", "expected_share")
+_search_forecast = late_plan("sampled_searches", "SearchForecast")
 
 _COMPLETE: Final = (
     "every user is assumed to have {0}; one without counts as 1/{1} of a user for each of the {1} "
@@ -202,7 +205,10 @@ def _forecast(
     law: SampledResponseLaw | LeveledResponseLaw,
     requested: SampledResponseParameters,
     last_epoch: int,
-) -> SampledResponseForecast | SampledNumbersForecast:
+) -> Forecast:
+    if requested.searched:
+        forecast: Forecast = _search_forecast(law, requested, last_epoch)
+        return forecast
     if isinstance(law, LeveledResponseLaw):
         return SampledNumbersForecast(law, requested, last_epoch)
     return SampledResponseForecast(law, requested, last_epoch)
@@ -248,18 +254,40 @@ def _values(requested: SampledResponseParameters) -> ValueDomain:
 
 def _make(
     law: SampledResponseLaw | LeveledResponseLaw, requested: SampledResponseParameters
-) -> SampledResponseAggregator | SampledItemsAggregator | SampledNumbersAggregator:
+) -> (
+    SampledResponseAggregator
+    | SampledItemsAggregator
+    | SampledNumbersAggregator
+    | SampledPrefixesAggregator
+):
     if isinstance(law, LeveledResponseLaw):
-        return sampled_numbers(law)
+        searched = requested.searched
+        return (
+            SampledPrefixesAggregator(law, requested.window) if searched else sampled_numbers(law)
+        )
     return SampledResponseAggregator(law) if requested.domain is None else sampled_items(law)
 
 
 def _read(
     law: SampledResponseLaw | LeveledResponseLaw, requested: SampledResponseParameters, data: bytes
 ) -> Aggregator:
+    if isinstance(law, LeveledResponseLaw) and requested.searched:
+        return SampledPrefixesAggregator.from_bytes(law, data, requested.window)
     empty: Any = type(_make(law, requested))
     read: Aggregator = empty.from_bytes(law, data)
     return read
+
+
+def _added_epochs(law: Any, requested: SampledResponseParameters) -> int | None:
+    if not requested.searched:
+        return None
+    window = law.last_epoch if requested.window is None else requested.window
+    return None if window == 1 else window
+
+
+def _law_type(requested: SampledResponseParameters) -> LawReader:
+    leveled = requested.numbers is not None or requested.searched
+    return LeveledResponseLaw if leveled else SampledResponseLaw
 
 
 def _randomizer(
@@ -285,7 +313,7 @@ def _if_shuffled(law: SampledResponseLaw | LeveledResponseLaw, minimum: int) -> 
 PROTOCOL = Protocol(
     name="sampled_response",
     parameters=SampledResponseParameters,
-    law=lambda requested: SampledResponseLaw if requested.numbers is None else LeveledResponseLaw,
+    law=_law_type,
     calibrate=lambda requested, last_epoch, minimum: _calibrate(requested, last_epoch),
     randomizer=_randomizer,
     aggregation=Aggregation(
@@ -294,6 +322,7 @@ PROTOCOL = Protocol(
         changes=_changes,
         window_errors=lambda law, requested: IndependentWindows(),
         window_changes=_window_changes,
+        added_epochs=_added_epochs,
     ),
     planning=Planning(_forecast, if_shuffled=_if_shuffled),
     values=_values,

@@ -1,7 +1,8 @@
-"""Counts from a job's windows if epochs are independent: for one epoch, or summed over several.
+"""Counts from a job's windows: for one epoch, or summed or averaged over several.
 
-Partials are kept forever, so an epoch's cells can answer queries beyond the published estimates at
-any time. Queries cost no privacy.
+Epochs are independent, or a large domain is searched in windows of epochs. Partials are kept
+forever, so an epoch's cells can answer queries beyond the published estimates at any time. Queries
+cost no privacy.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SuppressedEpoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochCounts:
-    """Counts for an epoch, or sums over several epochs, in which a user counts once per epoch.
+    """Counts for an epoch, or sums or means over several, in which a user counts once per epoch.
 
     Attributes:
         epochs: Released epochs from `first` to `last`; the counts cover these epochs.
@@ -85,6 +86,15 @@ class EpochCounts:
     contributors: int
     population: int
     counts: CountedWindow | None
+
+    @property
+    def averages(self) -> bool:
+        return self.counts is not None and self.counts.averages
+
+    @property
+    def users(self) -> int:
+        """Number of users that the counts describe: for means, the mean population."""
+        return round(self.population / len(self.epochs)) if self.averages else self.population
 
     def plus(self, later: EpochCounts) -> EpochCounts:
         """Add a later epoch's counts; noise is independent per epoch, so variances are summed."""
@@ -145,7 +155,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
             released, or the job's epochs are not independent.
     """
     last = first if last is None else last
-    check_per_epoch(job)
+    check_windows(job)
     check_epochs(job, first, last)
     log = EpochLog(job, first)
     yield from log.find_end()
@@ -161,7 +171,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
 
 def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
     """Return the counts for the latest released epoch, or raise `NoCountsError`."""
-    check_per_epoch(job)
+    check_windows(job)
     latest = yield from latest_counts(job, EpochLog(job))
     if latest is None:
         raise NoCountsError(
@@ -180,13 +190,19 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     return None if latest is None else counts_of(job, latest)
 
 
-def check_per_epoch(job: DeployedJob) -> None:
-    if not job.protocol_entry.per_epoch:
+def counts_windows(job: DeployedJob) -> bool:
+    """Return whether the windows of a job can be queried."""
+    return job.protocol_entry.per_epoch or isinstance(job.aggregator(), CountsCells)
+
+
+def check_windows(job: DeployedJob) -> None:
+    if not counts_windows(job):
         able = ", ".join(name for name, entry in PROTOCOLS.items() if entry.per_epoch)
         raise NoCountsError(
             f"job {job.name}: protocol {job.protocol} does not support dpstream query; expected "
-            f"one of: {able}. Use 'dpstream estimates {job.name}' with --item, --top, --range or "
-            "--quantile, or add --epochs for the mean over several epochs"
+            f"one of: {able}, or sampled_response with a domain too large to list. Use 'dpstream "
+            f"estimates {job.name}' with --item, --top, --range or --quantile, or add --epochs for "
+            "the mean over several epochs"
         )
 
 
@@ -201,6 +217,12 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
         raise NoCountsError(
             f"epoch {last:,} is out of range: the last epoch of job {job.name} is "
             f"{job.last_epoch:,}"
+        )
+    longest = job.protocol_entry.longest_window(job.law)
+    if longest is not None and last - first >= longest:
+        raise NoCountsError(
+            f"epochs {first:,} to {last:,} of job {job.name}: in more than {longest:,} epochs a "
+            f"device answers twice, so the error of a count is unknown. Use at most {longest:,}"
         )
 
 
@@ -233,7 +255,7 @@ def follow_counts(
     The default `first` is the latest released epoch. `notify` and `wait` are as for `follow`.
     Raises `NoCountsError` for an invalid epoch, or if the job's epochs are not independent.
     """
-    check_per_epoch(job)
+    check_windows(job)
     log, run = EpochLog(job, first or 1), partial(read_from, cluster, job)
     if first is not None:
         check_epochs(job, first, first)
@@ -268,8 +290,9 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     of the deployed job, returns the loss for whole horizons.
     """
     own = job.guarantee
-    if epochs == 1:
-        return Composed(1, own.epsilon, own.delta, exact=True)
+    if epochs == 1 or not job.protocol_entry.per_epoch:
+        # Otherwise, a device answers once in these epochs.
+        return Composed(epochs, own.epsilon, own.delta, exact=True)
     epsilon = _of_as_many(job, epochs)
     if epsilon is not None:
         return Composed(epochs, epsilon, own.delta, exact=True)

@@ -78,6 +78,7 @@ class PublishedRows:
             *(("label",) if self._labeled else ()),
             *(self.value, "standard_error", "ci95_low", "ci95_high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
+            *(() if self._averages is None else ("averaged_epochs",)),
             *("reports", "population", "contributors", "window_status", "flags", "assumes_changes"),
             "closed_at",
             *("epsilon", "delta", "privacy_unit"),
@@ -97,7 +98,8 @@ class PublishedRows:
             window = record.first_epoch, record.averaged
             begins, _ = self.spans.span(record.first_epoch)
         estimate, guarantee = record.estimate, record.guarantee
-        about = (
+        about: tuple[Cell, ...] = (
+            *(() if self._averages is None else (None if estimate is None else estimate.averaged,)),
             0 if estimate is None else estimate.reports,
             *(record.population, record.contributors, record.window_status.value, record.flags),
             record.assumes_changes,
@@ -152,6 +154,10 @@ class PublishedRows:
     @property
     def _labeled(self) -> bool:
         return bool(self.job.labels) and self.name_column in (None, "item")
+
+    @cached_property
+    def _averages(self) -> int | None:
+        return self.job.added_epochs
 
     @cached_property
     def _words(self) -> dict[str, str]:

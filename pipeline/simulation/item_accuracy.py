@@ -6,8 +6,10 @@ which show the effects of collisions and selection, and 400 randomly chosen othe
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,13 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.estimate import Published
-from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.ground_truths import CountedItems, mean_counts
+from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.counts_queries import Answer, CountsQuery, Items
-from dpstream.pipeline.results.epoch_counts import EpochCounts, counts_of
+from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts, counts_of
 from dpstream.pipeline.results.query_options import default_counts_query, evaluate
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.epoch_log import EpochLog
@@ -41,7 +44,8 @@ class ItemAccuracy:
         predicted_error: Expected `mean_absolute_error`, from the window's cells and the number of
             users with each compared item; None for a suppressed window.
         errors: Estimate minus ground truth, float64, shape (compared items,).
-        ground_truth: Number of users with each compared item, int64, same shape.
+        ground_truth: Number of users with each compared item, same shape; a mean if the estimates
+            are means over several epochs.
         covered: True where the interval contains the ground truth, bool, same shape.
         recall: Published fraction of the 32 most frequent items; None if all items are published.
         estimates: Answers to `counts_query`, with the ground truth.
@@ -51,7 +55,7 @@ class ItemAccuracy:
     messages_per_user: float | None
     predicted_error: float | None
     errors: NDArray[np.float64]
-    ground_truth: NDArray[np.int64]
+    ground_truth: NDArray[np.number[Any]]
     covered: NDArray[np.bool_]
     recall: float | None
     counts_query: CountsQuery
@@ -74,7 +78,7 @@ class ItemAccuracy:
 
     @property
     def _clipped(self) -> NDArray[np.float64]:
-        return np.abs(np.maximum(self.errors, -self.ground_truth))
+        return np.asarray(np.abs(np.maximum(self.errors, -self.ground_truth)), np.float64)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -182,8 +186,15 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
     return MeanAccuracy(**{field.name: mean(field.name) for field in fields(MeanAccuracy)})
 
 
+def compares_items(job: DeployedJob, log: ValueLog) -> bool:
+    """Return whether the windows of a job are compared item by item, not published estimates."""
+    return isinstance(log, ItemLog) or isinstance(job.aggregator(), CountsCells)
+
+
 class ItemComparison:
-    """Compare the windows of a job with independent epochs, one by one, with the ground truth.
+    """Compare the windows of a job, one by one, with the ground truth.
+
+    A window is that of an epoch, or of all epochs that its estimate covers.
 
     Args:
         log: Items of the users.
@@ -194,7 +205,7 @@ class ItemComparison:
     def __init__(
         self,
         job: DeployedJob,
-        log: ItemLog,
+        log: CountedItems,
         topics: MemoryLog,
         keys: KeyRing,
         generators: Callable[[str, int], np.random.Generator],
@@ -206,6 +217,7 @@ class ItemComparison:
         self._epochs = EpochLog(job)
         self._counts_query = default_counts_query(job) if counts_query is None else counts_query
         self._messages: dict[int, int] = {}
+        self._windows: deque[EpochCounts] = deque(maxlen=job.added_epochs or 1)
         self.accuracies: dict[int, ItemAccuracy] = {}
 
     def count_messages(self, epoch: int) -> None:
@@ -213,10 +225,18 @@ class ItemComparison:
 
     def compare(self, record: EstimateRecord) -> None:
         epoch = next(self._epochs.read(MemoryDriver(self._topics).run))
+        if self._job.epochs.local(record.epoch) == 1:
+            self._windows.clear()
+        self._windows.append(counts_of(self._job, epoch))
+        now, total = self._windows[-1], reduce(EpochCounts.plus, self._windows)
+        if self._job.added_epochs == self._job.epochs.count:
+            # No epoch leaves the window: the sum takes the place of its parts.
+            self._windows = deque([total])
+        window = now if now.counts is None else total
         self.accuracies[record.epoch] = accuracy_of(
             record,
-            counts_of(self._job, epoch),
-            ItemSums(*self._log.counts_at(record.epoch)),
+            window,
+            mean_counts(self._log, window.epochs or (record.epoch,)),
             self._job.domain,
             self._counts_query,
             self._messages[record.epoch],

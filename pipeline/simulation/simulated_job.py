@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
+from dpstream.pipeline.devices.example_log import ExampleLog
+from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
@@ -23,7 +24,11 @@ from dpstream.pipeline.results.smoothing import (
     smoothed_horizons,
     smoothed_records,
 )
-from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, ItemComparison
+from dpstream.pipeline.simulation.item_accuracy import (
+    ItemAccuracy,
+    ItemComparison,
+    compares_items,
+)
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
@@ -204,7 +209,7 @@ def simulate(
     producer.enroll(change_log.users)
     comparison = (
         ItemComparison(job, change_log, cluster.log, cluster.keys, generators, counts_query)
-        if isinstance(change_log, ItemLog)
+        if not isinstance(change_log, ExampleLog) and compares_items(job, change_log)
         else None
     )
     records: list[EstimateRecord] = []
@@ -223,7 +228,7 @@ def simulate(
             if comparison is not None:
                 comparison.compare(record)
     producer.shut()
-    if isinstance(change_log, ItemLog) and job.domain.size > MOST_PUBLISHED:
+    if comparison is not None and job.domain.size > MOST_PUBLISHED:
         ground_truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
     else:
         ground_truth = np.insert(change_log.ground_truth(job.domain), 0, 0, axis=0)

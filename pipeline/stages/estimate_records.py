@@ -67,7 +67,12 @@ class EstimateRecord:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings for readers: status of a window that was not released, and flags."""
+        """Warnings for readers: status of a window that was not released, and flags.
+
+        A mean over several epochs says how many there are.
+        """
+        averaged = None if self.estimate is None else self.estimate.averaged
+        epochs = "epoch" if averaged == 1 else "epochs"
         window_status = (
             self.window_status.value
             if self.reason is None
@@ -75,6 +80,7 @@ class EstimateRecord:
         )
         return [
             *([] if self.window_status is WindowStatus.RELEASED else [window_status]),
+            *([] if averaged is None else [f"mean of {averaged:,} {epochs}"]),
             *self.flags,
         ]
 

@@ -65,6 +65,7 @@ class ResultDocuments:
         self, record: EstimateRecord, estimate: Published | None, most: int
     ) -> dict[str, Any]:
         job, domain, guarantee = self._job, self._job.domain, record.guarantee
+        averaged = None if estimate is None else estimate.averaged
         return {
             "version": DOCUMENT_VERSION,
             "job": job.name,
@@ -81,6 +82,7 @@ class ResultDocuments:
             "population": record.population,
             "contributors": record.contributors,
             "reports": 0 if estimate is None else estimate.reports,
+            **({} if averaged is None else {"averaged_epochs": averaged}),
             "flags": [] if estimate is None else list(estimate.flags),
             "assumes_changes": record.assumes_changes,
             "guarantee": {name: guarantee.get(name) for name in ("epsilon", "delta", "unit")},

@@ -41,9 +41,14 @@ from dpstream.randomizers.equal_buckets import check_numbers
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch, check_items
 from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
-from dpstream.randomizers.item_domains import ItemDomain, Numbers, domain_size
+from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, Strings, domain_size
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.parameter_checks import check_domain, check_epsilon, check_items_held
+from dpstream.randomizers.parameter_checks import (
+    MOST_ITEMS,
+    check_domain,
+    check_epsilon,
+    check_items_held,
+)
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.set_systems import Subsets
 from dpstream.topics.message_formats import MessageFormat, narrowest
@@ -68,7 +73,8 @@ class SampledResponseParameters:
         reports: Number of answers per device and horizon; None selects the number with the smallest
             error. With more than `MOST_VALUES` values, a device answers once.
         share: For yes or no, the share of users with value 1 for which `reports` is chosen.
-        domain: At most 2^20 listed items, of which a user has one at a time; None for yes or no.
+        domain: At most 2^20 listed items, or any number of integers or strings, of which a user has
+            one at a time; None for yes or no.
         items: Maximum number of items per user. More than one: a set of items, new at every epoch.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
@@ -76,6 +82,8 @@ class SampledResponseParameters:
         buckets: For numbers, how many buckets of equal width divide the range, a power of two. A
             device answers once, about the node with its bucket on one level of a tree of buckets.
         initial: For numbers, the value of a user before its first row; None for `low`.
+        window: For a domain too large to list, the number of latest epochs that are searched
+            together, as far as the horizon has them; None for all epochs of the horizon so far.
     """
 
     epsilon: float
@@ -88,6 +96,7 @@ class SampledResponseParameters:
     high: float | None = None
     buckets: int | None = None
     initial: float | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -101,6 +110,12 @@ class SampledResponseParameters:
             raise ValueError(f"complete is {self.complete!r}; expected true or false")
         self._check_numbers()
         self._check_domain()
+        window = self.window
+        if window is not None and (type(window) is not int or window < 1 or not self.searched):
+            raise ValueError(
+                f"window is {window!r}; expected an integer of at least 1, with a domain of "
+                f"integers or strings that has more than {MOST_ITEMS:,} items"
+            )
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "share", float(share))
 
@@ -111,6 +126,12 @@ class SampledResponseParameters:
         if low is None or high is None or buckets is None:
             return None
         return Numbers(low, high, buckets)
+
+    @property
+    def searched(self) -> bool:
+        """True if the domain is too large to list, so that top items are searched for."""
+        domain = self.domain
+        return isinstance(domain, Bits | Strings) and domain_size(domain) > MOST_ITEMS
 
     def _check_numbers(self) -> None:
         given = {"low": self.low, "high": self.high, "buckets": self.buckets}
@@ -148,6 +169,14 @@ class SampledResponseParameters:
             raise ValueError(
                 f"'items' is {self.items}; expected 1 with 'complete' or several 'reports'"
             )
+        if self.searched:
+            if self.complete or self.reports not in (None, 1):
+                name = "complete" if self.complete else "reports"
+                raise ValueError(
+                    f"'{name}' requires a domain of at most {MOST_ITEMS:,} items; with more of "
+                    "them, a device answers once, about a prefix or none. Remove it"
+                )
+            return
         check_domain(domain_size(self.domain))
         if self.complete and domain_size(self.domain) < 2:
             raise ValueError("domain has 1 item; 'complete' requires at least 2")

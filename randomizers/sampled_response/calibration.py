@@ -17,10 +17,11 @@ from dpstream.randomizers.accounting.amplification import (
     of_any_randomizer,
     of_randomizer_of_sets,
 )
-from dpstream.randomizers.accounting.best_spaces import best_space
+from dpstream.randomizers.accounting.best_spaces import best_space, prefixes_of
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.point_spaces import MOST_POINTS
 from dpstream.randomizers.sampled_response import (
     MAX_REPORTS,
     AnswerSets,
@@ -57,9 +58,44 @@ def calibrate_any(
     parameters: SampledResponseParameters, last_epoch: int
 ) -> SampledResponseLaw | LeveledResponseLaw:
     """Calibrate for any values."""
-    if parameters.numbers is None:
-        return calibrate(parameters, last_epoch)
-    return calibrate_numbers(parameters.epsilon, parameters.numbers.buckets, last_epoch)
+    if parameters.numbers is not None:
+        return calibrate_numbers(parameters.epsilon, parameters.numbers.buckets, last_epoch)
+    if parameters.searched:
+        return calibrate_prefixes(parameters, last_epoch)
+    return calibrate(parameters, last_epoch)
+
+
+def calibrate_prefixes(
+    parameters: SampledResponseParameters, last_epoch: int
+) -> LeveledResponseLaw:
+    """Calibrate for a domain too large to list: an answer is about a prefix of an item.
+
+    >>> from dpstream.randomizers.item_domains import Bits
+    >>> law = calibrate_prefixes(SampledResponseParameters(1, domain=Bits(24)), 52)
+    >>> [(level.items, level.sets) for level in law.levels]  # doctest: +NORMALIZE_WHITESPACE
+    [(524288, PointSpace(order=3, coordinates=13)), (524288, PointSpace(order=3, coordinates=13))]
+    """
+    if parameters.window is not None and parameters.window > last_epoch:
+        raise ValueError(
+            f"window is {parameters.window}; expected at most {last_epoch}, the epochs of a horizon"
+        )
+    assert parameters.domain is not None
+    epsilon, flips = parameters.epsilon, optimal(1, parameters.epsilon)
+    code = prefixes_of(domain_size(parameters.domain).bit_length() - 1, "sampled_response")
+    most = MOST_POINTS // code.messages
+    levels = (
+        SampledResponseLaw(
+            last_epoch=last_epoch,
+            epsilon=epsilon,
+            flips=flips,
+            sets=best_space(level.buckets, flips, most),
+            items=level.buckets,
+            complete=False,
+            slots=parameters.items,
+        )
+        for level in code.levels
+    )
+    return LeveledResponseLaw(code, tuple(levels))
 
 
 def calibrate_numbers(epsilon: float, buckets: int, last_epoch: int) -> LeveledResponseLaw:

@@ -64,7 +64,10 @@ class FoundKind(PublishedKind):
         largest = known_count(answers[0].value, answers[0].ci95_low, answers[0].ci95_high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
+        averaged = None if record.estimate is None else record.estimate.averaged
         opening = f"{lead}Most frequent {when.at}: "
+        if averaged is not None and averaged > 1:
+            opening = f"{lead}Most frequent on average in {averaged:,} epochs up to {when.name}: "
         share = f" ({largest.share})" if largest.share else ""
         first = f"about {largest.value:,} {job.people}{share}"
         if len(names) == 1:

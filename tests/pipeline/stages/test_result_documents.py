@@ -66,8 +66,10 @@ def record(
 def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(ResultDocuments(job).document(each))
     VALIDATOR.validate(body)
-    # Optional keys of a job file are omitted from the documents.
-    assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {"title", "unit"}
+    # Optional keys of a job file, and of means over epochs, are omitted from other documents.
+    assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {
+        *("title", "unit", "averaged_epochs")
+    }
     assert set(body) == set(SCHEMA["required"]) | set(job.given_texts("title", "unit"))
     return body
 

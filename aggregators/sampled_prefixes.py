@@ -1,0 +1,145 @@
+"""Search for the top items of a large domain in answers given at few epochs of a horizon.
+
+An epoch is answered by few users. So the answers about prefixes are counted over a window of
+epochs, and the integers are added up before the search: items that last are found as if all users
+of the window had answered at one epoch. What is estimated is the mean number of users per epoch of
+the window. Epochs count in proportion to their answers.
+
+In a window of at most a horizon's epochs, a user answers once. For persisting values, the users who
+answer about a level are then one random sample, and the stated variance is an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.cell_window import FOUND, PrefixCounts
+from dpstream.aggregators.counts import CountedWindow
+from dpstream.aggregators.epoch_tables import EpochTables, TableAggregator
+from dpstream.aggregators.estimate import INCOMPLETE, Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
+from dpstream.aggregators.hyperplane_sums import hyperplane_sums
+from dpstream.aggregators.item_counts import scaled_levels
+from dpstream.aggregators.law_aggregator import check_format
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.point_spaces import PointSpace
+from dpstream.randomizers.sampled_response.leveled_response import LeveledResponseLaw
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixWindow(CountedWindow):
+    """Answers of one or more epochs, each with at least one answer.
+
+    Attributes:
+        counts: Number of answers by word, int64, shape (words,), summed over epochs.
+        epochs: Number of epochs.
+        population: Number of enrolled users, summed over epochs.
+    """
+
+    averages: ClassVar[bool] = True
+
+    law: LeveledResponseLaw
+    counts: NDArray[np.int64]
+    epochs: int
+    population: int
+
+    @cached_property
+    def estimates(self) -> PrefixCounts:
+        """Mean numbers of users per epoch."""
+        code, population = self.law.code, self.population / self.epochs
+        assert isinstance(code, PrefixCells)
+        cells, noise, held = scaled_levels(self._levels(), population, self.epochs)
+        return PrefixCounts(
+            code=code,
+            cells=cells,
+            noise_variance=noise,
+            reports=int(self.counts.sum()),
+            population=round(population),
+            held_variance=held,
+        )
+
+    def plus(self, later: Self) -> PrefixWindow:
+        return replace(
+            self,
+            counts=self.counts + later.counts,
+            epochs=self.epochs + later.epochs,
+            population=self.population + later.population,
+        )
+
+    def _levels(self) -> Iterator[tuple[NDArray[np.int64], int, tuple[Fraction, Fraction]]]:
+        words = pairwise(self.law.first_words)
+        for level, (first, end) in zip(self.law.levels, words, strict=True):
+            assert isinstance(level.sets, PointSpace)
+            counts = self.counts[first:end]
+            # The first point is not a cell.
+            inside = hyperplane_sums(level.sets, counts, 1 + level.items)[1:]
+            yield inside, int(counts.sum()), level.probabilities
+
+
+class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
+    """Count the multiplicity of each answer, for every epoch.
+
+    Args:
+        law: Mechanism, whose levels are prefixes.
+        window: Number of latest epochs whose counts an estimate sums, as far as the horizon has
+            them; None for all epochs of the horizon so far.
+    """
+
+    def __init__(self, law: LeveledResponseLaw, window: int | None = None) -> None:
+        super().__init__(law)
+        self._window = law.last_epoch if window is None else window
+
+    @property
+    def cells(self) -> int:
+        return self.law.first_words[-1]
+
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
+        if len(words) and int(words.max()) >= self._tables.cells:
+            raise ValueError(
+                f"message at epoch {epoch} is {words.max()}; expected 0 to {self.cells - 1}"
+            )
+
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        self._tables.add(epoch, words, counts)
+
+    @classmethod
+    def from_bytes(cls, law: LeveledResponseLaw, data: bytes, window: int | None = None) -> Self:
+        aggregator = cls(law, window)
+        aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
+        return aggregator
+
+    def estimate(self, epoch: int, participation: Participation) -> HeavyHitters | None:
+        """Search the window that ends with an epoch; None without answers at the epoch.
+
+        Users who answer are assumed to be a simple random sample of the enrolled users: absence
+        must not depend on values. Epochs without answers are left out.
+        """
+        epochs = range(max(1, epoch - self._window + 1), epoch + 1)
+        known = [each for each in self._tables.epochs if each in epochs]
+        window = self.window(known, participation) if epoch in known else None
+        if window is None:
+            return None
+        found = window.estimates.top(FOUND)
+        flags = () if len(known) == len(epochs) else (INCOMPLETE,)
+        return replace(found, flags=flags, averaged=None if self._window == 1 else len(known))
+
+    def window(self, epochs: Sequence[int], participation: Participation) -> PrefixWindow | None:
+        """Return the sum of the answers of several epochs; None if one of them has none."""
+        if not set(self._tables.epochs).issuperset(epochs):
+            return None
+        population = sum(max(1, int(participation.population[epoch])) for epoch in epochs)
+        return PrefixWindow(self.law, self._tables.added_up(epochs), len(epochs), population)
