@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -113,7 +114,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
     percent = percent_right(epsilon, delta)
     right = f"that was 50 % likely is right in at most {percent} of cases"
     sentences = [
-        f"Job {statement.job} asks every {_length(clock)}, {last}, starting "
+        f"Job {statement.job} asks every {_every(clock)}, {last}, starting "
         f"{_moment(clock, clock.first)}."
     ]
     if statement.answers is not None:
@@ -150,20 +151,37 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
         if statement.recurring
         else ("", "")
     )
+    late = _span(0, round(1000 * statement.late))
     return [
         f"This device answers {answers} of every {count} times, which it draws at random when it "
-        f"joins{kept}. A time that is over by then is not made up for.",
-        "Each time, it sends an envelope of the same size, with or without an answer. One more, "
-        f"without an answer, when it joins{again}, counts the user as a participant.",
+        f"joins{kept}. A time that is over by then is not made up for, and nor is an answer that "
+        f"has not arrived {late} after its time.",
+        "An answer is random: the user's value at that time only makes some answers likelier.",
+        *_of_content(statement),
+        "Each time, the device sends an envelope of the same size, with or without an answer. One "
+        f"more, without an answer, when it joins{again}, counts the user as a participant.",
     ]
+
+
+def _of_content(statement: Statement) -> Iterator[str]:
+    slots, levels = statement.values.slots, statement.law.get("levels", ())
+    if slots is not None and slots > 1:
+        yield f"It is about one of {slots} places for items, drawn at random, which may be empty."
+    if len(levels) > 1:
+        yield (
+            f"It is about a part of all possible values. Which of {len(levels)} divisions into "
+            "such parts is used is drawn at random, and public."
+        )
 
 
 def _of_rolling(epochs: int, epsilon: int) -> str:
     once, twice = losses(epsilon, 0), losses(2 * epsilon, 0)
     return (
         f"The user's values at any {epochs} times in a row cost {once} in total, forever, even if "
-        f"everything that this device ever sends is seen. Values at {epochs + 1} to {2 * epochs} "
-        f"times in a row, such as one value that stays, cost {twice}."
+        f"everything that this device ever sends is seen. Values that differ at more times in a "
+        f"row cost more: {twice} for {epochs + 1} to {2 * epochs} times, and so on. All this is "
+        "for one installation of the app: after another, the device draws again, at the same cost "
+        "once more."
     )
 
 
@@ -172,13 +190,16 @@ def _moment(clock: EpochClock, epoch: int) -> str:
     return f"{begins.isoformat()[:16].replace('T', ' ')} UTC"
 
 
-def _length(clock: EpochClock) -> str:
-    parts = [(clock.months, "month")] if clock.months else []
-    rest = clock.milliseconds
+def _every(clock: EpochClock) -> str:
+    length = _span(clock.months, clock.milliseconds)
+    return length if " and " in length else length.removeprefix("1 ")
+
+
+def _span(months: int, milliseconds: int) -> str:
+    parts = [(months, "month")] if months else []
+    rest = milliseconds
     for name, size in _SPANS:
         count, rest = divmod(rest, size)
         if count:
             parts.append((count, name))
-    if len(parts) == 1 and parts[0][0] == 1:
-        return parts[0][1]
     return " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in parts)

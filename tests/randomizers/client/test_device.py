@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,12 +31,13 @@ from dpstream.randomizers.client import (
 )
 from dpstream.randomizers.client.account import Account
 from dpstream.randomizers.client.document import Document, Membership, Waiting
-from dpstream.randomizers.client.statements import read_statement, signed_statement
+from dpstream.randomizers.client.statements import Statement, read_statement, signed_statement
 from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     MOST_WAITING,
     sealing_info,
 )
+from dpstream.randomizers.client.terms import terms_of
 from dpstream.topics.envelopes import decode_body
 from dpstream.topics.sealing import device_context, key_id, unseal
 from tests.randomizers.client.conftest import Phone
@@ -235,19 +237,42 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
     assert terms.description.startswith(
         "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
         "answers 1 of every 4 times, which it draws at random when it joins and keeps forever. A "
-        "time that is over by then is not made up for. Each time, it sends an envelope of the same "
-        "size, with or without an answer. One more, without an answer, when it joins, and again "
-        "every 4 times, counts the user as a participant. "
+        "time that is over by then is not made up for, and nor is an answer that has not arrived 2 "
+        "days after its time. An answer is random: the user's value at that time only makes some "
+        "answers likelier. Each time, the device sends an envelope of the same size, with or "
+        "without an answer. One more, without an answer, when it joins, and again every 4 times, "
+        "counts the user as a participant. "
     )
     assert (
         " The user's values at any 4 times in a row cost epsilon 1 in total, forever, even if "
-        "everything that this device ever sends is seen. Values at 5 to 8 times in a row, such as "
-        "one value that stays, cost epsilon 2. "
+        "everything that this device ever sends is seen. Values that differ at more times in a row "
+        "cost more: epsilon 2 for 5 to 8 times, and so on. All this is for one installation of the "
+        "app: after another, the device draws again, at the same cost once more. "
     ) in terms.description
     ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
     described = make_phone({"values": ending}).start().terms().description
     assert "when it joins. A time" in described
     assert "forever" not in described
+
+
+def test_terms_state_what_an_answer_is_about() -> None:
+    parameters = {"epsilon": 1, "domain": ["a", "b", "c"], "items": 2}
+    told = deployed({**ASKED, "parameters": parameters}).signed_description
+    assert told is not None
+    statement = read_statement(told.statement.encode())
+    leveled = replace(statement, law={"code": {}, "levels": [{}, {}, {}]})
+
+    def sentences(statement: Statement) -> str:
+        return terms_of(statement, Account(), Limit.of(4)).description
+
+    slot = "It is about one of 2 places for items, drawn at random, which may be empty."
+    part = (
+        "It is about a part of all possible values. Which of 3 divisions into such parts is used "
+        "is drawn at random, and public."
+    )
+    assert slot in sentences(statement)
+    assert part not in sentences(statement)
+    assert f"{slot} {part}" in sentences(leveled)
 
 
 @pytest.mark.parametrize(

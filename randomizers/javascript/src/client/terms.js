@@ -38,13 +38,24 @@ function inSentences(told, spent, limit, charges) {
   /** @param {number} epoch */
   const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
-  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
+  const sentences = [`Job ${job} asks every ${every(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (told.answers !== null) {
     const [kept, again] = told.recurring ? [' and keeps forever', `, and again every ${epochs.count} times`] : ['', ''];
     sentences.push(
       `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
-        'A time that is over by then is not made up for.',
-      'Each time, it sends an envelope of the same size, with or without an answer. ' +
+        `A time that is over by then is not made up for, and nor is an answer that has not arrived ${span(0, Math.round(1000 * told.late))} after its time.`,
+      "An answer is random: the user's value at that time only makes some answers likelier.",
+    );
+    const { slots } = told.values;
+    const levels = told.law.levels?.length ?? 1;
+    if (slots !== null && slots > 1) sentences.push(`It is about one of ${slots} places for items, drawn at random, which may be empty.`);
+    if (levels > 1) {
+      sentences.push(
+        `It is about a part of all possible values. Which of ${levels} divisions into such parts is used is drawn at random, and public.`,
+      );
+    }
+    sentences.push(
+      'Each time, the device sends an envelope of the same size, with or without an answer. ' +
         `One more, without an answer, when it joins${again}, counts the user as a participant.`,
     );
   }
@@ -59,8 +70,9 @@ function inSentences(told, spent, limit, charges) {
       const { epochs: row, epsilon } = told.rolling;
       sentences.push(
         `The user's values at any ${row} times in a row cost ${inWords({ epsilon, delta: 0n })} in total, forever, even if ` +
-          `everything that this device ever sends is seen. Values at ${row + 1} to ${2 * row} times in a row, such as one ` +
-          `value that stays, cost ${inWords({ epsilon: 2n * epsilon, delta: 0n })}.`,
+          `everything that this device ever sends is seen. Values that differ at more times in a row cost more: ` +
+          `${inWords({ epsilon: 2n * epsilon, delta: 0n })} for ${row + 1} to ${2 * row} times, and so on. All this is for one ` +
+          'installation of the app: after another, the device draws again, at the same cost once more.',
       );
     }
   } else {
@@ -92,7 +104,13 @@ function percentRight({ epsilon, delta }) {
 }
 
 /** @param {import('./epoch_clock.js').Epochs} epochs */
-function length({ months, milliseconds }) {
+function every({ months, milliseconds }) {
+  const length = span(months, milliseconds);
+  return length.includes(' and ') ? length : length.replace(/^1 /, '');
+}
+
+/** @param {number} months @param {number} milliseconds */
+function span(months, milliseconds) {
   /** @type {[number, string][]} */
   const parts = months ? [[months, 'month']] : [];
   let rest = milliseconds;
@@ -101,6 +119,5 @@ function length({ months, milliseconds }) {
     rest -= count * size;
     if (count) parts.push([count, name]);
   }
-  if (parts.length === 1 && parts[0][0] === 1) return parts[0][1];
   return parts.map(([count, name]) => `${count} ${name}${count > 1 ? 's' : ''}`).join(' and ');
 }
