@@ -101,7 +101,7 @@ def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
 
 
 def missing_protocol(name: str) -> str | None:
-    """Return where a protocol is or what replaces it, given that none of that name is installed."""
+    """Return where a protocol is or what replaces it, given that no such protocol is installed."""
     if name in PROTOCOLS:
         return f"{name} was removed: {PROTOCOLS[name]}"
     if name in EXPERIMENTS:

@@ -34,7 +34,7 @@ class WholeFileError(OSError):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read; raise `WholeFileError` if it is irregular or its name is invalid."""
+    """Open a file to read; raise `WholeFileError` if it is not regular or its name is invalid."""
     try:
         # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

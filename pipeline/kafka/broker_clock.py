@@ -81,7 +81,7 @@ class BrokerClock:
         return datetime.fromtimestamp(self.milliseconds() / 1000, UTC)
 
     def ahead(self) -> float | None:
-        """Return by how many seconds at least this machine's clock differs from the broker's.
+        """Return the minimum difference of this machine's clock from the broker's, in seconds.
 
         Positive if it is ahead, negative if behind; None while the broker's clock is unknown.
         """

@@ -48,7 +48,7 @@ class Simultaneous:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Return the lower and upper ends, shape (n,); None for quantiles, which are not counts.
 
-        `triples` holds value, low and high, shape (n, 3); nan for gaps.
+        `triples` holds value, low and high, shape (n, 3); NaN for gaps.
         """
         if series.share:
             return None
@@ -76,7 +76,7 @@ def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: in
     Every column keeps the epochs with the minimum and maximum of each curve, and the first epoch in
     a gap of the first curve. Both ends of the curves are kept. No peak is lost. A gap is lost only
     if its column has another gap. `epochs` are int64, shape (n,), increasing. `curves` are float64,
-    shape (n,) each, nan for gaps; the first one is the estimate.
+    shape (n,) each, NaN for gaps; the first one is the estimate.
 
     >>> values = np.array([1.0, 9.0, 2.0, 3.0, np.nan, 4.0, 5.0, 0.0])
     >>> reduce_curve(np.arange(1, 9), [values], 2).kept.tolist()
@@ -114,7 +114,7 @@ def envelope(
 ) -> Array:
     """Return a bound of the band at the drawn epochs: the outermost value in each column.
 
-    `bound` is float64, shape (n,), nan for gaps. `pick` is `np.fmin` for the lower bound,
+    `bound` is float64, shape (n,), NaN for gaps. `pick` is `np.fmin` for the lower bound,
     `np.fmax` for the upper one; `epochs` and `columns` are as for `reduce_curve`.
     """
     own = bound[reduction.kept]

@@ -65,7 +65,7 @@ class Event(Enum):
     """Completion of reading all records that the partition had at the end of the grace period."""
 
     SETTLED = auto()
-    """Manifest of the epoch found in the log."""
+    """Discovery of the epoch's manifest in the log."""
 
     ABANDONED = auto()
     """No record left from a producer that still reports for the epoch."""
@@ -80,7 +80,7 @@ class Event(Enum):
     """First manifest without contributors."""
 
     WORDS_WRITTEN = auto()
-    """Acknowledgment of the window's messages in the output topic."""
+    """Acknowledgement of the window's messages in the output topic."""
 
 
 class Reaction(Enum):
