@@ -87,7 +87,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
                 f"{law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("two counts are out of range; expected 0 to 2^53, not both 0")
+            raise ValueError("counts of 0 and 1 are out of range; expected 0 to 2^53, not both 0")
         aggregator = cls(law)
         for epoch, row in zip(epochs.tolist(), counts, strict=True):
             aggregator._counts[epoch] = row.astype(np.int64)

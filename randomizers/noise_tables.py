@@ -119,7 +119,7 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
     if type(trials) is not int or trials < 1 or not 0 < probability < 1:
         raise ValueError(
             f"binomial noise has {trials!r} trials and probability {probability!r}; expected at "
-            "least 1, and a probability above 0 and below 1"
+            "least 1 trial, and a probability above 0 and below 1"
         )
     odds = Fraction(probability) / (1 - Fraction(probability))
     up, down = odds.numerator, odds.denominator

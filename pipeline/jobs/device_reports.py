@@ -101,8 +101,8 @@ class DeviceReports(Section):
     def _keys_have_periods(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
             raise ValueError(
-                "rotate is missing; expected the number of epochs for which each key in seal is "
-                "used"
+                "rotate is missing; expected the number of epochs for which each key in 'seal' "
+                "is used"
             )
         if len(set(self.seal)) < len(self.seal):
             raise ValueError("seal lists a key twice; expected a new key for each key period")

@@ -142,9 +142,9 @@ class Epochs(Section):
     def _placed_in_time(self) -> Self:
         if (self.start is None) != (self.length is None):
             missing = "start" if self.start is None else "length"
-            raise ValueError(f"{missing} is missing. Set both start and length, or neither")
+            raise ValueError(f"{missing} is missing. Set both 'start' and 'length', or neither")
         if self.start is None and self.timezone is not None:
-            raise ValueError("start is missing. Set start and length, or remove timezone")
+            raise ValueError("start is missing. Set 'start' and 'length', or remove 'timezone'")
         if self.calendar is not None:
             try:
                 self.calendar.start_of(self.count + 1)

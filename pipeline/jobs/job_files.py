@@ -130,8 +130,8 @@ class Job(Wording):
     def _sealed_reports_can_be(self) -> Self:
         if self.sealed is not None and self.crowds is not None:
             raise ValueError(
-                "crowds cannot be combined with sealed: the shuffler cannot see the crowd of a "
-                "sealed report. Remove crowds or sealed"
+                "crowds cannot be combined with 'sealed': the shuffler cannot see the crowd of a "
+                "sealed report. Remove 'crowds' or 'sealed'"
             )
         if self.sealed is not None and self.shuffle.order == "random":
             raise ValueError(
@@ -144,8 +144,8 @@ class Job(Wording):
     def _instances_can_be(self) -> Self:
         if self.shuffle.instances > 1 and self.crowds is not None:
             raise ValueError(
-                "crowds cannot be combined with shuffle.instances: deletion requires one shuffler "
-                "that sees all messages of a crowd. Remove crowds or shuffle.instances"
+                "crowds cannot be combined with shuffle.instances: deletion requires one "
+                "shuffler that sees all messages of a crowd. Remove 'crowds' or shuffle.instances"
             )
         if self.sealed is not None:
             self.sealed.check_instances(self.shuffle.instances)
@@ -169,7 +169,7 @@ class Job(Wording):
         if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
             raise ValueError(
                 f"devices cannot be combined with protocol {self.protocol}. Use one of: "
-                f"{', '.join(DEVICE_PROTOCOLS)}; or remove devices and report through producers"
+                f"{', '.join(DEVICE_PROTOCOLS)}; or remove 'devices' and report through producers"
             )
         if self.epochs.start is None:
             raise ValueError(
@@ -177,7 +177,7 @@ class Job(Wording):
                 "epochs.start and epochs.length"
             )
         if self.epochs.timezone is not None:
-            raise ValueError("devices requires epochs in UTC. Remove epochs.timezone, or devices")
+            raise ValueError("devices requires epochs in UTC. Remove epochs.timezone or 'devices'")
         if self.devices.late is not None and self.devices.late > self.shuffle.grace:
             raise ValueError(
                 "devices.late is longer than shuffle.grace; expected at most shuffle.grace, after "
@@ -213,7 +213,7 @@ class Job(Wording):
         entry = PROTOCOLS.get(self.protocol)
         if self.central is not None and entry is not None and self.hidden is None:
             raise ValueError(
-                f"central is not supported by protocol {self.protocol}. Remove central"
+                f"central is not supported by protocol {self.protocol}. Remove the key"
             )
         return self
 
@@ -225,7 +225,7 @@ class Job(Wording):
         if items is None:
             return self
         if not items:
-            raise ValueError("labels requires a job with a list of items or values. Remove labels")
+            raise ValueError("labels requires a job with a list of items or values. Remove the key")
         strange = [name for name in self.labels if name not in items]
         if strange:
             raise ValueError(

@@ -59,8 +59,8 @@ class Registry(MutableMapping[str, Protocol]):
         claims = [_package(entry) for entry in self._offered.get(name, ())]
         if name in self._own and claims:
             raise ProtocolError(
-                f"{name} is a protocol of dpstream itself, but {' and '.join(claims)} also claims "
-                "the name. Uninstall that package, or rename its protocol"
+                f"{name} is a protocol of dpstream itself, but the name is also claimed by "
+                f"{' and by '.join(claims)}. Uninstall the other package, or rename its protocol"
             )
         if len(claims) > 1:
             raise ProtocolError(

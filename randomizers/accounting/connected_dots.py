@@ -60,7 +60,10 @@ def normal_deviation(epsilon: float, delta: float) -> float:
 
     power = least_integer(lambda power: enough(2.0**power), _LEAST_POWER, _MOST_POWER)
     if power == _MOST_POWER:
-        raise ValueError(f"epsilon {epsilon:g}, delta {delta:g} require too much Gaussian noise")
+        raise ValueError(
+            f"epsilon {epsilon:g} with delta {delta:g} requires more Gaussian noise than is "
+            "supported"
+        )
     return least_real(enough, 2.0 ** (power - 1), 2.0**power, 1e-13)
 
 

@@ -147,7 +147,7 @@ def published_probability(
     if mean > contributors:
         raise ValueError(
             f"got {contributors} contributors; expected at least {math.ceil(mean)}, the minimum "
-            "of the published calibration"
+            "for the published calibration"
         )
     return mean / contributors
 

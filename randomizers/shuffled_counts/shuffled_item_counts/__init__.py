@@ -306,7 +306,7 @@ def check_noises(law: ItemStreamLaw) -> None:
     if len({law.boost == 0, law.max_changes == 0, len(law.noises) == 1}) > 1:
         raise ValueError(
             f"boost is {law.boost} and max_changes is {law.max_changes}; expected both positive "
-            "with noise 'left', or both 0 without it"
+            "with noise for 'left', or both 0 without it"
         )
     for noise in law.noises:
         if noise.dummies not in ("poisson", "shuffle") or noise.minimum != law.noises[0].minimum:

@@ -173,7 +173,7 @@ topics:
         ),
         (
             "epochs: {count: 8, start: 2013-10-01}",
-            ("epochs.length: is missing. Set both start and length, or neither"),
+            ("epochs.length: is missing. Set both 'start' and 'length'"),
         ),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
         ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed; expected the minimum number"),
@@ -368,7 +368,7 @@ def test_labels_are_deployed_but_not_in_the_fingerprint() -> None:
                 "max_changes: 4", "max_changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
-            "labels: requires a job with a list of items or values. Remove labels",
+            "labels: requires a job with a list of items or values. Remove the key",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_builtin_name_cannot_be_overridden() -> None:
     assert list(protocols) == ["value_stream"]
     with pytest.raises(
         ProtocolError,
-        match=("is a protocol of dpstream itself, but a package also claims the name"),
+        match=("is a protocol of dpstream itself, but the name is also claimed by a package"),
     ):
         protocols.check("value_stream")
 
