@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.ldp_sgd import accuracy, losses
 from dpstream.pipeline.plots import INSTALL, PlotError, tidy
 from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -38,6 +37,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.membership import membership
 from experiments.evaluation.plots import COLORS
 from experiments.prepare_mnist import FEATURES, features, read_digits
+from experiments.protocols.ldp_sgd.aggregator import accuracy, losses
 
 CLASSES = 10
 EPSILON = 1.9

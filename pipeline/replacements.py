@@ -27,6 +27,7 @@ EXPERIMENTS: Final = frozenset(
         "independent_response",
         "jl_hh",
         "laplace_histogram",
+        "ldp_sgd",
         "memoized_response",
         "sparse_recovery",
         "split_budget",
@@ -106,9 +107,8 @@ def missing_protocol(name: str) -> str | None:
         return f"{name} was removed: {PROTOCOLS[name]}"
     if name in EXPERIMENTS:
         return (
-            f"{name} is for comparison only, and not part of this package; to simulate it, clone "
-            "the repository, which has it in the folder experiments/protocols, and run 'make "
-            "install'"
+            f"{name} is an experiment, and not part of this package; clone the repository, whose "
+            "folder experiments/protocols has it, and run 'make install'"
         )
     return None
 

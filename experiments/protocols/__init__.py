@@ -1,4 +1,4 @@
-"""Protocols of papers with which those of dpstream are compared.
+"""Protocols of papers with which those of dpstream are compared, and one that learns a model.
 
 `dpstream` finds them by the entry points in ``experiments/pyproject.toml``, like the protocols of
 any other package. Every protocol has one folder with its mechanism and devices, `calibration`, the

@@ -23,7 +23,6 @@ OWN: Final = {
     "count_min": "count_min:PROTOCOL",
     "single_message": "single_message:PROTOCOL",
     "fragments": "fragments:PROTOCOL",
-    "ldp_sgd": "ldp_sgd:PROTOCOL",
     "shuffled_counts": "shuffled_counts:PROTOCOL",
 }
 """Module and variable of each built-in protocol, in the format of an entry point."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
 from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as calibrate_counts
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
@@ -33,6 +31,8 @@ from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, Value
 from dpstream.randomizers.value_stream.calibration import calibrate as calibrate_stream
 from dpstream.randomizers.value_stream.lattice import STEP
 from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_SYMBOL
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdParameters
+from experiments.protocols.ldp_sgd.calibration import calibrate as calibrate_sgd
 
 EPOCHS, CHANGES = 12, 2
 # Relative tolerance, because floating-point sums depend on their order.

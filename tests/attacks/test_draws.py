@@ -13,7 +13,6 @@ from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.byte_generator import ByteGenerator
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dummies import ClusteredDummies, PoissonDummies
-from dpstream.randomizers.ldp_sgd import LdpSgd
 from dpstream.randomizers.noise_tables import NoiseTable
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.permanent_bits import PermanentBits
@@ -21,6 +20,7 @@ from dpstream.randomizers.randomness import cryptographic_generator, seeded_gene
 from dpstream.randomizers.shuffled_counts import ShuffledCounts
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
 from dpstream.randomizers.value_stream import ValueStream
+from experiments.protocols.ldp_sgd import LdpSgd
 from tests.attacks import books, samplers
 from tests.attacks.books import attack_device_accounts
 from tests.attacks.samplers import compare, sampled_draws

@@ -72,7 +72,7 @@ def test_protocol_of_the_experiments_says_where_it_is(
     monkeypatch.setitem(vars(PROTOCOLS), "_offered", {})
     for name in EXPERIMENTS:
         monkeypatch.delitem(vars(PROTOCOLS)["_known"], name, raising=False)
-        said = f"{name} is for comparison only, and not part of this package"
+        said = f"{name} is an experiment, and not part of this package"
         assert f"protocol: {said}" in _rejection(name)
         assert said in Commands(capsys)("audit", name).errors
 

@@ -23,8 +23,6 @@ from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments import calibration as fragments
-from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd import calibration as ldp_sgd
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
@@ -34,6 +32,8 @@ from dpstream.randomizers.single_message import SingleMessageLaw, SingleMessageP
 from dpstream.randomizers.single_message import calibration as single_message
 from experiments.protocols.count_mean_sketch import CountMeanSketchParameters
 from experiments.protocols.count_mean_sketch import calibration as count_mean_sketch
+from experiments.protocols.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd import calibration as ldp_sgd
 from tests.support.sources import ROOT
 
 Sent = dict[tuple[int, ...], float]

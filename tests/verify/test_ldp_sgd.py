@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.aggregators.ldp_sgd import accuracy
 from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.calibration import calibrate
 from dpstream.randomizers.randomness import cryptographic_generator
 from experiments.learn_mnist import CLASSES, Setting, examples_of, learn
 from experiments.prepare_mnist import FEATURES, prepare
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdParameters
+from experiments.protocols.ldp_sgd.aggregator import accuracy
+from experiments.protocols.ldp_sgd.calibration import calibrate
 from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.verify

@@ -12,13 +12,13 @@ from dpstream.pipeline.devices.producer import ModelMissingError, Producer, Prod
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.labeled_examples import packed_examples
-from dpstream.randomizers.ldp_sgd import LdpSgd
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Punctuation, decode_punctuation
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
+from experiments.protocols.ldp_sgd import LdpSgd
 from tests.support.learning import publish_models
 from tests.support.new_jobs import new_job
 from tests.support.world import Accidents, World

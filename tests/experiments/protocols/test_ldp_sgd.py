@@ -17,15 +17,15 @@ from dpstream.randomizers.labeled_examples import (
     packed_examples,
     unpacked_examples,
 )
-from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.calibration import calibrate, epsilon_with
-from dpstream.randomizers.ldp_sgd.gradient_directions import (
+from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdParameters
+from experiments.protocols.ldp_sgd.calibration import calibrate, epsilon_with
+from experiments.protocols.ldp_sgd.gradient_directions import (
     UNIT,
     directions,
     draw_seeds,
     normal_table,
 )
-from dpstream.randomizers.randomness import seeded_generator
 
 ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_any_randomizer
 from dpstream.randomizers.accounting.calibration import response_within
-from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 
 
 def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:

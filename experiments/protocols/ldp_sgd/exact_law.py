@@ -11,8 +11,8 @@ from itertools import product
 import numpy as np
 
 from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
-from dpstream.randomizers.ldp_sgd import LdpSgdLaw
-from dpstream.randomizers.ldp_sgd.gradient_directions import directions
+from experiments.protocols.ldp_sgd import LdpSgdLaw
+from experiments.protocols.ldp_sgd.gradient_directions import directions
 
 
 class ExactLdpSgd:

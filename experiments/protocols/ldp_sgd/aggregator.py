@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT, unpacked_examples
-from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
+from experiments.protocols.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd.gradient_directions import UNIT, directions
 
 
 def scores(

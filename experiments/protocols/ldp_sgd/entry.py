@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.ldp_sgd import LdpSgdAggregator, length_deviation
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -19,7 +17,9 @@ from dpstream.pipeline.protocols.protocol import (
 )
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.guarantee import rounded_up
-from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd.aggregator import LdpSgdAggregator, length_deviation
+from experiments.protocols.ldp_sgd.calibration import calibrate, epsilon_with
 
 
 class LdpSgdForecast:
@@ -58,12 +58,10 @@ PROTOCOL = Protocol(
     name="ldp_sgd",
     parameters=LdpSgdParameters,
     law=lambda requested: LdpSgdLaw,
-    calibrate=late_calibration("ldp_sgd", sized=True),
+    calibrate=calibrate,
     randomizer=LdpSgd,
     aggregation=Aggregation(LdpSgdAggregator, LdpSgdAggregator.from_bytes),
-    shuffling=Shuffling(
-        late("ldp_sgd", "epsilon_with"), without_shuffling=lambda law: LdpSgd(law).without_shuffling
-    ),
+    shuffling=Shuffling(epsilon_with, without_shuffling=lambda law: LdpSgd(law).without_shuffling),
     planning=Planning.of(LdpSgdForecast),
     values=lambda requested: ExampleDomain(
         requested.features, requested.classes, tested=requested.test_set is not None

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.ldp_sgd import (
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT, packed_examples
+from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd.aggregator import (
     LdpSgdAggregator,
     accuracy,
     gradient_deviation,
     length_deviation,
     projected,
 )
-from dpstream.pipeline.protocols.ldp_sgd import PROTOCOL
-from dpstream.randomizers.labeled_examples import FEATURE_UNIT, packed_examples
-from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.calibration import calibrate
-from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.ldp_sgd.calibration import calibrate
+from experiments.protocols.ldp_sgd.entry import PROTOCOL
 
 MANY = 400_000
 EXAMPLE = np.array([[2, 3_000, -2_000, 1_000]])

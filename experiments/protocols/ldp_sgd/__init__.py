@@ -39,9 +39,9 @@ from dpstream.randomizers.guarantee import (
 )
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
 from dpstream.topics.message_formats import MessageFormat
+from experiments.protocols.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Maximum number of dimensions of a model: its record then has at most 512 KiB, and Kafka accepts
