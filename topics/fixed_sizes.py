@@ -154,7 +154,7 @@ def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], b
     if words.rows and not (cells[0] >= 0 and cells[-1] < size.cells):
         raise CodecError(f"a message is outside the table of {size.cells} cells")
     if words.rows and int(words.counts.max()) > most:
-        raise CodecError(f"a count exceeds the maximum of a cell, {most}")
+        raise CodecError(f"a count exceeds the maximum for a cell, {most}")
     table[cells] = words.counts
     fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
     return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()

@@ -116,7 +116,8 @@ class Manifest:
         included = int(np.count_nonzero(inside))
         if len(self.populations) != included:
             raise CodecError(
-                f"{len(self.populations)} populations do not match {included} included producers"
+                f"got {len(self.populations)} populations for {included} included producers; "
+                "expected one each"
             )
         populations = _checked_populations(self.populations)
         for name, array in (("producers", inside), ("populations", populations)):
@@ -133,7 +134,8 @@ class Manifest:
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
             raise CodecError(
-                f"{len(self.drawings)} draw IDs do not match {included} included producers"
+                f"got {len(self.drawings)} draw IDs for {included} included producers; expected "
+                "one each"
             )
         if self.instance > 1 and len(self.drawings) != included:
             raise CodecError(f"manifest of shuffler {self.instance} has no draw IDs")

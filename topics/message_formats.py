@@ -29,8 +29,8 @@ class MessageFormat:
     def __post_init__(self) -> None:
         if self.dtype.kind != "u" or self.dtype.newbyteorder("<") != self.dtype or self.width < 1:
             raise ValueError(
-                f"reports have {self.width} integers of type {self.dtype}; expected at least one, "
-                "little-endian and unsigned"
+                f"reports have {self.width} integers of type {self.dtype}; expected at least one "
+                "little-endian unsigned integer"
             )
         if self.distinct is not None and (
             self.width > 1 or not 1 <= self.distinct <= 1 << 8 * self.dtype.itemsize

@@ -68,7 +68,9 @@ class Messages:
     def __post_init__(self) -> None:
         values, counts = self.values, self.counts
         if values.dtype not in WORD_TYPES.values():
-            raise CodecError(f"messages are {values.dtype}; expected unsigned and little-endian")
+            raise CodecError(
+                f"messages are {values.dtype}; expected unsigned little-endian integers"
+            )
         if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
             raise CodecError(
                 f"messages have shape {values.shape}; expected (rows, 1 to {_WIDTH_MAX})"
@@ -197,11 +199,11 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
-            f"{words.nbytes} bytes of messages exceed the maximum of a record, {RECORD_CAP}: use "
+            f"{words.nbytes} bytes of messages exceed the maximum for a record, {RECORD_CAP}: use "
             "split_messages"
         )
     if messages > MESSAGES_CAP:
-        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
+        raise CodecError(f"{messages} messages exceed the maximum for a record, {MESSAGES_CAP}")
     encoding, payload = _PLAIN, values.tobytes()
     if counts is not None:
         if counts.dtype != _COUNT_TYPE:
@@ -250,7 +252,7 @@ def check_message_fields(word_bytes: int, width: int, messages: int) -> None:
     if width < 1:
         raise CodecError("messages have width 0; expected at least 1")
     if messages > MESSAGES_CAP:
-        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
+        raise CodecError(f"{messages} messages exceed the maximum for a record, {MESSAGES_CAP}")
 
 
 def _increases(values: MessageArray) -> bool:

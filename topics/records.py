@@ -335,7 +335,7 @@ def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> 
 def _check_keys(body: Mapping[str, Any], keys: Iterable[str], kind: str) -> None:
     missing = [key for key in keys if key not in body]
     if missing:
-        raise CodecError(f"{kind} lacks {', '.join(missing)}")
+        raise CodecError(f"{kind} is missing {', '.join(missing)}")
     unknown = sorted(set(body) - set(keys))
     if unknown:
         raise CodecError(f"{kind} has unknown key {unknown[0]!r:.40}")

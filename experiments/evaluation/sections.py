@@ -115,7 +115,7 @@ class Data(Section):
     top_items: int | None = Field(
         default=None,
         ge=1,
-        description="the maximum number of users that can have an item at an epoch, if that is "
+        description="the maximum number of users who can have an item at an epoch, if that is "
         "public: estimates clipped to this maximum are also compared; an integer of at least 1",
     )
     synthetic: Synthetic | None = None

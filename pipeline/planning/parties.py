@@ -187,7 +187,7 @@ class _Parties:
     def _broker(self) -> PartyGuarantee:
         job = self._job
         if job.sealed is not None or (job.devices is not None and job.devices.seal):
-            sees = "who sends sealed messages and when, partial sums"
+            sees = "who sends sealed messages and when, and partial sums"
             assumes = "it does not collude with any holder of a key, and encryption holds"
             assumes = self._and_published(f"{self._replacing}{assumes}")
             return self._with("broker", "broker operator", sees, self._central, assumes)

@@ -45,8 +45,8 @@ class ShuffledCountsForecast:
             },
         )
         self.notes = (
-            "messages are those of a user whose value is always 1; with value 0 a user sends one "
-            "message fewer",
+            "messages are counted for a user whose value is always 1; with value 0 a user sends "
+            "one message fewer",
             *_boost_notes(law),
             *_noise_notes(law.noise),
         )

@@ -115,7 +115,7 @@ def test_oversized_input_is_rejected() -> None:
     with pytest.raises(CodecError, match="3 rows do not fit 2 slots"):
         pack_sized(three, Slots(2))
     many = Messages(three.values, np.array([1, 256, 1], np.uint32))
-    with pytest.raises(CodecError, match="a count exceeds the maximum of a cell, 255"):
+    with pytest.raises(CodecError, match="a count exceeds the maximum for a cell, 255"):
         pack_sized(many, CountTable(0, 4, 1))
     with pytest.raises(CodecError, match="a message is outside the table of 4 cells"):
         pack_sized(many, CountTable(2, 4, 2))

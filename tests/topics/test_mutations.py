@@ -181,7 +181,7 @@ def test_forged_records_are_rejected_or_decode_to_valid_records(
         "messages have N-byte integers",
         "messages have width N",
         "payload has N bytes; N rows of",
-        "messages exceed the maximum of a record,",
+        "messages exceed the maximum for a record,",
         "messages; the header states",
         "a count is N",
         "must be distinct and in increasing order",

@@ -54,7 +54,7 @@ def test_json_formatting_does_not_matter() -> None:
         ),
         (_edited(type=None), "record has unknown type"),
         (_edited(color="red"), "registration has unknown key 'color'"),
-        (_edited(type="deregistration"), "deregistration lacks last_epoch"),
+        (_edited(type="deregistration"), "deregistration is missing last_epoch"),
         (_edited(version="1"), "'version' of a registration has type str; expected int"),
         (_edited(version=True), "'version' of a registration has type bool; expected int"),
         (_edited(name=5), "'name' of a registration has type int; expected str"),
@@ -92,7 +92,7 @@ def test_invalid_record_is_rejected(data: bytes, message: str) -> None:
 
 def test_unsupported_version_and_size_are_rejected() -> None:
     without = {key: value for key, value in _BODY.items() if key != "version"}
-    with pytest.raises(CodecError, match="registration lacks version"):
+    with pytest.raises(CodecError, match="registration is missing version"):
         Registration.from_bytes(json.dumps(without).encode())
     with pytest.raises(VersionError, match="record has version 2; expected 1"):
         Registration.from_bytes(_edited(version=2, color="red"))
@@ -165,7 +165,7 @@ def test_dead_letter_headers_are_checked() -> None:
     assert letter == DeadLetter("students.reports", 3, 41, Reason.EPOCH, "", b"")
     for name in _HEADERS:
         missing = [header for header in _HEADERS.items() if header[0] != name]
-        with pytest.raises(CodecError, match=f"lacks {name.removeprefix('dpstream-')}"):
+        with pytest.raises(CodecError, match=f"is missing {name.removeprefix('dpstream-')}"):
             DeadLetter.from_record(b"", missing)
         with pytest.raises(CodecError, match=f"header {name} of a dead letter is repeated"):
             DeadLetter.from_record(b"", [*_HEADERS.items(), (name, _HEADERS[name])])

@@ -104,7 +104,7 @@ def _renewed(name: str) -> Iterator[str]:
 
 MECHANISMS: Mapping[str, Pair] = {
     "randomized response": [(3, 1), (1, 3)],
-    "an outcome of only one world": [(1, 0), (59, 30), (30, 59), (10, 11)],
+    "an outcome possible for only one input": [(1, 0), (59, 30), (30, 59), (10, 11)],
     "a rare outcome with a large loss": [(40, 1), (40_000, 40_000), (1, 40)],
 }
 TIMES = (1, 3, 10, 100)
@@ -147,7 +147,10 @@ def _repetitions(pair: Pair) -> Iterator[str]:
 
 
 def _two_kinds() -> Iterator[str]:
-    one, other = MECHANISMS["randomized response"], MECHANISMS["an outcome of only one world"]
+    one, other = (
+        MECHANISMS["randomized response"],
+        MECHANISMS["an outcome possible for only one input"],
+    )
     seen = list(together([list(repeated(one, 5)), list(repeated(other, 3))]))
     total = sum(weight for weight, _ in seen)
     for turned in (False, True):
