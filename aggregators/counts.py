@@ -139,7 +139,7 @@ class EstimatedCounts(Counts):
         standard_error: Standard error of each estimate; None if unknown.
         detection_threshold: Number of users above which an item is included with a probability of
             95 %. None if all items of a domain are included.
-        averaged: Number of epochs of which the counts are the mean; None for a single epoch's.
+        averaged: Number of epochs over which the counts are averaged; None for a single epoch.
     """
 
     __slots__ = ()

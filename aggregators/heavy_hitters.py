@@ -25,7 +25,7 @@ class HeavyHitters(EstimatedCounts):
         detection_threshold: Number of users above which an item is included with probability 95 %.
         reports: Number of contributors.
         population: Number of users the estimates describe.
-        averaged: Number of epochs of which the counts are the mean; None for a single epoch's.
+        averaged: Number of epochs over which the counts are averaged; None for a single epoch.
     """
 
     items: NDArray[np.int64]

@@ -1,11 +1,11 @@
-"""Search for the top items of a large domain in answers given at few epochs of a horizon.
+"""Search for the top items of a large domain in the answers of several epochs.
 
-An epoch is answered by few users. So the answers about prefixes are counted over a window of
-epochs, and the integers are added up before the search: items that last are found as if all users
-of the window had answered at one epoch. What is estimated is the mean number of users per epoch of
-the window. Epochs count in proportion to their answers.
+Few users answer at an epoch. So answers about prefixes are counted over a window of epochs, and the
+counts are added up before the search. Items that persist are found as if all users of the window
+had answered at one epoch. An estimate is the mean number of users per epoch; the weight of an epoch
+is its share of the answers.
 
-In a window of at most a horizon's epochs, a user answers once. For persisting values, the users who
+In a window no longer than a horizon, a user answers at most once. If values persist, the users who
 answer about a level are then one random sample, and the stated variance is an upper bound.
 """
 
@@ -85,12 +85,12 @@ class PrefixWindow(CountedWindow):
 
 
 class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
-    """Count the multiplicity of each answer, for every epoch.
+    """Count how often each answer was given, for every epoch.
 
     Args:
         law: Mechanism, whose levels are prefixes.
-        window: Number of latest epochs whose counts an estimate sums, as far as the horizon has
-            them; None for all epochs of the horizon so far.
+        window: Maximum number of epochs whose counts are summed for an estimate, the latest of the
+            horizon; None for all of the horizon so far.
     """
 
     def __init__(self, law: LeveledResponseLaw, window: int | None = None) -> None:
@@ -123,7 +123,7 @@ class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> HeavyHitters | None:
-        """Search the window that ends with an epoch; None without answers at the epoch.
+        """Search the window that ends with an epoch; return None if the epoch has no answers.
 
         Users who answer are assumed to be a simple random sample of the enrolled users: absence
         must not depend on values. Epochs without answers are left out.
@@ -138,7 +138,7 @@ class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
         return replace(found, flags=flags, averaged=None if self._window == 1 else len(known))
 
     def window(self, epochs: Sequence[int], participation: Participation) -> PrefixWindow | None:
-        """Return the sum of the answers of several epochs; None if one of them has none."""
+        """Return the sum of the answers of several epochs, or None if any epoch has no answers."""
         if not set(self._tables.epochs).issuperset(epochs):
             return None
         population = sum(max(1, int(participation.population[epoch])) for epoch in epochs)
