@@ -9,8 +9,7 @@ The core runs a job. Each package imports only from the entries above it in this
 * `kafka`: clusters, Faust workers, the local broker, topics in memory
 * `results`: published estimates and queries on them
 
-Each leaf can be deleted with its commands and tests; pyproject.toml lists the leaves that need
-others:
+Each leaf can be deleted with its commands and tests; pyproject.toml lists which need others:
 
 * `planning`: predicted accuracy; `simulation`: a job in one process
 * `operations`: deploy, status, supervise, up; `ledger`: privacy charges

@@ -10,8 +10,7 @@ method looks like this:
 ...     yield Flush()
 ...     return record.offset + 1
 
-* To the stage, a driver that stops iterating has crashed: appends that were not flushed might be
-  lost or stored.
+* To the stage, a driver that stops iterating has crashed: unflushed appends are lost or stored.
 * A driver that cannot carry out an action closes the generator and discards the stage. No exception
   is ever thrown into the generator.
 """

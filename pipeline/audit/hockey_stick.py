@@ -171,8 +171,7 @@ def share_of_guesses_for(
 
     Guesses are assumed to be right as often as a loss of `factor` times epsilon allows. `trials`
     counts trials of both neighbors, `false_alarm` applies to the bound, and `power` is the minimum
-    probability that the bound exceeds the claim. Returns None if even guesses in all trials do not
-    suffice.
+    probability that the bound exceeds the claim. Returns None if no number of guesses suffices.
     """
     kept = 1 / (1 + math.exp(-factor * epsilon))
     miss = (1 - power) / 2

@@ -478,8 +478,7 @@ async def collect(
 ) -> None:
     """Run a collector until the process is stopped; `ready` is called with the address.
 
-    Raises CollectorError if the address is unavailable, and WorkerError if the address for metrics
-    is.
+    Raises CollectorError if the address is unavailable, WorkerError if that for metrics is.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)

@@ -38,8 +38,7 @@ class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
     An implementation is constructed from a calibrated `Law` and the last epoch. The implementation
-    computes probabilities independently of the protocol's code, by enumerating all draws of a
-    device.
+    computes probabilities independently of the protocol's code, by enumerating a device's draws.
     """
 
     @property

@@ -43,8 +43,7 @@ class ChangeLog:
         warnings: Sentences about rows and columns that were not used as written.
         on_user_list: True if `users` come from a user list. Otherwise, `users` are all users with a
             row, at any position and with any value.
-        unknown_users: Number of users with rows who are not on the user list; the rows are not
-            used.
+        unknown_users: Number of users with rows who are not on the user list; the rows are unused.
     """
 
     users: tuple[str, ...]

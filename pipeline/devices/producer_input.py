@@ -198,8 +198,7 @@ class LiveProducer:
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
 
     Raises:
-        InputError: If an enrolled user is not on the user list, or if the job's values never
-            change.
+        InputError: If an enrolled user is not on the user list, or if values never change.
     """
 
     def __init__(

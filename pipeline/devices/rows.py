@@ -98,8 +98,7 @@ class Rows:
 
     Attributes:
         lines: First physical line of each row; int64.
-        epochs: Epoch of each row; int32; at most 0 before the first epoch, and 0 if placed by
-            arrival.
+        epochs: Epoch of each row; int32; at most 0 before epoch 1, and 0 if placed by arrival.
         positions: Time in microseconds, or epoch, by which a user's rows are ordered; int64.
         values: Value of each row, in the domain's dtype.
         listed: Line and user of rows before epoch 1 without a value, which list their user. These

@@ -67,8 +67,7 @@ class TopicInput:
 
     Raises:
         InputError: If the producer has started with another input, or assigned events to epochs
-            differently. Also if an enrolled user is not on the user list, or if values never
-            change.
+            differently. Also if an enrolled user is not on the list, or values never change.
     """
 
     def __init__(

@@ -487,8 +487,7 @@ class Job(Wording):
     def share_format(self, law: Law) -> ShareFormat:
         """Return the format of the tables with report counts, each of which is sent as two shares.
 
-        Raises `JobError` if a table would have too many cells, or a count could be too large for a
-        cell.
+        Raises `JobError` if a table would have too many cells, or a cell could be too small.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat

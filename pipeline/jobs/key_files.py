@@ -145,8 +145,7 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
 def write_key_file(path: Path, content: bytes) -> None:
     """Write a new key file that only its owner can access; raise `FileExistsError` if it exists.
 
-    If a key is lost, data sealed to it cannot be opened, and deployments that use it cannot
-    continue.
+    If a key is lost, data sealed to it cannot be opened, and deployments with it cannot continue.
     """
     private_folder(path.absolute().parent)
     write_new(path, content, 0o600)

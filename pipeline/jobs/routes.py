@@ -20,8 +20,7 @@ class Route:
     """Topics that reports pass through on their way to the aggregator.
 
     Attributes:
-        reports: One topic per parallel shuffler; the shuffler that reads the first topic finalizes
-            windows.
+        reports: One topic per parallel shuffler; the shuffler of the first one finalizes windows.
         hops: Topics between chained shufflers, in order; empty for a single shuffler.
         shared: True if two aggregators each sum one share of every count table.
     """

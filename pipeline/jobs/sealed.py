@@ -10,8 +10,7 @@ successive keys::
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
              rotate: 90}
 
-After a key period has expired, its private key can be erased. Data sealed to that key can then
-never be opened.
+After a key period, its private key can be erased. Data sealed to it can then never be opened.
 
 Several shufflers are chained or, with `shuffle.instances`, parallel. Each of them has its own key,
 so no other shuffler can open what a producer sends to it::

@@ -567,8 +567,7 @@ class KafkaTransport:
     """Carry out a producer's actions on a job's topics.
 
     During an outage, the transport waits, and calls `notify` once. Every acknowledgement updates
-    `clock`. Raises ClusterError if a record is rejected, or the broker does not answer for ten
-    minutes.
+    `clock`. Raises ClusterError if a record is rejected, or after ten minutes without an answer.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Deployed jobs on a cluster, read from the compacted topic ``dpstream.jobs``.
 
-This module is separate from `deployments`, so that readers need not import code for planning and
-charging.
+Separate from `deployments`, so that readers need not import code for planning and charging.
 """
 
 from __future__ import annotations

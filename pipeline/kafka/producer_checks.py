@@ -13,8 +13,7 @@ completely:
   created with the folder. The first start reads only the producer registry.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
   reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
-  among the latest and is not finalized yet. After the epoch is finalized, its manifest reveals the
-  copy.
+  among the latest and is not finalized yet. Once it is finalized, its manifest reveals the copy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 An oversized record blocks its writer and all later epochs permanently. Whether such a record can
 occur depends only on the job. Reports, windows, counts and manifests are split when they are
-written, but a single report, the estimate for a whole domain, a model and the deployed job itself
-are not.
+written, but a single report, the estimate for a whole domain, a model and the deployed job are not.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ class Releases:
     Attributes:
         deployment: 32 hexadecimal digits.
         windows_by_status: Number of finalized windows by status.
-        contributors: Minimum and maximum number of contributors per released window; None before
-            the first.
+        contributors: Minimum and maximum contributors per released window; None before the first.
         estimates: Number of epochs with a published estimate.
         guarantees: Distinct guarantees that the estimates state, in words.
         unbacked: Estimates of windows that no manifest releases.

@@ -110,8 +110,7 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
     """Delete all dead letters before the oldest one that is neither requeued nor discarded.
 
     Dead letters contain users' reports, which are no longer needed. After an interruption, the next
-    command about dead letters completes the deletion. Raises ClusterError if records cannot be
-    deleted.
+    command about dead letters completes the deletion. Raises ClusterError if that fails.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)

@@ -155,8 +155,7 @@ def plan_deployment(
 
     `existing` can include topics of other jobs. `begun` returns the number of a running job's
     started horizons, which is a lower bound for its horizons. Other arguments are as in
-    `deployments.deploy`. Raises JobError if there are no constants for the job's parameters and
-    horizon.
+    `deployments.deploy`. Raises JobError if no constants fit the job's parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)

@@ -43,8 +43,7 @@ class Request:
 
     File descriptors are sent with the request, in this order:
 
-    * the answer pipe, which receives the process ID and is closed once the requester has adopted
-      the process
+    * the answer pipe, which receives the process ID and is closed once the requester has adopted it
     * the child's end of the parent-death watch
     * the file or pipe for the child's output
     * one descriptor for each environment variable in `variables`

@@ -44,8 +44,7 @@ _POLL_SECONDS = 0.01
 class Forks:
     """Start processes that have already imported `modules`.
 
-    Falls back to `Process` if a process cannot be forked, if forking is unsafe, or if the forker
-    has exited.
+    Falls back to `Process` if forking fails or is unsafe, or if the forker has exited.
     """
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:

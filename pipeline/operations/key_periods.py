@@ -46,8 +46,7 @@ def key_periods(
 ) -> list[KeyPeriod]:
     """Return the key periods for private keys, sorted by file.
 
-    `keys` maps public keys to files of private keys. `jobs` are pairs of a job and its last
-    published epoch.
+    `keys` maps public keys to private key files. `jobs` has each job and its last published epoch.
     """
     periods = [
         KeyPeriod(keys[key], job.name, party, _last_epoch(job, last), published)

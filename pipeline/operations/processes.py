@@ -122,8 +122,7 @@ class Process(WatchingParent, subprocess.Popen[str]):
         log: File to which the process's output is appended.
         on_line: Called with each line of output, in another thread; if there is a log, only with
             lines of standard output.
-        descriptors: File descriptors to pass on, by the environment variable that contains the
-            descriptor.
+        descriptors: File descriptors to pass on, by the environment variable that contains each.
 
     Raises:
         OSError: The system lacks the resources for another process.

@@ -138,8 +138,7 @@ class Plan:
         crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
             equal size.
         cells: Description of the cells; None for protocols without cells.
-        predicted_error: Mean absolute error for an item that few users have, in users; None without
-            cells.
+        predicted_error: Mean absolute error for a rare item, in users; None without cells.
         noise_error: Mean absolute error from the noise alone, in users.
         gradient_error: For a learning protocol, the root mean squared length of the noise in a
             step's gradient, in percent of the longest gradient that is not clipped; None for other

@@ -233,8 +233,7 @@ class Shuffling:
             messages; None without such a guarantee.
         stage_dummies: Returns the function that draws the dummies for released windows; None if the
             stage adds no dummies.
-        stage_sum: Returns how the stage sums released windows; None if the stage releases the
-            messages.
+        stage_sum: Returns how the stage sums released windows; None if it releases messages.
         one_message: True if every device sends exactly one message at every epoch, whatever items
             it has, in the order of enrollment. The shuffler can then delete messages from single
             devices and distinguish crowds. `calibrate` and `epsilon_with` have one more argument:
@@ -286,8 +285,7 @@ class Example:
     """Job small enough to enumerate everything that its devices can draw, see and send.
 
     Attributes:
-        parameters: Parameters of the protocol. Epsilon is so large that a few thousand reports
-            reveal values.
+        parameters: Parameters with an epsilon so large that a few thousand reports reveal values.
         last_epoch: Number of epochs, which is small.
         minimum: Minimum number of devices in a released window.
     """

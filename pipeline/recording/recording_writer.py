@@ -60,8 +60,7 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    `index` is the committed content. Raises `RecordingError` if a listed file is missing or
-    resized.
+    `index` is the committed content. Raises `RecordingError` if a file is missing or resized.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:

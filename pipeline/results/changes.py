@@ -68,8 +68,7 @@ class Changes:
     With a `window`, these are differences between means over that many epochs, `lag` windows apart.
 
     Errors in different horizons are independent, unless devices keep draws when a horizon starts.
-    The correlation of two epochs' errors is known only if all earlier epochs of the horizon are
-    known.
+    The correlation of two epochs' errors is known only if all the horizon's earlier epochs are.
     """
 
     def __init__(self, job: DeployedJob, lag: int, window: int = 1) -> None:

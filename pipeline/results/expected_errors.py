@@ -1,7 +1,6 @@
 """Errors in a job's estimates, predicted before there is any data.
 
-A forecast predicts the error at each epoch. A simultaneous bound limits the largest error over all
-epochs.
+A forecast predicts the error at each epoch; a simultaneous bound limits the errors at all epochs.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ class PublishedRows:
 
     Attributes:
         query: Query to answer at every epoch.
-        value: Name of the numbers: "estimate", or "change", "smoothed" or "mean" for derived
-            numbers.
+        value: Name of the numbers: "estimate", or for derived numbers "change", "smoothed", "mean".
         ground_truths: Ground truth for the last column; None without that column.
         windows: True if records are `WindowRecord`s, which start at an earlier epoch.
     """

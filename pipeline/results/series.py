@@ -29,8 +29,7 @@ class Series:
     Attributes:
         item: Index of the item, from 1; it is 1 for a single count, and 0 without an item.
         share: Quantile, such as 0.5; otherwise 0.
-        buckets: First bucket of a range, counted from 0, and the bucket after the range's last
-            bucket.
+        buckets: First bucket of a range, counted from 0, and the bucket after its last.
     """
 
     id: str

@@ -93,8 +93,7 @@ def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
     """Return the probability of each number of dummies, times `UNIT`, rounded down.
 
-    Each probability follows from the definition, not from a recursion. Unlikely numbers are
-    omitted.
+    Each probability follows from the definition, without recursion. Unlikely numbers are omitted.
     """
     with localcontext() as context:
         context.prec = _DIGITS

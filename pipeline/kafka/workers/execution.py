@@ -94,8 +94,7 @@ class Execution:
     """One stage and its current partitions.
 
     Args:
-        starts: The deployment's start offset in each partition of the topic; other partitions are
-            not read.
+        starts: The deployment's start offset in each partition; other partitions are not read.
         pause: Seconds without a call of `beat` after which group membership is confirmed before
             work continues.
         report: Called with messages about assigned partitions and harmless failures.

@@ -1,8 +1,7 @@
 """Exit a worker process that makes no progress although nothing prevents it.
 
 * Faust and its Kafka client can hang without raising an error. A separate thread counts the seconds
-  without expected progress, and then ends the process. A supervisor restarts the worker, and
-  nothing is lost.
+  without expected progress, and then ends the process. A supervisor restarts it; nothing is lost.
 * Seconds count only while this process runs, so suspension is not a fault. Restoring and reading
   are timed only while the broker answers, so an outage is not a fault either.
 * A worker has a heartbeat file, whose modification time changes while the event loop runs. If the

@@ -31,8 +31,7 @@ class Worker:
         listening: Metrics socket, shared by all processes of the worker; None without metrics.
         started_at: Time of the last start or attempt, monotonic seconds.
         restarts: Number of unexpected exits.
-        awake: True from when the worker is woken, or starts with work to do, until it is idle
-            again.
+        awake: True from when the worker is woken, or starts with work, until it is idle again.
     """
 
     job: str

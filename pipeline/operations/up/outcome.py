@@ -106,8 +106,7 @@ class Outcome:
         users: Number of users in the input.
         seconds: Seconds from deployment to reading the last estimate.
         values: The input; None if unknown.
-        smoothed: Smoothed horizons, numbered from 0; empty if the protocol does not support
-            smoothing.
+        smoothed: Smoothed horizons, numbered from 0; empty if the protocol has no smoothing.
     """
 
     job: DeployedJob

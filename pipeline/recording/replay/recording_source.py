@@ -20,8 +20,7 @@ from dpstream.topics.names import Role
 class RecordingSource:
     """The epochs of an opened recording.
 
-    Raises `RecordingError` if the recording is damaged or inconsistent, and `JobError` if its job
-    cannot be read.
+    Raises `RecordingError` if it is damaged or inconsistent, `JobError` if its job is unreadable.
     """
 
     def __init__(self, recording: Recording) -> None:
