@@ -98,6 +98,14 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
         _job("sampled_response", epsilon=2, domain=["a", "b", "c"]),
         ["a", None, "c", 2],
     ),
+    "sampled_response of numbers": (
+        {**_job("sampled_response", epsilon=2, low=0, high=10, buckets=32), "name": "hours"},
+        [9.5, -1, 3.125, 20],
+    ),
+    "sampled_response of words": (
+        {**_job("sampled_response", epsilon=2, domain={"bits": 24}), "name": "words"},
+        [1 << 24, None, 7, 5],
+    ),
 }
 
 

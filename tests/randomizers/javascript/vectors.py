@@ -22,7 +22,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.byte_generator import byte_randomness
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
@@ -39,11 +38,8 @@ from dpstream.randomizers.future_rand.calibration import calibrate as future_ran
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
-from dpstream.randomizers.point_spaces import PointSpace
-from dpstream.randomizers.sampled_response import SampledResponseLaw, SampledResponseParameters
-from dpstream.randomizers.sampled_response.calibration import calibrate as sampled_response
-from dpstream.randomizers.sampled_response.leveled_response import LeveledResponseLaw
-from dpstream.randomizers.set_systems import Subsets
+from dpstream.randomizers.sampled_response import SampledResponseParameters
+from dpstream.randomizers.sampled_response.calibration import calibrate_any as sampled_response
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
@@ -343,29 +339,18 @@ def _sampled_response() -> Iterator[tuple[Any, list[Stream]]]:
     for size, items in ((5, 3), (100, 4)):
         domain = tuple(map(str, range(size)))
         requested = SampledResponseParameters(2.0, domain=domain, items=items)
-        yield sampled_response(requested, 2), of_sets(2, size, items) * 2
-    # Numbers in a tree without its root, and prefixes of an open domain, some of them hashed.
-    words = PrefixCells((PrefixLevel(4, 16), PrefixLevel(9, 90), PrefixLevel(48, 90)), "words")
-    for code, cells, complete, slots in (
-        (Levels(61, (4, 4, 4)), (4, 16, 64), True, 1),
-        (Levels(64, (2, 32)), (2, 64), False, 1),
-        (words, (16, 90, 90), False, 1),
-        (words, (16, 90, 90), False, 3),
-    ):
-        leveled = _leveled(code, cells, complete, slots)
-        size = code.size
-        held = every(2, lambda epoch, size=size: (epoch * 7919 - 7919) % (size + 1))  # type: ignore[misc]
-        yield leveled, of_sets(2, size, slots) if slots > 1 else [held] * 4
-
-
-def _leveled(code: Any, cells: tuple[int, ...], complete: bool, slots: int) -> LeveledResponseLaw:
-    levels = []
-    for items in cells:
-        values = items + (not complete)
-        sets: Any = Subsets(values, 2) if values <= 20 else PointSpace(3, 5)
-        flips = optimal(1, 2.0, sets.block, sets.outside)
-        levels.append(SampledResponseLaw(2, 2.0, flips, sets, items, complete, slots))
-    return LeveledResponseLaw(code, tuple(levels))
+        yield sampled_response(requested, 2), of_sets(2, size, items)
+    # Numbers in a tree without its root, or on one level, and prefixes of large domains.
+    numbers = [
+        SampledResponseParameters(epsilon, low=0, high=100, buckets=buckets)
+        for epsilon, buckets in ((1.0, 64), (2.0, 32), (4.0, 16))
+    ]
+    words = [SampledResponseParameters(4.0, domain=Bits(48), items=items) for items in (1, 3)]
+    for requested in (*numbers, *words):
+        law = sampled_response(requested, 2)
+        size, items = law.items, requested.items
+        stream = every(2, lambda epoch, size=size: (epoch * 7919 - 7919) % (size + 1))  # type: ignore[misc]
+        yield law, of_sets(2, size, items) if items > 1 else [stream] * 3
 
 
 CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
