@@ -97,9 +97,9 @@ def query(
 ) -> None:
     """Query windows of a job with independent epochs: items, ranges, boxes, quantiles.
 
-    For jobs that track users over epochs, --epochs queries the mean over several epochs. If top
-    items of a large domain are searched for, it searches the answers of these epochs together.
-    Queries cost no privacy: released data may be queried any number of times.
+    For jobs that track users over epochs, --epochs queries the mean over several epochs. Top items
+    of a large domain are searched for in the answers of all these epochs together. Queries cost no
+    privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
         raise UsageProblem("--epoch and --epochs are mutually exclusive")

@@ -404,9 +404,9 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
     The bytes are the first of a SHA-256 over canonical JSON. The JSON contains the protocol,
-    parameters (without those of `_OUTSIDE_FINGERPRINT`), constants, epochs
-    and ``shuffle.minimum``. If present, it also contains crowds, a central guarantee, keys and
-    shuffle instances. `values` is a deployed job as JSON values.
+    parameters (without those in `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``.
+    If present, it also contains crowds, a central guarantee, keys and shuffle instances. `values`
+    is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")

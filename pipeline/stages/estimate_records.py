@@ -69,7 +69,7 @@ class EstimateRecord:
     def notes(self) -> list[str]:
         """Warnings for readers: status of a window that was not released, and flags.
 
-        A mean over several epochs says how many there are.
+        For a mean over several epochs, a note states their number.
         """
         averaged = None if self.estimate is None else self.estimate.averaged
         epochs = "epoch" if averaged == 1 else "epochs"
