@@ -21,7 +21,7 @@ def received(hashes: AffineHashes) -> tuple[NDArray[np.uint32], NDArray[np.int64
 
 @pytest.mark.parametrize(("buckets", "digits"), [shape for shape in SHAPES if shape[1] > 1])
 @pytest.mark.parametrize(("chunk", "width"), [(3, None), (1 << 16, 1), (1 << 16, 2)])
-def test_counts_by_lines_equal_counts_by_transform(
+def test_counting_by_lines_and_counting_by_a_transform_give_equal_counts(
     buckets: int, digits: int, chunk: int, width: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "_CHUNK", chunk)

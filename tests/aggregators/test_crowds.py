@@ -134,7 +134,7 @@ def test_crowd_size_interval_covers_noise_with_95_percent_probability() -> None:
         assert width == 0 or outside(width - 1) > 0.05
 
 
-def test_merged_counts_add_up_and_merged_state_round_trips() -> None:
+def test_merging_sums_the_counts_and_the_merged_state_round_trips() -> None:
     one, other = released(1), released(2)
     both = aggregator()
     both.merge(one)
@@ -174,7 +174,7 @@ def test_invalid_messages_are_rejected() -> None:
     assert found.to_bytes() == b""
 
 
-def test_crowd_estimates_round_trip_through_json_and_add_up() -> None:
+def test_crowd_estimates_round_trip_through_json_and_can_be_added() -> None:
     one, other = estimate_of(released(1)), estimate_of(released(2))
     body = one.to_json()
     assert CrowdEstimates.from_json(body).to_json() == body

@@ -66,7 +66,7 @@ def test_response_variance_matches_enumeration_of_all_outcomes() -> None:
     )
 
 
-def test_estimates_for_contributors_without_messages_are_negative() -> None:
+def test_estimates_are_negative_if_contributors_sent_no_messages() -> None:
     """Contributors without items might send nothing: estimates are then rightly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0

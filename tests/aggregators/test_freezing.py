@@ -102,7 +102,7 @@ def errors(
     return difference
 
 
-def test_freezing_model_accepts_many_changes_and_rejects_bad_input() -> None:
+def test_exhaustion_model_accepts_many_changes_and_rejects_bad_input() -> None:
     model = FreezingModel(everybody_with(3_000), 4096)
     assert model.missed(0, 2)[2048] == pytest.approx(0.5, abs=0.01)
     with pytest.raises(ValueError, match="16,385 epochs is out of range; expected 1 to 16,384"):

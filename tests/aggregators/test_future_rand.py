@@ -18,7 +18,7 @@ class TestEstimate:
     LAW = calibrate(FutureRandParameters(1.0, 2), 8)
     GAPS = LAW.c_gaps
 
-    def test_estimate_adds_scaled_sums_of_the_intervals_of_its_prefix(self) -> None:
+    def test_estimate_is_the_sum_of_its_scaled_interval_sums(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, order=1, index=1, negative=45, positive=55)
         _add(aggregator, order=0, index=3, negative=12, positive=8)
@@ -62,7 +62,7 @@ class TestEstimate:
         assert estimate.population == 80
         assert estimate.reports == 210
 
-    def test_time_interval_without_reports_counts_as_0_and_is_flagged(self) -> None:
+    def test_time_interval_without_reports_counts_as_0_and_flags_the_estimate(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 0, 1, 20, 30)
         _add(aggregator, 0, 2, 0, 0)
@@ -79,7 +79,7 @@ class TestEstimate:
         assert estimate.ci95_high == pytest.approx(known + half_width)
         assert estimate.ci95_low == pytest.approx(known - half_width)
 
-    def test_time_interval_and_its_two_halves_are_weighted_by_report_counts(self) -> None:
+    def test_time_interval_and_both_its_halves_are_weighted_by_their_report_counts(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 1, 1, 0, 100)
         _add(aggregator, 0, 1, 50, 150)

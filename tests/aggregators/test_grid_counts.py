@@ -55,7 +55,7 @@ def test_ranges_outside_the_domain_are_rejected(ends: tuple[int, int]) -> None:
         SMALL.range(*ends)
 
 
-def test_wrong_box_dimensions_and_cumulative_counts_of_points_are_rejected() -> None:
+def test_boxes_of_wrong_dimension_and_cumulative_counts_of_points_are_rejected() -> None:
     with pytest.raises(ValueError, match="a box requires one start and one end for each"):
         SMALL.box([0, 0], [1, 1])
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)

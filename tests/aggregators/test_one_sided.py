@@ -43,7 +43,7 @@ LABELS = tuple(f"item {number}" for number in range(ITEMS))
         (CellNoiseLaw("negative_binomial", 43.0, 100, 8.0), stats.nbinom(24.0, 8.0 / 51.0)),
     ],
 )
-def test_least_noise_is_the_noise_quantile_at_the_given_probability(
+def test_assumed_least_noise_is_the_quantile_at_the_given_probability(
     noise: CellNoiseLaw, law: Any, below: float
 ) -> None:
     least = least_noise(noise, 300, below)
@@ -110,7 +110,7 @@ def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
     return float(stats.nbinom(mean**2 / (variance - mean), mean / variance).cdf(least - 1))
 
 
-def test_allowance_scales_with_absent_users_and_adds_up_over_epochs() -> None:
+def test_noise_allowance_grows_with_absent_users_and_is_summed_over_epochs() -> None:
     law = law_of(rows=1)
     aggregator = CountMinAggregator(law, OneSided(0.01))
     participation = Participation.constant(2, USERS)

@@ -64,7 +64,7 @@ def test_prefix_search_of_pure_noise_rarely_finds_items() -> None:
     assert sum(map(len, listed)) <= 2
 
 
-def test_cell_of_an_accepted_item_supports_no_other_item() -> None:
+def test_cell_of_an_accepted_item_is_not_counted_for_another_item() -> None:
     # The last level has so few buckets that every heavy cell has false candidates.
     code = code_of((10, 1024), (16, 1000))
     counts = population(7, bits=16, heavy=8)

@@ -109,7 +109,7 @@ def without(level: int, at: int) -> list[RangeEstimates]:
     return found
 
 
-def test_upper_level_with_a_gap_widens_ranges_but_sets_no_flag() -> None:
+def test_gap_at_an_upper_level_widens_range_intervals_but_sets_no_flag() -> None:
     whole, *_ = run(moving_values(3_000), seed=9)
     partly, *_ = without(level=2, at=1)
     assert partly.flags == ()

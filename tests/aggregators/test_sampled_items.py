@@ -101,7 +101,9 @@ def test_mean_and_stated_variance_are_exact(complete: bool) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "items"), [(1.0, 5), (1.0, 60), (4.0, 60)])
-def test_errors_are_those_stated_and_predicted(epsilon: float, items: int) -> None:
+def test_measured_errors_match_the_stated_and_the_predicted_errors(
+    epsilon: float, items: int
+) -> None:
     users, horizon, seeds = 6_000, 6, 12
     law = law_of(epsilon, items, horizon, complete=False)
     values = seeded_generator(1).integers(1, items + 1, users)

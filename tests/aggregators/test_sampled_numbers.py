@@ -99,7 +99,7 @@ def test_variances_of_all_ranges_are_exact(epsilon: float, reports: tuple[int, .
         assert float(found.variances(start, end)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
-def test_variances_with_hyperplanes_are_nearly_exact() -> None:
+def test_range_variances_are_nearly_exact_for_answers_by_hyperplane() -> None:
     law = calibrate_numbers(2.0, 64, 4)
     counts = np.random.default_rng(3).integers(0, 60, 64).astype(float)
     reports = (80, 70, 90)
@@ -127,7 +127,7 @@ def simulated(law: LeveledResponseLaw, values: NDArray[np.int64], seed: int) -> 
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
-def test_intervals_of_buckets_ranges_and_quantiles_hold(epsilon: float) -> None:
+def test_intervals_for_buckets_ranges_and_quantiles_have_nominal_coverage(epsilon: float) -> None:
     law, rng = calibrate_numbers(epsilon, 64, 4), np.random.default_rng(1)
     values = 1 + np.minimum(rng.exponential(9, 20_000).astype(np.int64), 63)
     below = np.insert(np.cumsum(np.bincount(values - 1, minlength=64)), 0, 0)
@@ -147,7 +147,7 @@ def test_intervals_of_buckets_ranges_and_quantiles_hold(epsilon: float) -> None:
     assert quantiles >= 0.9 * len(covered)
 
 
-def test_estimates_are_unbiased_and_half_the_noise_would_show() -> None:
+def test_estimates_are_unbiased_with_the_stated_variance() -> None:
     law, values = calibrate_numbers(1.0, 16, 4), np.repeat(np.arange(1, 17), 400)
     found = [each for seed in range(30) for each in simulated(law, values, seed)]
     starts, ends = np.arange(16), np.arange(1, 17)
@@ -162,7 +162,7 @@ def add(aggregator: SampledNumbersAggregator, epoch: int, *words: int) -> None:
     aggregator.add(epoch, np.array(words, aggregator.law.message_format.dtype)[:, None], None)
 
 
-def test_levels_without_answers_are_left_out() -> None:
+def test_levels_without_answers_are_omitted_from_estimates() -> None:
     law = calibrate_numbers(1.0, 16, 4)
     participation, aggregator = Participation.constant(4, 100), sampled_numbers(law)
     last = law.first_words[1]
@@ -182,7 +182,7 @@ def test_levels_without_answers_are_left_out() -> None:
     assert float(both.variances(0, 8)) < float(found.variances(0, 8))
 
 
-def test_state_is_independent_of_order_and_resumes() -> None:
+def test_aggregator_state_is_independent_of_report_order_and_can_be_resumed() -> None:
     law, rng = calibrate_numbers(2.0, 64, 3), np.random.default_rng(4)
     participation = Participation.constant(3, 900)
     words = rng.integers(0, law.first_words[-1], (300, 1)).astype(law.message_format.dtype)
@@ -211,7 +211,7 @@ def estimates(reports: tuple[tuple[int, ...], ...]) -> list[SampledRanges]:
     return [ranges_of(law, np.full(16, 60), each) for each in reports]
 
 
-def test_means_over_windows_have_ranges_with_smaller_errors() -> None:
+def test_ranges_of_means_over_several_epochs_have_smaller_errors() -> None:
     epochs = estimates(((40, 40), (40, 40), (80, 80), (20, 20)))
     mean = epochs[0].of_window(ItemEstimates(epochs[0].values, 9.9, 19.4, 360, 960), epochs)
     assert isinstance(mean, SampledRanges)
@@ -222,7 +222,7 @@ def test_means_over_windows_have_ranges_with_smaller_errors() -> None:
     assert SampledRanges.from_json(mean.to_json()).to_json() == mean.to_json()
 
 
-def test_epochs_with_different_levels_count_as_the_one_with_the_fewest() -> None:
+def test_means_are_as_accurate_as_if_all_epochs_had_the_fewest_levels() -> None:
     complete, other = estimates(((40, 40), (40, 40)))
     single = replace(other, levels=other.levels[1:])
     mean = complete.of_window(ItemEstimates(complete.values, 1, 2, 3, 960), [complete, single])

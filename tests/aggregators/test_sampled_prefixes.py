@@ -67,7 +67,7 @@ def window_of(
     return window
 
 
-def test_values_that_last_are_found_as_if_all_users_had_answered_at_once() -> None:
+def test_constant_values_are_found_as_if_all_users_had_answered_in_one_epoch() -> None:
     users, law = 6_000, law_of(6)
     sent = answers(law, values_of(users), 1)
     spread, at_once = window_of(law, sent, users), SampledPrefixesAggregator(law_of(1))
@@ -112,7 +112,7 @@ def test_errors_of_a_window_are_at_most_those_stated(persists: bool) -> None:
     assert np.mean(full) < (1 + 5 * math.sqrt(2 / runs)) * (noise + users_of_cell)
 
 
-def test_windows_grow_to_their_length_and_state_it() -> None:
+def test_windows_grow_to_their_maximum_length_and_state_their_current_length() -> None:
     users, law = 3_000, law_of(5)
     sent = answers(law, values_of(users), 2)
     participation = Participation.constant(5, users)
@@ -133,7 +133,7 @@ def test_windows_grow_to_their_length_and_state_it() -> None:
             assert found.flags == ()
 
 
-def test_epochs_without_answers_are_left_out_and_flagged() -> None:
+def test_estimates_omit_epochs_without_answers_and_are_flagged() -> None:
     users, law = 3_000, law_of(4)
     sent = answers(law, values_of(users), 2)
     aggregator = SampledPrefixesAggregator(law)
@@ -153,7 +153,7 @@ def test_epochs_without_answers_are_left_out_and_flagged() -> None:
     assert found.values.tolist() == same.values.tolist()
 
 
-def test_mean_counts_follow_a_growing_population() -> None:
+def test_mean_counts_are_scaled_to_a_growing_population() -> None:
     users, law = 4_000, law_of(2)
     sent = answers(law, values_of(users), 5)
     aggregator, participation = SampledPrefixesAggregator(law), Participation.empty(2)
@@ -173,7 +173,7 @@ def test_mean_counts_follow_a_growing_population() -> None:
     assert halves[0].plus(halves[1]).estimates.cells.tolist() == window.estimates.cells.tolist()
 
 
-def test_record_states_the_number_of_averaged_epochs() -> None:
+def test_estimate_record_states_the_number_of_averaged_epochs() -> None:
     errors = 5.0, 10.0, 20.0
     found = HeavyHitters(np.array([3]), np.array([70.0]), *errors, 90, 100, averaged=3)
     record = EstimateRecord(bytes(16), 5, WindowStatus.RELEASED, 0, 90, 100, found, {"epsilon": 1})
@@ -184,7 +184,7 @@ def test_record_states_the_number_of_averaged_epochs() -> None:
     assert again.notes == ["mean of 3 epochs"]
 
 
-def test_words_beyond_the_last_level_are_rejected() -> None:
+def test_messages_beyond_the_last_level_are_rejected() -> None:
     law = law_of(1)
     aggregator = SampledPrefixesAggregator(law)
     last = law.first_words[-1]

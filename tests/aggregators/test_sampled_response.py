@@ -115,7 +115,7 @@ def test_intervals_cover_the_ground_truth_when_a_third_is_absent() -> None:
     assert 0.9 <= np.std(errors) <= 1.1
 
 
-def test_errors_of_changes_are_bounds_if_values_persist() -> None:
+def test_errors_stated_for_changes_are_upper_bounds_if_values_are_constant() -> None:
     """With three epochs the samples are a third of all users each, and exclude each other."""
     law, users = law_of(4.0, 1, 3), 3_000
     rng = seeded_generator(12)
@@ -140,7 +140,7 @@ def test_errors_of_changes_are_bounds_if_values_persist() -> None:
     assert np.std(changes) > 1.1 * independent
 
 
-def test_no_error_is_claimed_for_changes_if_some_users_answer_twice() -> None:
+def test_no_error_is_stated_for_a_change_if_some_users_answered_at_both_epochs() -> None:
     """The flips of one user are correlated, so its two answers are, too."""
     changes = PROTOCOL.aggregation.changes
     law = law_of(4.0, 3, 12)

@@ -52,7 +52,7 @@ def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
     assert found.standard_errors[2] > 1.2 * whole.standard_errors[2]
 
 
-def test_epochs_that_no_report_separates_get_a_flag_and_wider_intervals() -> None:
+def test_epochs_that_no_report_distinguishes_get_a_flag_and_wider_intervals() -> None:
     """Epochs 3 and 4 are covered only by longer intervals, and epoch 7, the last, by none."""
     participation = Participation.constant(16, 1000)
     aggregator = constant_reports(7, missing=(3, 7), orders={4: (1, 2)})

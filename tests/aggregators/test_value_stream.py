@@ -111,7 +111,9 @@ def test_estimation_error_is_noise_plus_unboosted_changes(law: ValueStreamLaw, m
     assert largest == 0 if most == law.max_changes else largest > 14
 
 
-def test_reporting_devices_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
+def test_estimates_of_reporting_devices_are_scaled_to_absent_devices_and_newcomers(
+    law: ValueStreamLaw,
+) -> None:
     """If the same fraction of every kind of stream is absent, expectations stay the ground truth.
 
     Changes during absence are not boosted: streams are constant while devices are absent.

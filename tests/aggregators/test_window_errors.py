@@ -33,7 +33,7 @@ def variances_of(
 
 
 @pytest.mark.parametrize("window", [2, 5, 12, 24])
-def test_variances_of_followed_estimates_match_a_dense_computation(window: int) -> None:
+def test_variances_of_means_of_tracked_values_match_a_dense_computation(window: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
@@ -59,7 +59,7 @@ def test_variances_of_followed_estimates_match_a_dense_computation(window: int) 
         assert variance == pytest.approx(members @ dense @ members, rel=1e-9, abs=1e-6)
 
 
-def test_variances_of_retained_errors_match_a_dense_computation() -> None:
+def test_variances_of_means_of_correlated_errors_match_a_dense_computation() -> None:
     """Half of each error remains at the next epoch, and all of it at a gap."""
     deviations, flags = [4.0, 3.0, 3.0, 5.0], [(), (), (GAP,), ()]
     found: list[Estimate | None] = [
@@ -83,7 +83,7 @@ def test_epoch_without_an_estimate_adds_no_variance() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "reports", "window"), [(4.0, 1, 4), (4.0, 3, 4), (1.0, 1, 6)])
-def test_means_and_their_changes_have_the_stated_errors(
+def test_means_over_windows_and_their_changes_have_the_stated_errors(
     epsilon: float, reports: int, window: int
 ) -> None:
     """Measure means of sampled answers; the sampling error dominates at the larger epsilon.

@@ -289,7 +289,7 @@ def test_producer_that_loses_state_on_restart_is_detected(monkeypatch: pytest.Mo
     assert "a restart loses" in interrupted("future_rand")
 
 
-def test_producer_using_unsaved_state_is_detected(
+def test_producer_that_reports_from_unsaved_state_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
@@ -303,7 +303,7 @@ def test_producer_using_unsaved_state_is_detected(
     assert "use the state of an epoch that could not be stored" in interrupted("future_rand")
 
 
-def test_producer_randomizing_an_epoch_again_is_detected(
+def test_producer_that_randomizes_an_epoch_again_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps
@@ -321,7 +321,7 @@ def test_producer_randomizing_an_epoch_again_is_detected(
     assert "randomized again when its values arrive twice" in interrupted("split_budget")
 
 
-def test_device_state_carried_into_the_next_horizon_is_detected(
+def test_reuse_of_device_state_in_the_next_horizon_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew
@@ -337,7 +337,7 @@ def test_device_state_carried_into_the_next_horizon_is_detected(
     assert "a horizon reuses the" in next(attack_renewal(), "")
 
 
-def test_presence_depending_on_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_that_depends_on_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     report, close = Producer.report, Producer.close
 
     def lingering(producer: Producer, epoch: int) -> None:
@@ -361,7 +361,7 @@ def test_presence_depending_on_values_is_detected(monkeypatch: pytest.MonkeyPatc
             assert reason in next(attack_presence(), "")
 
 
-def test_record_sizes_depending_on_values_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_sizes_that_depend_on_values_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None

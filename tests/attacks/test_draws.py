@@ -29,7 +29,7 @@ from tests.attacks.scripts import scripted_draws
 ALARM = 1e-11
 
 
-def test_samplers_draw_the_right_numbers_for_given_random_bits() -> None:
+def test_samplers_map_given_random_bits_to_the_correct_numbers() -> None:
     assert set(scripted_draws().values()) == {""}
 
 

@@ -38,7 +38,7 @@ def test_unshuffled_windows_are_detected(order: str, monkeypatch: pytest.MonkeyP
     assert "order of arrival" in reason
 
 
-def test_window_with_the_same_id_as_a_batch_is_detected() -> None:
+def test_window_that_has_the_id_of_a_batch_is_detected() -> None:
     class Same:
         """Generator that gives windows an id that it gave a producer before."""
 

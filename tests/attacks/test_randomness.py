@@ -32,7 +32,7 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_sign_vector_drawn_again_is_detected() -> None:
+def test_device_that_draws_its_sign_vector_again_is_detected() -> None:
     """Single reports are correct; the fault only shows in several reports."""
 
     class Forgetful(FutureRand):
@@ -77,7 +77,7 @@ def test_epoch_randomized_again_after_a_crash_is_detected(
     assert "randomizes an epoch again that was stored before a crash" in found
 
 
-def test_sending_different_bytes_after_a_crash_is_detected(
+def test_producer_that_sends_different_bytes_after_a_crash_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]
@@ -92,7 +92,7 @@ def test_sending_different_bytes_after_a_crash_is_detected(
     assert "sends bytes after a crash other than those drawn before it" in found
 
 
-def test_secret_in_a_heartbeat_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_that_contains_a_secret_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
     leaked: list[str] = []
     report = Producer.close

@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_sum_contains_the_noise_of_all_parties_after_the_attacker(
+def test_sum_contains_the_noise_of_every_party_that_follows_the_attacker(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],
@@ -186,7 +186,9 @@ def test_number_of_added_ciphertexts_is_constant() -> None:
 
 
 @pytest.mark.parametrize("section", [sealed_section(STAGES), shares_section((1, 2))])
-def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> None:
+def test_description_of_trust_states_the_effect_of_replaced_reports(
+    section: dict[str, Any],
+) -> None:
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
@@ -196,7 +198,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     assert "passes on every report" not in stage.assumes
 
 
-def test_replaced_reports_void_only_the_shuffled_guarantee_of_local_jobs() -> None:
+def test_replacing_reports_in_a_local_job_breaks_only_its_shuffled_guarantee() -> None:
     """Parties of a local job add no devices: its guarantee holds whatever a shuffler replaces."""
     for central in (False, True):
         job = new_job(

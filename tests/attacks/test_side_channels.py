@@ -22,7 +22,7 @@ SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0"
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_neighbors_yield_the_same_observations(case: Case) -> None:
+def test_neighboring_inputs_yield_the_same_observations(case: Case) -> None:
     assert compare_neighbors(case, seed=3) == ""
 
 
@@ -34,7 +34,7 @@ def test_neighbors_yield_the_same_observations(case: Case) -> None:
     ],
     ids=str,
 )
-def test_neighbors_yield_the_same_observations_if_windows_are_suppressed(case: Case) -> None:
+def test_neighboring_inputs_yield_the_same_observations_in_suppressed_windows(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 
@@ -81,7 +81,7 @@ def test_value_in_a_side_channel_is_detected(
     assert reason in compare_neighbors(case_of("split_budget"), seed=3)
 
 
-def test_release_below_the_minimum_is_detected(
+def test_release_of_a_window_below_the_minimum_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = case_of("split_budget")

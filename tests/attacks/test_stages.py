@@ -248,7 +248,7 @@ def first_ones_deleted(patch: Patch) -> None:
         (first_ones_deleted, "depends on their position"),
     ],
 )
-def test_wrong_deletion_of_crowd_messages_is_detected(
+def test_incorrect_deletion_of_messages_from_crowds_is_detected(
     broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -234,7 +234,9 @@ def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
     again.assert_well_behaved()
 
 
-def test_pipeline_shows_a_worker_that_dies_and_returns(served: ServedPage, watch: Watch) -> None:
+def test_pipeline_view_shows_a_worker_that_dies_and_returns(
+    served: ServedPage, watch: Watch
+) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, [wavy(1)])
     served.show_pipeline(job, stages(1))

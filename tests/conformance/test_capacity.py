@@ -115,7 +115,7 @@ def test_messages_fit_the_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("devices", [1, 25])
 @pytest.mark.parametrize("case", TABLES, ids=str)
-def test_number_of_equal_reports_stays_within_the_bound_for_shares(
+def test_number_of_equal_messages_stays_within_the_bound_that_shares_require(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a single device, a second equal report would exceed the bound."""
@@ -131,7 +131,7 @@ def test_number_of_equal_reports_stays_within_the_bound_for_shares(
             assert table.max() <= case.protocol.most_alike(law, epoch, devices)
 
 
-def test_bound_on_equal_reports_is_the_device_count_if_bits_are_reversed() -> None:
+def test_bound_on_equal_messages_is_the_device_count_if_devices_reverse_bits() -> None:
     law = {case.protocol.name: case.law for case in SHUFFLED}
     for name in ("fragments", "count_mean_sketch"):
         assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000

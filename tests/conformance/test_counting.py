@@ -76,7 +76,7 @@ def test_aggregator_state_round_trips_through_bytes(case: Case) -> None:
 
 
 @every_case
-def test_merge_changes_only_its_target(case: Case) -> None:
+def test_merge_changes_only_the_aggregator_that_receives_the_counts(case: Case) -> None:
     one, other = case.aggregator(), case.aggregator()
     words = sent(case)[-1]
     other.add(case.last_epoch, words, None)

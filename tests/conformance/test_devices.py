@@ -20,7 +20,9 @@ DEVICES = 300
 
 
 @every_case
-def test_restored_devices_continue_identically(case: Case, tmp_path: Path) -> None:
+def test_restored_devices_send_the_same_reports_as_undisturbed_devices(
+    case: Case, tmp_path: Path
+) -> None:
     """Redrawing would spend the budget again; some protocols draw nothing at enrollment."""
     undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
     draws = not same_arrays(snapshot(undisturbed), snapshot(anew))
@@ -48,7 +50,7 @@ def test_restored_devices_continue_identically(case: Case, tmp_path: Path) -> No
 
 
 @every_case
-def test_epochs_start_at_one_and_never_repeat(case: Case) -> None:
+def test_devices_accept_epochs_from_1_and_none_twice(case: Case) -> None:
     devices, values = enrolled(case, 1), case.mixed_values(DEVICES)
     for epoch in range(1, case.last_epoch + 1):
         assert devices.epoch == epoch - 1

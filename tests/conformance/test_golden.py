@@ -53,7 +53,7 @@ def test_constants_match_golden_values_as_closely_as_searches_allow(case: Case) 
 
 
 @every_case
-def test_devices_of_an_earlier_version_continue(case: Case) -> None:
+def test_devices_stored_by_an_earlier_version_can_continue(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     devices = case.protocol.randomizer(law).restored(_arrays(expected["devices"]), 0)

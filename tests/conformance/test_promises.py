@@ -21,7 +21,7 @@ PARTS = parts()
         for part in PARTS
     ],
 )
-def test_guarantees_and_constants_equal_the_stored_ones(part: str) -> None:
+def test_guarantees_and_constants_equal_the_stored_values(part: str) -> None:
     known = json.loads(FILE.read_text())[part]
     assert known.keys() == PARTS[part].keys()
     for title, text in PARTS[part].items():

@@ -277,7 +277,7 @@ def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -
         checks.exact_law_sums_to_one(cases_of(PROTOCOL, Wrong)[0])
 
 
-def test_values_identified_with_certainty_are_reported() -> None:
+def test_reports_that_identify_a_value_with_certainty_fail_the_check() -> None:
     class Open(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {tuple(((value,),) for value in stream): 1}

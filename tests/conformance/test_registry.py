@@ -37,7 +37,7 @@ REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
 
 
 @every_case
-def test_guarantee_states_neighbors_and_that_presence_is_public(case: Case) -> None:
+def test_guarantee_defines_its_neighbors_and_states_that_presence_is_public(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     words = guarantee.neighbors
     replaced = words.startswith(("any two ", "the value 0 at every epoch and the value 1"))

@@ -57,7 +57,7 @@ def test_insecure_randomness_is_detected(code: str) -> None:
     assert list(other_randomness(code))
 
 
-def test_modules_searched_for_randomness_exist() -> None:
+def test_search_for_insecure_randomness_covers_devices_and_protocols() -> None:
     assert {
         Path("randomizers/future_rand/__init__.py"),
         Path("pipeline/devices/producer.py"),

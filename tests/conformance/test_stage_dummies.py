@@ -60,7 +60,7 @@ def test_suite_covers_all_protocols_with_stage_dummies() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
-def test_stage_adds_noise_only_on_request(protocol: Protocol) -> None:
+def test_stage_adds_noise_only_if_the_job_requests_it(protocol: Protocol) -> None:
     for example in protocol.examples:
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
         requested = getattr(example.parameters, "dummies", None) == "shuffle"

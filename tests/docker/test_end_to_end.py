@@ -52,7 +52,7 @@ def test_every_image_of_the_compose_file_is_built(tmp_path: Path) -> None:
     assert "localhost/grafana/grafana:12.1.0" in podman.built
 
 
-def test_stand_in_images_build_only_on_allowed_base_images() -> None:
+def test_substitute_images_build_only_on_allowed_base_images() -> None:
     bases = {"python:3.11-slim-bookworm", "debian:sid"}
     for path in STAND_INS.rglob("*Dockerfile"):
         (line,) = (each for each in path.read_text().splitlines() if each.startswith("FROM "))

@@ -293,7 +293,7 @@ def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
             assert "fsGroup" not in settings
 
 
-def test_pods_copy_exactly_the_secrets_that_they_need_to_private_memory(
+def test_each_pod_copies_only_the_secrets_it_needs_to_private_memory(
     objects: list[Object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", HOME)

@@ -345,7 +345,7 @@ def test_alerts_fire_exactly_when_expected(tmp_path: Path) -> None:
     assert failing(tmp_path, *tests) == []
 
 
-def test_scenarios_with_unexpected_or_missing_alerts_fail(tmp_path: Path) -> None:
+def test_scenario_with_an_unexpected_or_missing_alert_fails(tmp_path: Path) -> None:
     quiet, between, loud = list(SCENARIOS)[:3]
     assert SCENARIOS[loud].fires
     missing = fired(quiet, SCENARIOS[quiet], {"LagOverTwoEpochs"})

@@ -61,7 +61,7 @@ def test_proxy_passes_reports_and_returns_problem_details(tmp_path: Path) -> Non
     run(work)
 
 
-def test_rate_limit_applies_to_clients_not_the_proxy(tmp_path: Path) -> None:
+def test_rate_limit_applies_to_each_client_instead_of_the_proxy(tmp_path: Path) -> None:
     """An address that a client claims in a header is ignored."""
     job = device_job()
     access = Access(proxies=networks(["127.0.0.1"]))

@@ -49,7 +49,7 @@ def values_of(epoch: CountedEpoch) -> NDArray[np.float64]:
     return values
 
 
-def test_pixel_value_is_the_user_count(tmp_path: Path) -> None:
+def test_value_of_a_pixel_is_its_number_of_users(tmp_path: Path) -> None:
     job, path = job_of(), tmp_path / "image.pgm.gz"
     (tmp_path / "source").write_bytes(IMAGE)
     prepare_image.main([str(tmp_path / "source"), str(path)])
@@ -79,7 +79,7 @@ def test_image_outside_the_domain_is_rejected(contents: bytes, message: str) -> 
         image_log(contents, job_of().domain, "a.pgm")
 
 
-def test_users_are_split_among_producers_when_one_would_exceed_limits(
+def test_users_are_divided_among_producers_if_one_would_exceed_its_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = job_of()

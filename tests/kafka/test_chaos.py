@@ -39,7 +39,7 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Itera
 
 
 @pytest.mark.verify
-def test_reports_count_once_when_clocks_are_wrong_and_jump(
+def test_reports_count_once_although_clocks_are_wrong_and_jump(
     one_broker: OneBroker, preload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -104,7 +104,7 @@ def test_reports_count_once_when_processes_fail(
 
 
 @pytest.mark.verify
-def test_punctual_producers_lose_no_reports_to_early_and_late_ones(
+def test_punctual_producers_lose_no_reports_because_of_early_or_late_producers(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     # More epochs have ended than are ever closed; epochs sent ahead of time have not started.

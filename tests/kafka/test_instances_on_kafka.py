@@ -29,7 +29,7 @@ PRODUCERS = {"north": (0, 20_000)}
 
 
 @pytest.mark.verify
-def test_every_report_counts_once_when_a_shuffler_is_killed(
+def test_every_report_counts_once_when_a_parallel_shuffler_is_killed(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

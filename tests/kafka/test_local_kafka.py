@@ -57,7 +57,7 @@ def own(tmp_path: Path) -> Iterator[LocalKafka]:
     kafka.stop()
 
 
-def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
+def test_broker_starts_and_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert own.status() == KafkaStatus(False, None, None, own.directory, own.log_path)
     assert own.logs() == []
     assert not own.stop()

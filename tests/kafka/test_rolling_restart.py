@@ -30,7 +30,7 @@ HELD_BACK_MAX = 15.0
 
 
 @pytest.mark.verify
-def test_rolling_restart_delays_estimates_by_less_than_15_s(
+def test_rolling_restart_delays_estimates_by_less_than_15_seconds(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

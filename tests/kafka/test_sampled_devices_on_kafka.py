@@ -119,7 +119,7 @@ def published(cluster: Cluster, job: DeployedJob, times: Times) -> list[Estimate
     return records
 
 
-def test_devices_asked_once_count_once_when_a_collector_is_killed(
+def test_devices_that_answer_once_count_once_when_a_collector_is_killed(
     dpstream: Commands, start: Start, cluster: Cluster, job_name: str, tmp_path: Path
 ) -> None:
     begun = time.monotonic()

@@ -52,7 +52,7 @@ async def page(servers: str, name: str) -> tuple[Any, Any]:
     return answers[0], answers[1]["estimates"]
 
 
-def test_phases_and_answers_outlast_kills_and_replays_agree(
+def test_phases_and_answers_survive_kills_and_replays_reproduce_the_results(
     dpstream: Commands, start: Start, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "job.yaml").write_text(job_text(job_name))

@@ -41,7 +41,7 @@ sealed: {{shares: [aggregate-a.pub, aggregate-b.pub]}}
 
 
 @pytest.mark.verify
-def test_shares_do_not_reveal_a_producers_counts(
+def test_shares_do_not_reveal_the_counts_of_a_producer(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,

@@ -45,7 +45,7 @@ USERS, EPOCHS = 300, 3
 DEATHS = (0, -1, 1, -1, 2, -1)
 
 
-def test_rewritten_window_has_the_same_sum_and_replays_agree(
+def test_rewritten_window_has_the_same_sum_and_replays_reproduce_it(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))

@@ -39,7 +39,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
 
 
 @pytest.mark.verify
-def test_deploy_succeeds_when_brokers_learn_of_topics_late(
+def test_deploy_succeeds_when_brokers_receive_topic_metadata_late(
     brokers: ThreeBrokers,
 ) -> None:
     """The next request might go to a broker that does not know the topics yet."""

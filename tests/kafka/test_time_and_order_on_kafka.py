@@ -76,7 +76,7 @@ class Gateways:
             opened.__exit__(None, None, None)
 
 
-def test_retention_does_not_depend_on_writers_clocks(
+def test_retention_does_not_depend_on_the_clocks_of_writers(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
     """Records dated 1973 or next year get the time of their arrival as timestamp."""
@@ -127,7 +127,7 @@ def test_redeployment_sets_log_append_time(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_rewritten_window_has_the_rewrite_time_not_the_manifest_time(
+def test_rewritten_window_has_the_time_of_its_rewrite(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -196,7 +196,7 @@ def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWi
             process.communicate(timeout=TIMEOUT)
 
 
-def test_live_input_uses_the_brokers_clock(
+def test_live_input_uses_the_clock_of_the_broker(
     cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     """By its own clock, the producer would close ten five-minute epochs early."""

@@ -29,7 +29,7 @@ KILLS, SEED = 8, 7
 
 
 @pytest.mark.verify
-def test_producer_that_is_killed_repeatedly_counts_each_event_once(
+def test_producer_counts_each_event_once_although_it_is_killed_repeatedly(
     bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     events = write_events(tmp_path / "events.jsonl")

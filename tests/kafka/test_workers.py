@@ -157,7 +157,7 @@ def test_no_records_are_lost_when_another_tool_advances_offsets(echo: Echo) -> N
     assert worker.said("another program set offset 200") == PARTITIONS
 
 
-def test_resumed_worker_restores_its_state_before_copying(echo: Echo) -> None:
+def test_resumed_worker_restores_its_state_before_it_copies_records(echo: Echo) -> None:
     """The pause exceeds the session timeout; other workers copy its buffered records."""
     count = 400
     echo.produce(count)

@@ -39,7 +39,7 @@ def test_every_area_has_mutations() -> None:
     assert len(MUTATIONS) >= 60
 
 
-def test_tests_listed_as_detecting_exist() -> None:
+def test_tests_that_are_listed_as_detecting_a_mutation_exist() -> None:
     for mutation in MUTATIONS:
         assert mutation.detected_by, mutation.name
         assert mutation.witness.startswith((AUDIT, ATTACKS, CONFORMANCE)), mutation.name
@@ -56,7 +56,7 @@ def test_page_lists_every_mutation() -> None:
     assert len(rows) == len(MUTATIONS)
 
 
-def test_missing_or_repeated_source_text_is_rejected() -> None:
+def test_mutation_of_missing_or_repeated_source_text_is_rejected() -> None:
     mutation = Mutation("half", "area", "a.py", "1", "2", "it", ())
     for source in ("", "1 + 1"):
         with pytest.raises(MutationError, match=r"half: its text occurs . times in a\.py"):
@@ -84,7 +84,7 @@ def test_only_failed_assertions_count_as_detection(tmp_path: Path) -> None:
     assert [trial.outcome for trial in trials] == list(expected.values())
 
 
-def test_detections_are_reused_for_unchanged_code(tmp_path: Path) -> None:
+def test_results_of_detections_are_reused_if_the_code_is_unchanged(tmp_path: Path) -> None:
     log = tmp_path / "log"
     detected, free = changed("1"), changed("2")
     Seen(log).add(Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5))
@@ -97,7 +97,7 @@ def test_detections_are_reused_for_unchanged_code(tmp_path: Path) -> None:
     assert Seen(log).trial(detected) is None
 
 
-def test_detections_are_ignored_for_changed_code(tmp_path: Path) -> None:
+def test_results_of_detections_are_ignored_if_the_code_has_changed(tmp_path: Path) -> None:
     for name in TREE:
         (tmp_path / name).mkdir()
     module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"

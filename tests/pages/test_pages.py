@@ -138,7 +138,7 @@ def test_links_have_targets(page: Page) -> None:
 
 
 @every_page
-def test_page_commands_exist(page: Page) -> None:
+def test_commands_on_pages_exist(page: Page) -> None:
     for command in page.commands:
         program, *words = shlex.split(command)
         match program:
@@ -179,7 +179,7 @@ def test_commands_appear_only_in_sh_blocks(page: Page) -> None:
 
 
 @every_page
-def test_options_and_files_in_sentences_exist(page: Page) -> None:
+def test_options_and_files_named_in_sentences_exist(page: Page) -> None:
     everywhere = {"--help", "--version"}.union(*OPTIONS.values(), OF_EXPERIMENTS, COMPOSE_OPTIONS)
     for code in page.inline_code:
         words = code.split()
@@ -202,7 +202,7 @@ def test_options_and_files_in_sentences_exist(page: Page) -> None:
 
 
 @every_page
-def test_modules_in_sentences_exist(page: Page) -> None:
+def test_modules_named_in_sentences_exist(page: Page) -> None:
     """Checks dotted names of a package, names ending in a class, and Python files."""
     for code in page.inline_code:
         ours = rf"(?:dpstream\.)?(?:{'|'.join(FOLDERS)})\.[\w.]+"
@@ -214,7 +214,7 @@ def test_modules_in_sentences_exist(page: Page) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
-def test_modules_in_package_docstrings_exist(package: Path) -> None:
+def test_modules_named_in_package_docstrings_exist(package: Path) -> None:
     path = ROOT / package / "__init__.py"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     for name in re.findall(r"(?<!`)`([^`]+)`(?!`)", docstring):
@@ -244,7 +244,7 @@ def test_privacy_page_lists_all_public_facts() -> None:
     assert "tests.support.public_facts" in PAGES["PRIVACY.md"].generated
 
 
-def test_readme_numbers_match_plan() -> None:
+def test_numbers_in_the_readme_match_the_plan() -> None:
     local, stream, shuffled = (
         load_job(path()) for path in (demo_job_file, demo_stream_job_file, demo_shuffled_job_file)
     )
@@ -280,7 +280,7 @@ def test_readme_numbers_match_plan() -> None:
         assert words in sentence
 
 
-def test_predicted_errors_in_pages_match_plan() -> None:
+def test_predicted_errors_on_pages_match_the_plan() -> None:
     page = PAGES["experiments/README.md"].prose
     experiment = yaml.safe_load(shipped_experiments()["comparison"].read_text())
     for case in experiment["jobs"]:

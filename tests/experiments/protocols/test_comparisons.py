@@ -54,7 +54,7 @@ def test_baselines_match_golden_table(
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 1.0, 8.0, 64.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 32, 1024])
-def test_baselines_have_closed_form_c_gaps_and_spend_exactly_epsilon(
+def test_c_gaps_of_baselines_have_a_closed_form_and_their_loss_is_epsilon(
     k: int, epsilon: float, exponential_below: Callable[[float], Fraction]
 ) -> None:
     one_each, one_drawn = independent(k, epsilon), erlingsson(k, epsilon)
@@ -74,7 +74,7 @@ def test_independent_baseline_is_randomized_response_of_every_sign(k: int) -> No
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_erlingsson_baseline_randomizes_one_sign_among_fair_coins(k: int) -> None:
+def test_erlingsson_baseline_randomizes_one_sign_and_sends_others_as_fair_coins(k: int) -> None:
     kept = 1 / (1 + math.exp(-2.0))
 
     def probability(signs: tuple[int, ...]) -> float:
@@ -116,7 +116,7 @@ def test_bun_baseline_is_randomized_response_within_its_annulus(k: int, epsilon:
     assert_law(bun(k, epsilon), lambda signs: independently(signs) if inside(signs) else elsewhere)
 
 
-def test_bun_baseline_loses_less_than_epsilon_up_to_a_maximum_epsilon() -> None:
+def test_bun_baseline_loses_less_than_epsilon_and_rejects_a_large_epsilon() -> None:
     for k in (1, 3, 50, 1024):
         for epsilon in (1e-6, 0.3, 1.0, 8.0):
             assert bun(k, epsilon).loss < epsilon

@@ -43,7 +43,7 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
     return replace(law, bits=replace(law.bits, odds=optimal(1, loss)))
 
 
-def test_errors_for_the_horse_image_in_the_paper_match_the_formula() -> None:
+def test_error_formula_matches_the_errors_for_the_horse_image_in_the_paper() -> None:
     """The error is 2.85 without noise; bits with a loss of 7.12 contribute 19.3."""
     requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
     law = with_loss(calibrate(requested, 1, HORSE), 7.120)
@@ -84,7 +84,7 @@ def test_errors_of_counts_match_the_stated_standard_error(loss: float) -> None:
     )
 
 
-def test_loss_is_computed_for_the_contributors_of_a_row() -> None:
+def test_loss_is_computed_for_the_number_of_contributors_to_a_row() -> None:
     """A message is hidden only among the messages of its row, not among all contributors."""
     requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
     law = calibrate(requested, 1, 40_000)

@@ -34,7 +34,7 @@ def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDA
     return devices.report(1, values, None, rng)
 
 
-def test_tuples_of_an_item_are_uniform_in_the_set_of_that_item() -> None:
+def test_tuples_for_an_item_are_uniform_over_its_set() -> None:
     law = law_of()
     assert law.columns == 8
     users = 40_000
@@ -61,7 +61,9 @@ def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
 
 
 @pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
-def test_matrix_has_extra_rows_that_encode_no_item(items: int, columns: int, dtype: str) -> None:
+def test_matrix_has_additional_rows_that_encode_no_item(
+    items: int, columns: int, dtype: str
+) -> None:
     law = law_of(items, slots=min(items, 2))
     assert law.columns == columns >= items + law.slots + 1
     assert law.message_format.dtype == np.dtype(dtype)
@@ -100,7 +102,7 @@ def test_poisson_blanket_has_the_stated_mean() -> None:
     assert blanket != int(0.7 * users)
 
 
-def test_noise_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
+def test_noise_tables_are_as_close_to_a_poisson_distribution_as_assumed() -> None:
     for mean, contributors in ((1e-6, 10**7), (50.0, 10**6), (1000.0, 10**5)):
         assert contributors * PoissonDummies(mean).distance(1) < 1e-24
 

@@ -33,7 +33,9 @@ ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
 @pytest.mark.parametrize(
     ("participations", "expected"), [(1, 0.290), (10, 1.013), (30, 1.858), (100, 3.665)]
 )
-def test_shuffling_reduces_epsilon_of_all_steps(participations: int, expected: float) -> None:
+def test_shuffling_reduces_the_total_epsilon_of_all_steps(
+    participations: int, expected: float
+) -> None:
     law = calibrate(ASKED, 30 * participations, minimum=2000)
     assert law.participations == participations
     assert law.stream_epsilon == pytest.approx(expected, abs=1e-3)
@@ -55,7 +57,7 @@ def test_extra_step_is_charged_if_groups_do_not_divide_the_steps() -> None:
     assert law.stream_epsilon > calibrate(ASKED, 300, minimum=2000).stream_epsilon
 
 
-def test_several_reports_per_step_with_a_larger_total_loss_are_rejected() -> None:
+def test_several_reports_per_step_are_rejected_if_they_cost_more_than_one() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports per step cost .* with 10 contributors"):
         calibrate(requested, 1, minimum=10)
@@ -196,7 +198,7 @@ def test_gradients_match_finite_differences_of_the_loss() -> None:
     assert not lengths.any()
 
 
-def test_step_beyond_the_guaranteed_participations_is_rejected() -> None:
+def test_report_beyond_the_guaranteed_number_of_steps_is_rejected() -> None:
     requested = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
     devices, rng = LdpSgd(calibrate(requested, 4, minimum=100)), seeded_generator(5)
     devices.enroll(3, rng)

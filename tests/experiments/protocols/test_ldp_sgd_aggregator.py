@@ -88,7 +88,7 @@ def test_gradients_have_the_predicted_error() -> None:
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 
 
-def test_model_is_projected_after_each_step_against_the_gradient() -> None:
+def test_model_steps_against_the_gradient_and_is_then_projected() -> None:
     law, requested = made(3, rate=0.5, radius=0.4)
     aggregator = with_reports(law, requested, (1, 3))
     expected = np.zeros(law.dimensions)
@@ -146,7 +146,7 @@ def test_accuracy_is_the_fraction_of_correctly_classified_examples() -> None:
     assert (estimate.reports, estimate.population) == (0, 70)
 
 
-def test_gradient_length_is_estimated_without_a_test_set() -> None:
+def test_length_of_the_gradient_is_published_if_there_is_no_test_set() -> None:
     """95 % of intervals contain the true length: fewer than 165 of 200 occurs once in a billion."""
     runs, users = 200, 3_000
     law, requested = made(runs, clip=0.6)

@@ -68,7 +68,7 @@ def test_noise_table_is_the_discrete_laplace_distribution() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.2, 1.0, 5.0])
-def test_loss_of_clamped_noise_is_close_to_epsilon(loss: float) -> None:
+def test_loss_under_clamped_noise_is_at_most_and_close_to_epsilon(loss: float) -> None:
     noise = noise_of(loss)
     assert loss - 1e-9 < log_rounded_up(noise.odds(1)) <= loss
     assert log_rounded_up(noise.odds(2)) == pytest.approx(2 * loss, abs=1e-9)
@@ -130,7 +130,7 @@ def test_worst_loss_of_any_two_items_equals_the_stated_epsilon(
     ],
     ids=["histogram", "rows", "one bucket", "three buckets"],
 )
-def test_neighbors_differ_in_at_most_the_stated_measurements(
+def test_neighbors_differ_in_at_most_the_stated_number_of_measurements(
     items: int, matrix: PublicMatrix, removal: bool
 ) -> None:
     columns = matrix.entries(np.arange(items + 1)).astype(int)
@@ -282,11 +282,11 @@ def test_plan_marks_comparison_protocols_and_states_the_bound() -> None:
     assert "hadamard_values" in said
 
 
-def test_matrix_column_for_no_item_is_zero() -> None:
+def test_matrix_column_for_a_user_without_an_item_is_zero() -> None:
     assert not ParityRows(np.array([0, 3])).entries(np.zeros(1, np.int64)).any()
 
 
-def test_delta_is_stated_when_any_composition_needs_it() -> None:
+def test_delta_is_stated_if_any_possible_composition_requires_it() -> None:
     """The sum of losses bounds few large steps, but many small steps need a delta."""
     steps = {9: Fraction(2), 1: Fraction(1001, 1000)}
     noise = cast(ClampedNoise, SimpleNamespace(odds=steps.__getitem__))

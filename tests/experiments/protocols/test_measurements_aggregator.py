@@ -52,7 +52,7 @@ def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
     return np.asarray(found / found.sum(), np.float64)
 
 
-def test_every_bucket_trial_finds_the_item_of_six_million_users() -> None:
+def test_every_bucket_trial_finds_an_item_that_six_million_users_have() -> None:
     """This is the setting of section 7 of the paper at epsilon 1: 24 trials of 8 hashes."""
     law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
     assert isinstance(law, BucketLaw)

@@ -30,7 +30,7 @@ PARAMETERS = [
 ]
 
 
-def test_claimed_loss_of_1_grows_to_4_65_in_ten_epochs_with_one_change() -> None:
+def test_one_change_in_ten_epochs_costs_over_four_times_the_claimed_loss() -> None:
     """By RAPPOR's conventions a bit gets half of epsilon, and its first report half of that.
 
     Of the worst pair of streams, one has a single change and the other has none.
@@ -93,7 +93,7 @@ def test_unchanged_value_loses_at_most_the_claimed_epsilon(
     assert law.permanent.loss == share * parameters.epsilon
 
 
-def test_first_report_loses_the_requested_fraction_of_permanent_loss() -> None:
+def test_first_report_loses_the_requested_fraction_of_the_permanent_loss() -> None:
     for parameters in PARAMETERS:
         law = calibrate(parameters, 3)
         wanted = parameters.first_share * law.permanent.loss

@@ -89,7 +89,9 @@ shuffle: {minimum: 2}
 """
 
 
-def test_quick_audit_samples_independent_epoch_jobs(dpstream: Commands, tmp_path: Path) -> None:
+def test_quick_audit_samples_jobs_with_independent_epochs(
+    dpstream: Commands, tmp_path: Path
+) -> None:
     """No neighbors of this job have constant values."""
     job = tmp_path / "job.yaml"
     job.write_text(

@@ -158,7 +158,7 @@ def test_audit_detects_a_biased_coin(name: str) -> None:
     assert finding.failed
 
 
-def test_audit_detects_devices_omitting_dummies() -> None:
+def test_audit_detects_devices_that_omit_dummies() -> None:
     case = case_of("shuffled_counts")
     without = noise_of_stage(case)
     assert without is not None
@@ -177,7 +177,9 @@ def released(case: Case, trials: int) -> Finding:
 @pytest.mark.parametrize(
     "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
 )
-def test_audit_detects_a_stage_omitting_dummies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_detects_a_stage_that_omits_dummies(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
     monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
@@ -195,7 +197,7 @@ def test_audit_detects_a_stage_omitting_dummies(name: str, monkeypatch: pytest.M
         pytest.param("value_stream", 8, marks=pytest.mark.verify),
     ],
 )
-def test_sampling_detects_1_3_times_the_claimed_loss(name: str, epochs: int) -> None:
+def test_sampling_detects_a_loss_30_percent_above_the_claimed_loss(name: str, epochs: int) -> None:
     job = job_of(case_of(name), epochs=epochs, minimum=1)
     honest = job.guarantee
     for factor, failed in ((1.3, True), (1.0, False)):

@@ -73,7 +73,7 @@ def test_loss_bounds_are_wrong_no_more_often_than_stated() -> None:
         assert sum(loss_bound(each, trials - each, trials, 0.0, 1.0) > 1.0 for each in right) > 400
 
 
-def test_sums_differing_by_one_are_distinguished() -> None:
+def test_sums_that_differ_by_one_are_distinguished() -> None:
     """All views are unique and no single message distinguishes, so a linear score is needed."""
     rng = seeded_generator(3)
 
@@ -87,7 +87,7 @@ def test_sums_differing_by_one_are_distinguished() -> None:
     assert loss_bound(*guess.count(windows(1), windows(0)), 4_000, 0.0, 1e-9) > 1.0
 
 
-def test_detection_power_is_as_stated() -> None:
+def test_audit_detects_violations_with_the_stated_probability() -> None:
     rng, alarm, trials, power = seeded_generator(6), 1e-9, 20_000, 0.9
     for epsilon, delta, factor in ((1.0, 0.0, 1.3), (0.5, 0.01, 2.0)):
         share = share_of_guesses_for(epsilon, delta, factor, trials, alarm, power)

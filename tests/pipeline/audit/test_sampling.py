@@ -140,7 +140,7 @@ def reports_of_trial(observations: Observations, trial: int) -> list[Reports]:
     [(3, (0, 1, 1), 1), (10, (0, 1, 1, 0, 1, 0, 0, 0), FEW_TRIALS)],
     ids=["consecutive horizons", "the start of a longer horizon"],
 )
-def test_every_trial_uses_a_horizon_of_its_own(
+def test_every_trial_uses_its_own_horizon(
     epochs: int, stream: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[DeployedJob] = []

@@ -225,7 +225,7 @@ def test_plan_plots_the_error_of_every_epoch(
     assert result.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
 
-def test_skip_bad_rows_is_suggested_only_where_supported(
+def test_option_to_skip_bad_rows_is_suggested_only_where_it_is_supported(
     dpstream: Commands, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -312,7 +312,7 @@ def test_interrupted_command_prints_nothing(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.skipif("plan" not in installed_commands(), reason="this copy has no planning")
-def test_command_with_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
+def test_command_with_a_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:

@@ -58,13 +58,13 @@ def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
         (b"", None),
     ],
 )
-def test_dead_letter_header_describes_a_record_without_its_content(
+def test_dead_letter_header_describes_the_record_but_not_its_content(
     value: bytes, header: dict[str, str | int] | None
 ) -> None:
     assert header_of(letter(value, Reason.EPOCH)) == header
 
 
-def test_dead_letters_lists_counts_by_reason_and_latest_records(
+def test_dead_letters_command_lists_counts_by_reason_and_the_latest_records(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -90,7 +90,7 @@ def test_dead_letters_lists_counts_by_reason_and_latest_records(
         assert f"{SECRET:x}" not in text.lower()
 
 
-def test_dead_letters_hides_sizes_when_message_counts_are_secret(
+def test_dead_letters_command_hides_sizes_if_message_counts_are_secret(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Such reports are private only after the shuffle, and their number is part of the noise."""
@@ -110,7 +110,7 @@ def test_dead_letters_hides_sizes_when_message_counts_are_secret(
     assert not kept.exists()
 
 
-def test_discard_clears_the_warning_until_new_dead_letters(
+def test_discard_clears_the_warning_until_new_dead_letters_arrive(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0

@@ -159,7 +159,7 @@ def decide(cluster: MemoryCluster, epoch: int) -> None:
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 
-def test_deploy_adjusts_horizons_to_a_new_budget(
+def test_deploy_adjusts_the_number_of_horizons_to_a_new_budget(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", renewing(job_file, 6)).code == 0
@@ -195,7 +195,7 @@ def test_deploy_adjusts_horizons_to_a_new_budget(
 
 @pytest.mark.parametrize(("budget", "horizons"), [(4, 2), (8, 4)], ids=["lowered", "raised"])
 @pytest.mark.parametrize("writes", range(7))
-def test_interrupted_deploy_never_undercharges_and_is_repaired(
+def test_interrupted_deploy_never_undercharges_and_can_be_repeated(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -353,7 +353,7 @@ def test_undeploy_deletes_topics_only_when_confirmed(
 
 
 @pytest.mark.parametrize("command", [("deploy", "--replace"), ("undeploy",)])
-def test_undeploy_requires_yes_without_a_terminal(
+def test_undeploy_without_a_terminal_requires_the_yes_option(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -429,7 +429,7 @@ def test_drain_reports_progress_without_secret_counts(
     )
 
 
-def test_replay_accepts_no_reports_and_cannot_be_drained(
+def test_replay_job_accepts_no_reports_and_cannot_be_drained(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0

@@ -79,7 +79,7 @@ LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=b
     [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
 )
 @pytest.mark.parametrize("repeated", [(), range(40, 50)])
-def test_last_option_reads_only_the_latest_records(
+def test_option_for_the_latest_epochs_reads_no_earlier_records(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
@@ -95,7 +95,7 @@ def test_last_option_reads_only_the_latest_records(
     assert [each.epoch for each in reader.read()] == [1_001]
 
 
-def test_following_estimates_ends_after_the_last_epoch() -> None:
+def test_follow_option_ends_after_the_last_epoch() -> None:
     topic = Topic()
     waits = 0
 
@@ -109,7 +109,7 @@ def test_following_estimates_ends_after_the_last_epoch() -> None:
     assert waits == EPOCHS
 
 
-def test_following_estimates_waits_for_the_broker_and_logs_once() -> None:
+def test_follow_option_waits_for_the_broker_and_logs_the_outage_once() -> None:
     topic = Topic([record(epoch).to_bytes() for epoch in range(1, EPOCHS + 1)], outages=3)
     messages: list[str] = []
     followed = topic.reader().follow(messages.append, wait=lambda seconds: None)
@@ -120,7 +120,7 @@ def test_following_estimates_waits_for_the_broker_and_logs_once() -> None:
     assert messages[1:] == ["Kafka is back"]
 
 
-def test_table_for_a_single_count_has_report_and_user_columns() -> None:
+def test_table_for_a_single_count_has_columns_for_reports_and_users() -> None:
     lines = [*printed_lines(JOB, None, "table", [record(1), record(12, None)])]
     assert [line.split() for line in lines] == [
         ["epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"],

@@ -45,7 +45,7 @@ def test_plot_file_is_replaced_atomically(dpstream: Commands, job_file: Path) ->
     assert picture.read_bytes() == b"the picture of yesterday"
 
 
-def test_special_file_is_written_directly(dpstream: Commands, job_file: Path) -> None:
+def test_special_file_is_written_to_directly(dpstream: Commands, job_file: Path) -> None:
     result = dpstream("plan", job_file, "--plot", "/dev/full")
     assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")
 

@@ -196,7 +196,9 @@ def test_budget_rejects_invalid_limits(
     assert not cluster.records
 
 
-def test_budget_for_a_period_is_set_and_shown(dpstream: Commands, cluster: MemoryCluster) -> None:
+def test_budget_for_a_period_can_be_set_and_is_shown(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
     begin(cluster, "first", 1)
     change = ("--epsilon", "2", "--per", "1 year", "--reason", "ticket 13", "--yes")
     result = dpstream("budget", "students", *change)
@@ -208,7 +210,7 @@ def test_budget_for_a_period_is_set_and_shown(dpstream: Commands, cluster: Memor
     assert "none declared" not in shown
 
 
-def test_composed_budget_admits_many_small_charges(
+def test_budget_with_composition_admits_many_small_charges(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A hundred charges of epsilon 1/4 in a budget of 17: their sum would be 25."""

@@ -183,7 +183,7 @@ def test_epochs_are_closed_by_the_clock(
     }
 
 
-def test_users_without_new_rows_keep_their_values_after_a_restart(
+def test_users_without_new_rows_retain_their_values_after_a_restart(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
@@ -218,7 +218,7 @@ def test_live_source_logs_bad_rows_and_continues(
     ]
 
 
-def test_earlier_values_survive_a_rejected_input(
+def test_rejected_input_does_not_change_earlier_values(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"

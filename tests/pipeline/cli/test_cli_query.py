@@ -46,7 +46,7 @@ PER_EPOCH = tuple(
 
 
 @pytest.mark.parametrize("protocol", PER_EPOCH)
-def test_query_returns_items_for_every_per_epoch_protocol(
+def test_query_returns_items_for_every_protocol_with_independent_epochs(
     start: Start, dpstream: Commands, protocol: str, tmp_path: Path
 ) -> None:
     run = start(protocol, "domain: [walk, bus, car]")

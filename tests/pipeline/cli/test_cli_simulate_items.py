@@ -88,7 +88,7 @@ def test_suppressed_windows_have_no_estimates_or_errors(dpstream: Commands, tmp_
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_simulated_items_state_their_scope_and_users_without_an_item(
+def test_simulation_states_which_items_it_covers_and_how_many_users_have_none(
     dpstream: Commands, tmp_path: Path, complete: bool
 ) -> None:
     job, changes = tmp_path / "job.yaml", tmp_path / "changes.csv"

@@ -225,7 +225,7 @@ def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def test_status_uses_the_latest_heartbeat_of_every_worker() -> None:
+def test_status_uses_the_latest_heartbeat_from_every_worker() -> None:
     topics = Topics()
     windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
     for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
@@ -273,7 +273,7 @@ def test_stopped_worker_is_not_an_issue() -> None:
     ]
 
 
-def test_job_watch_reads_only_new_records(registered: Topics) -> None:
+def test_watch_of_a_job_reads_only_new_records(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
     first = watch.status(NOW)
     assert (first.windows, first.producers, first.missing_producers) == (

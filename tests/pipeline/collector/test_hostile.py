@@ -113,7 +113,7 @@ async def test_requests_time_out(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_answers_stop_while_a_client_does_not_read_them(
+def test_collector_stops_answering_a_client_that_does_not_read_responses(
     job: DeployedJob, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Seven thousand requests at once, with 60 MB of answers: few answers are buffered."""

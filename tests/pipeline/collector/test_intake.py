@@ -122,7 +122,7 @@ def test_reports_are_sorted_by_tag_across_records() -> None:
     assert (np.diff(np.frombuffer(tags, "<u8").astype(object)) > 0).all()
 
 
-def test_reports_without_token_are_rejected_individually() -> None:
+def test_reports_without_a_token_are_rejected_individually() -> None:
     asking = device_job(tokens=TOKENS)
     bodies = [body(asking, 1, [envelope(asking)]) for _ in range(3)]
     found = taken(Intake(asking, KEY), *bodies, subjects=[None, "ann", None])
@@ -134,7 +134,7 @@ def test_reports_without_token_are_rejected_individually() -> None:
     assert found.reports == 1
 
 
-def test_settling_time_ends_within_the_grace_period(job: DeployedJob) -> None:
+def test_settling_time_is_shortened_to_end_within_the_grace_period(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(body(job))
     assert isinstance(rules, IntakeRules)
     assert rules.settles - rules.closes == 1000
@@ -251,7 +251,7 @@ def test_body_with_an_invalid_envelope_is_rejected_entirely(job: DeployedJob) ->
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
-def test_enrollment_without_a_report_is_counted_where_few_devices_are_asked() -> None:
+def test_enrollment_without_a_report_is_counted_if_only_some_devices_answer() -> None:
     few = device_job(protocol="sampled_response")
     devices = [secrets.token_bytes(16) for _ in range(2)]
     content = few.content_format.empty
@@ -403,7 +403,7 @@ def test_mutated_bodies_never_cause_server_errors(job: DeployedJob, sealing: Dep
         assert statuses >= {None, 400, 409, 410}
 
 
-def test_intake_caches_rules_for_a_limited_number_of_epochs(job: DeployedJob) -> None:
+def test_intake_caches_epoch_rules_for_a_limited_number_of_epochs(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):

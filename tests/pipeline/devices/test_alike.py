@@ -24,7 +24,7 @@ def test_labels_that_differ_only_in_unicode_form_are_rejected() -> None:
         parse_job(_JOB.format(labels=f"{_COMPOSED}, {_DECOMPOSED}"))
 
 
-def test_byte_order_mark_between_joined_files_is_ignored(tmp_path: Path) -> None:
+def test_byte_order_mark_between_concatenated_files_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     path.write_text("\ufeffuser,epoch,value\na,1,1\n\ufeffa,2,0\n", encoding="utf-8")
     assert load_change_log(path).users == ("a",)

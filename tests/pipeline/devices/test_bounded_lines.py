@@ -67,7 +67,7 @@ def test_unclosed_quote_is_reported_as_an_overlong_record() -> None:
     assert first.broken.reason == f"a record has more than {RECORD_CAP:,} characters"
 
 
-def test_bounded_lines_are_the_same_from_lists_and_files() -> None:
+def test_bounded_lines_are_the_same_for_lists_and_files() -> None:
     lines = ["a\n", "\n", "b,c"]
     assert list(BoundedLines(lines)) == list(BoundedLines(io.StringIO("".join(lines)))) == lines
     assert list(BoundedLines([""])) == [""], "an empty line does not end a list of lines"

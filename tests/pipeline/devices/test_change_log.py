@@ -182,13 +182,13 @@ def test_rows_before_epoch_1_set_the_initial_value(
     )
 
 
-def test_epoch_numbers_read_as_times_are_pointed_out(tmp_path: Path) -> None:
+def test_error_points_out_epoch_numbers_that_were_read_as_times(tmp_path: Path) -> None:
     for second, pointed_out in (("2", True), (START.isoformat(), False)):
         log = load(tmp_path, f"user,time,value\nann,1,1\nbob,{second},1\n")
         assert pointed_out == ("use --column epoch=NAME instead" in " ".join(log.warnings))
 
 
-def test_rows_after_the_last_epoch_enroll_their_user(tmp_path: Path) -> None:
+def test_rows_after_the_last_epoch_enroll_their_users(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")
     assert log.ground_truth().tolist() == [1] * LAST_EPOCH
@@ -197,7 +197,7 @@ def test_rows_after_the_last_epoch_enroll_their_user(tmp_path: Path) -> None:
     )
 
 
-def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> None:
+def test_row_without_a_value_before_the_start_enrolls_its_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
     assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
     assert log.values_at(2).tolist() == [1, 0, 1]

@@ -48,7 +48,7 @@ def line(*fields: object) -> bytes:
 
 
 @given(arrivals(), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.5]))
-def test_closing_epoch_uses_the_rows_read_so_far(
+def test_epoch_that_closes_uses_the_rows_read_so_far(
     tmp_path_factory: pytest.TempPathFactory,
     rows: tuple[str, list[tuple[float, str, str, int]]],
     first_epoch: int,

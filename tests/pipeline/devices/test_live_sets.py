@@ -42,7 +42,7 @@ def source_of(job: DeployedJob, first_epoch: int = 1) -> LiveSource:
     return source
 
 
-def test_row_adds_an_item_to_its_epoch_only(job: DeployedJob) -> None:
+def test_row_adds_an_item_only_to_the_set_of_its_epoch(job: DeployedJob) -> None:
     source = source_of(job)
     assert source.receive(b"ann,1,a\nann,1,b\nann,1,a\nbob,1,\n", at(0.5)) == [
         Held(1, "ann", (1,)),

@@ -83,7 +83,7 @@ def test_devices_report_at_multiples_of_their_interval(job: DeployedJob, log: Me
     assert sum(record.batches for record in punctuations) == len(sent)
 
 
-def test_only_asked_and_present_users_contribute_to_a_sampled_job(
+def test_only_present_users_whose_turn_it_is_contribute_to_a_sampled_job(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """`shuffle.minimum` applies to these contributors."""
@@ -138,7 +138,7 @@ class Talkative(Complemented):
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("reports", [1, 3])
 @pytest.mark.parametrize("other", [Complemented, Talkative])
-def test_nothing_but_answers_depends_on_values_and_flips(
+def test_only_answers_depend_on_values_and_flips(
     reports: int,
     restarts: bool,
     other: type[SampledResponse],
@@ -189,7 +189,7 @@ def words_of(records: list[bytes]) -> list[list[int]]:
     ]
 
 
-def test_answer_is_sent_again_as_it_was_drawn(log: MemoryLog, tmp_path: Path) -> None:
+def test_interrupted_answer_is_resent_unchanged(log: MemoryLog, tmp_path: Path) -> None:
     """A word drawn again, or its epoch, would cost as much as a second answer."""
     job, values = sampled(1), np.zeros(60, np.int8)
     producer = open_producer(job, tmp_path / "state", log)
@@ -211,7 +211,7 @@ def test_answer_is_sent_again_as_it_was_drawn(log: MemoryLog, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("counts_answers", [True, False])
-def test_minimum_applies_to_those_who_answer(
+def test_minimum_applies_to_the_number_of_devices_that_answer(
     counts_answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty devices are present and ten answer: fewer than the minimum of 50 hide each other."""
@@ -353,7 +353,7 @@ def test_skipped_epochs_have_no_reports(job: DeployedJob, log: MemoryLog) -> Non
     assert epochs == [5]
 
 
-def test_users_without_a_reported_value_are_absent(job: DeployedJob, log: MemoryLog) -> None:
+def test_users_without_a_reported_value_count_as_absent(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["a", "b", "a"])
         producer.report(1, {"b": 1})
@@ -465,7 +465,7 @@ def _interrupt(arrays: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_invalid_registration_is_not_stored(
+def test_producer_with_an_invalid_registration_stores_no_state(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     with pytest.raises(ProducerError, match="'first_epoch' is 0; expected 1 to "):

@@ -267,7 +267,7 @@ def test_public_output_ignores_live_rows_of_listed_users(kind: str, data: st.Dat
 
 
 @every_job
-def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Path) -> None:
+def test_interrupted_runs_do_not_reveal_which_users_have_rows(kind: str, tmp_path: Path) -> None:
     value = values_of(kind)[1]
     rows: list[list[tuple[float, str]]] = [
         [],
@@ -282,7 +282,7 @@ def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Pat
 
 
 @every_job
-def test_rows_without_value_before_epoch_1_serve_as_a_user_list(kind: str) -> None:
+def test_rows_without_a_value_before_epoch_1_serve_as_a_user_list(kind: str) -> None:
     value = values_of(kind)[1]
     listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
     for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
@@ -313,7 +313,7 @@ def test_unknown_user_is_counted_once_and_not_enrolled(kind: str) -> None:
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
-def test_grown_user_list_enrolls_from_the_next_closed_epoch(tmp_path: Path) -> None:
+def test_users_added_to_the_list_are_enrolled_from_the_next_closed_epoch(tmp_path: Path) -> None:
     job, log = job_of("future_rand"), MemoryLog()
     live(job, [(0.5, "ann,1,1\n")], user_list=["ann"], folder=tmp_path, until=1.5, log=log)
     live(job, [(1.6, "")], user_list=["ann", "bob"], folder=tmp_path, log=log)
@@ -388,7 +388,7 @@ def test_file_without_usable_rows_is_accepted_if_users_are_listed(
     assert seen.unknown_users == text.startswith("eve")
 
 
-def test_skipped_rows_with_unreadable_users_require_a_user_list(tmp_path: Path) -> None:
+def test_skipping_rows_with_an_unreadable_user_requires_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
     with pytest.raises(InputError, match=r"2 bad rows with an unreadable user .* --users FILE"):
@@ -414,7 +414,7 @@ def test_rows_of_unknown_users_are_ignored_and_counted_by_user(tmp_path: Path) -
 
 
 @every_job
-def test_user_added_to_the_input_file_later_is_unknown(kind: str, tmp_path: Path) -> None:
+def test_user_who_is_added_to_the_input_file_later_is_unknown(kind: str, tmp_path: Path) -> None:
     """A file that grows daily would publish each day's number of first rows."""
     job, value = job_of(kind), values_of(kind)[1]
     seen = []
@@ -443,7 +443,7 @@ def test_file_input_for_a_recurring_job_requires_a_last_epoch(tmp_path: Path) ->
 
 
 @every_job
-def test_enrollment_within_a_horizon_reveals_time_but_no_value(
+def test_enrollment_within_a_horizon_reveals_its_time_but_no_value(
     kind: str,
 ) -> None:
     job = job_of(kind, renew=True)

@@ -205,7 +205,7 @@ MOMENT = datetime(2024, 3, 31, 1, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         (pa.dictionary(pa.int8(), pa.string()), "2024-03-31 01:30"),
     ],
 )
-def test_parquet_timestamps_map_to_epochs_as_text_does(
+def test_parquet_timestamps_map_to_the_same_epochs_as_text(
     tmp_path: Path, kind: pa.DataType, moment: object
 ) -> None:
     data = as_parquet([{"user": 7, "time": moment, "value": True}], time=kind)

@@ -259,7 +259,7 @@ def run_to(
         return Done.of(source)
 
 
-def test_events_yield_the_same_reports_as_rows_in_a_file(tmp_path: Path) -> None:
+def test_events_yield_the_same_reports_as_rows_of_a_file(tmp_path: Path) -> None:
     noted: Noted = {}
     source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
     assert noted == from_file(tmp_path, EVENTS, USER_LIST)
