@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
+from dpstream.aggregators.range_estimates import Ends
 from dpstream.aggregators.sampled_items import SampledItemsAggregator, sampled_items
 from dpstream.aggregators.sampled_numbers import (
     SampledNumbersAggregator,
@@ -170,11 +171,11 @@ class SampledNumbersForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        return np.full(len(self.reports_per_user), self.range_deviation(users, 0, 1))
+        return np.full(len(self.reports_per_user), self.range_deviations(users, 0, 1))
 
-    def range_deviation(self, users: int, start: int, end: int) -> float:
-        """Return the standard error for the range of buckets [start, end), numbered from 0."""
-        return math.sqrt(float(self._expected(users).variances(start, end)))
+    def range_deviations(self, users: int, starts: Ends, ends: Ends) -> NDArray[np.float64]:
+        """Return the standard errors for ranges of buckets [start, end), numbered from 0."""
+        return np.asarray(np.sqrt(self._expected(users).variances(starts, ends)), np.float64)
 
     def window_error(self, users: int, window: int) -> float | None:
         """Return the RMSE of means over windows: errors are nearly independent between epochs."""

@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import INCOMPLETE, NORMAL_95, Estimate, Published
+from dpstream.aggregators.estimate import (
+    INCOMPLETE,
+    NORMAL_95,
+    Estimate,
+    Participation,
+    Published,
+)
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.results.changes import ChangeError, changes
+from dpstream.pipeline.results.counts_queries import Query, Top
+from dpstream.pipeline.results.query_options import QueryOptions
 from dpstream.pipeline.results.roll_ups import (
     RollUpError,
     WindowRecord,
@@ -24,6 +32,8 @@ from dpstream.pipeline.results.roll_ups import (
     window_mean,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.counted_messages import written_out
+from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
@@ -110,6 +120,32 @@ def test_mean_of_items_is_computed_per_item() -> None:
     assert mean.estimate.values.tolist() == [3.0, -0.5]
     assert mean.estimate.standard_error == 2.5
     assert mean.estimate.half_width == pytest.approx(2.5 * NORMAL_95)
+
+
+def test_mean_of_numbers_answers_ranges_and_quantiles() -> None:
+    job = deployed(low=0, high=64, buckets=64)
+    devices, rng = job.randomizer(), seeded_generator(1)
+    devices.enroll(60_000, rng)
+    values = 1 + np.minimum(np.random.default_rng(2).exponential(12, 60_000), 63).astype(np.int64)
+    records, aggregator = [], job.aggregator()
+    participation = Participation.constant(12, 60_000)
+    for epoch in range(1, 13):
+        aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
+        estimate = aggregator.estimate(epoch, participation)
+        records.append(record(epoch, estimate, 60_000, 5_000))
+    (mean,) = means(job, records, 12)
+    truths = {
+        "0:8": float((values <= 8).sum()),
+        "8:64": float((values > 8).sum()),
+        "0.5": float(np.median(values - 1)),
+    }
+    for options in (QueryOptions(ranges=["0:8", "8:64"]), QueryOptions(quantiles=["0.5"])):
+        query = Query(job.domain, options.counts_query(job.domain) or Top(1))
+        once, over = query.answers(records[0].estimate), query.answers(mean.estimate)
+        for single, each in zip(once, over, strict=True):
+            low, high = each.ci95_low or 0.0, each.ci95_high or 0.0
+            assert low <= truths[each.name] <= high
+            assert high - low < ((single.ci95_high or 0.0) - (single.ci95_low or 0.0)) * 0.6
 
 
 def test_errors_after_a_missing_epoch_are_unknown_until_the_next_horizon() -> None:
