@@ -26,14 +26,11 @@ demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 pictures: $(TOOLS) ## the pictures of the demonstration, made anew by running it; needs Chromium
 	@$(BIN)/python -m tests.support.demo_pictures
 
-# What one test of `make verify` alone needs is imported by no worker of the others.
-WITHOUT_VERIFY := -m "not verify" -p no:schemathesis --ignore=tests/pipeline/collector/test_openapi.py
-
 test: $(TOOLS) ## the tests, broker included
-	@$(BIN)/pytest $(WITHOUT_VERIFY) -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -m "not verify" -n $(WORKERS) --dist worksteal
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
-	@$(BIN)/pytest $(WITHOUT_VERIFY) -m "not kafka and not verify and not slow" -n auto --dist worksteal
+	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto --dist worksteal
 
 check: $(TOOLS) ## ruff (lint and format), typos, who may import whom, and mypy --strict
 	@$(BIN)/ruff check

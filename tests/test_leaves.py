@@ -1,15 +1,10 @@
-"""Import contracts detect forbidden imports, and deleting a leaf also deletes its dependents."""
+"""Deleting a leaf also deletes its commands, tests and dependents, and the core needs none."""
 
 from __future__ import annotations
 
 import tomllib
-from copy import deepcopy
-from typing import Any
 
-import grimp
 import pytest
-from importlinter.contracts.independence import IndependenceContract
-from importlinter.contracts.layers import LayersContract
 
 from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.protocols.registry import OWN, module_of
@@ -25,64 +20,13 @@ from tests.support.leaves import (
 
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 LINTED = tomllib.loads(PROJECT)["tool"]["importlinter"]
-TYPES: dict[str, Any] = {"independence": IndependenceContract, "layers": LayersContract}
 # Commands without a leaf, with which jobs still run and can be queried.
 COMMANDS_OF_THE_CORE = {"estimates", "kafka", "keygen", "list", "produce", "query"}
 
 
 @pytest.fixture(scope="module")
-def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*LINTED["root_packages"], cache_dir=None)
-
-
-@pytest.fixture(scope="module")
 def tree() -> Tree:
     return Tree(ROOT)
-
-
-def broken(graph: grimp.ImportGraph) -> list[str]:
-    session = {"root_packages": LINTED["root_packages"]}
-    contracts = []
-    for each in deepcopy(LINTED["contracts"]):
-        # Convert flags like the command, whose options are all flags.
-        options = {key: str(said) if said is True else said for key, said in each.items()}
-        contracts.append(TYPES[options.pop("type")](options["name"], session, options))
-    return [each.name for each in contracts if not each.check(deepcopy(graph), False).kept]
-
-
-@pytest.mark.parametrize(
-    ("importer", "imported", "contract"),
-    [
-        ("stages.stage", "recording.record", "Rings"),
-        ("kafka.cluster", "operations.processes", "Rings"),
-        ("results.series", "planning.plan", "Rings"),
-        ("jobs.job_files", "cli.output", "Rings"),
-        ("serve.views", "cli.output", "Rings"),
-        ("errors", "jobs.job_files", "Rings"),
-        ("simulation.simulate", "planning.plan", "Leaves"),
-        ("operations.losses", "serve.views", "Leaves"),
-        ("conformance.cases", "audit.audits", "Leaves"),
-    ],
-)
-def test_contract_detects_a_forbidden_import(
-    graph: grimp.ImportGraph, importer: str, imported: str, contract: str
-) -> None:
-    added = deepcopy(graph)
-    added.add_import(
-        importer=f"dpstream.pipeline.{importer}", imported=f"dpstream.pipeline.{imported}"
-    )
-    # A core that imports a leaf also connects leaves.
-    assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
-
-
-def test_rings_contract_detects_an_unlisted_package(graph: grimp.ImportGraph) -> None:
-    added = deepcopy(graph)
-    added.add_module("dpstream.pipeline.another")
-    assert [name.partition(":")[0] for name in broken(added)] == ["Rings"]
-
-
-def test_import_contracts_hold(graph: grimp.ImportGraph) -> None:
-    assert broken(graph) == []
 
 
 def test_leaves_are_the_optional_layers(tree: Tree) -> None:

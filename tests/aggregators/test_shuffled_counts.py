@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
+from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
+from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
+from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from dpstream.randomizers.shuffled_counts import Calibration, ShuffledCountsLaw
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.shuffled_counts import (
+    Calibration,
+    ShuffledCountsLaw,
+    ShuffledCountsParameters,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import (
+    calibration as of_levels,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import MOST_SUM, SUM_ZERO
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    calibration as of_sums,
+)
 
 MINIMUM = 50
 EPOCHS = 12
@@ -95,3 +113,72 @@ def test_invalid_state_bytes_are_rejected() -> None:
     for bad in (good[:-1], three + one, one + one, late, one[:8] + bytes(8), one[:8] + b"\xff" * 8):
         with pytest.raises(ValueError, match=r"count|epochs"):
             ShuffledCountsAggregator.from_bytes(law(0), bad)
+
+
+def of_items() -> ShuffledItemCountsAggregator:
+    held, left = (CellNoiseLaw("poisson", mean, MINIMUM) for mean in (60.0, 30.0))
+    return ShuffledItemCountsAggregator(
+        ShuffledItemCountsLaw(EPOCHS, 20, 1.0, 1e-6, 3, 2, 23, held, left)
+    )
+
+
+def of_numbers(**more: Any) -> ShuffledLevelCountsAggregator:
+    requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), **more)
+    return ShuffledLevelCountsAggregator(of_levels.calibrate(requested, EPOCHS, MINIMUM))
+
+
+def of_noisy_sums() -> ShuffledValueStreamAggregator:
+    requested = ShuffledCountsParameters(4, 1e-3, 2, dummies="shuffle")
+    return ShuffledValueStreamAggregator(of_sums.calibrate(requested, EPOCHS, MINIMUM))
+
+
+def word(steps: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.array([[SUM_ZERO + steps]], np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "values"),
+    [
+        (of_items(), lambda found: found.values.tolist()),
+        (of_numbers(), lambda found: found.range(0, 2).value),
+        (of_numbers(max_changes=3, boost=1), lambda found: found.range(0, 2).value),
+        (of_noisy_sums(), lambda found: found.value),
+    ],
+    ids=["items", "numbers", "boosted numbers", "noisy sums"],
+)
+def test_suppressed_epoch_repeats_the_estimate_with_a_gap_flag(
+    aggregator: Any, values: Callable[[Any], Any]
+) -> None:
+    participation = Participation.constant(EPOCHS, 100)
+    participation.set(4, MINIMUM - 1, 100)
+    for epoch in (1, 2, 3, 5):
+        if isinstance(aggregator, ShuffledValueStreamAggregator):
+            aggregator.add(epoch, word(7 * epoch), None)
+        else:
+            first = np.zeros((1, 1), aggregator.law.message_format.dtype)
+            aggregator.add(epoch, first, np.array([7 * epoch], np.uint32))
+    found = [aggregator.estimate(epoch, participation) for epoch in range(2, 6)]
+    assert [each.flags for each in found] == [(), (), (GAP,), ()]
+    assert values(found[2]) == values(found[1]) != values(found[0])
+    assert values(found[3]) != values(found[2])
+
+
+def test_epoch_has_no_estimate_if_no_earlier_epoch_was_released() -> None:
+    participation = Participation.constant(EPOCHS, 100)
+    participation.set(1, MINIMUM - 1, 100)
+    for aggregator in (of_items(), of_numbers()):
+        assert aggregator.estimate(1, participation) is None
+
+
+def test_invalid_sums_are_rejected() -> None:
+    aggregator = of_noisy_sums()
+    for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):
+        with pytest.raises(ValueError, match=f"sum at epoch 1 is {SUM_ZERO + wrong}"):
+            aggregator.add(1, word(wrong), None)
+    with pytest.raises(ValueError, match="epoch"):
+        aggregator.add(EPOCHS + 1, word(0), None)
+    with pytest.raises(ValueError, match="uint64"):
+        aggregator.add(1, word(0).astype(np.uint32), None)
+    with pytest.raises(ValueError, match="33 sums at epoch 1; expected at most 32"):
+        aggregator.add(1, word(0), np.array([33], np.uint32))
+    assert aggregator.to_bytes() == b""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.followed import unseen_deviation
 from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
-from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -142,19 +141,6 @@ def test_epoch_without_reports_repeats_the_estimate_with_a_gap_flag(law: ValueSt
     found = [aggregator.estimate(epoch, participation) for epoch in (7, 8, 9)]
     flags = [each.flags for each in found if each is not None]
     assert flags == [(), (GAP,), ()]
-
-
-def test_published_standard_errors_match_the_forecast(law: ValueStreamLaw) -> None:
-    aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
-    participation = Participation.constant(EPOCHS, 1_000_000)
-    found = []
-    for epoch in range(1, EPOCHS + 1):
-        estimate = aggregator.estimate(epoch, participation)
-        assert estimate is not None
-        assert estimate.standard_error is not None
-        found.append(estimate.standard_error)
-    planned = ValueStreamForecast(law, EPOCHS).standard_errors(1_000_000)
-    assert found == pytest.approx(planned.tolist(), rel=1e-9)
 
 
 def test_variances_after_a_gap_match_simulated_noise(law: ValueStreamLaw) -> None:

@@ -204,21 +204,6 @@ def test_times_have_zones_and_values_significant_digits(served: ServedPage, watc
     seen.assert_well_behaved()
 
 
-def test_page_shows_what_remains_of_a_budget_per_year(served: ServedPage, watch: Watch) -> None:
-    job = served.deploy(
-        "name: weekly\nprotocol: sampled_response\nparameters: {epsilon: 1}\npopulation: students\n"
-        "epochs: {count: 26, start: 2026-01-05, length: P1W, renew: true}\n"
-        "budget: {epsilon: 8, per: P1Y}\n"
-    )
-    served.publish(job, 1, [estimate(10_000.0, 900.0)])
-    seen = watch(served.address)
-    seen.open("")
-    seen.wait_for_epoch(1)
-    for shown in (".tiles", ".account"):
-        expect(seen.page.locator(shown)).to_contain_text("5 remaining of epsilon 8 in any year")
-        expect(seen.page.locator(shown)).not_to_contain_text("no limit")
-
-
 def test_login_opens_the_linked_view(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     secret = "correct horse battery"
     served.publish(served.deploy(STUDENTS), 1, [estimate(5_000.0, 900.0)] * 3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_codes.codes import CellCode
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.levels import Levels
-from experiments.command import main
 from experiments.evaluation import pictures
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import (
@@ -30,7 +27,6 @@ from experiments.evaluation.counted_answers import (
 )
 from experiments.evaluation.experiment import Case, load_experiment
 from experiments.evaluation.trial import run_trial
-from tests.support.commands import Commands
 
 USERS = 400
 
@@ -172,32 +168,3 @@ def test_evaluation_of_open_domains_covers_detected_items(experiment: Path, tmp_
     (case,) = load_experiment(experiment).cases
     with pytest.raises(InputError, match="the domain has 33,554,432 items"):
         case.source.check(case.job)
-
-
-@pytest.mark.slow
-def test_results_contain_a_plot_and_a_row_per_trial_and_query(
-    experiment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    experiments = Commands(capsys, ("--processes", "1"), main)
-    lines = experiments(experiment, "--json").json["results"]
-    assert [line["estimate"] for line in lines] == ["top 100", "random 400", "all items"]
-    for line in lines:
-        assert line["parameters"]["domain"] == "120 values"
-        assert line["trials"] == 2
-        # There are 240 or 40 estimates with independent noise.
-        assert 0.5 < line["rmse"] / line["predicted_rmse"] < 1.6
-        assert line["coverage"] > 0.7
-    said = experiments(experiment)
-    assert said.errors == "2 of 2 trials are already in sets-results\n"
-    head = next(line for line in said.output.splitlines() if line.startswith("estimate"))
-    assert head.split() == ["estimate", "error", "largest", "rmse", "predicted", "covered"]
-    assert "messages per user" in said.output
-    assert Path("sets-results/picture.png").read_bytes().startswith(b"\x89PNG")
-    with Path("sets-results/results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["seed"], row["estimate"]) for row in rows][::3] == [
-        ("1", "top 100"),
-        ("2", "top 100"),
-    ]
-    assert {json.loads(row["parameters"])["domain"] for row in rows} == {"120 values"}

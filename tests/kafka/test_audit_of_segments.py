@@ -16,6 +16,7 @@ from tests.support.commands import Commands
 from tests.support.kafka_run import run_on_kafka
 from tests.support.log_segments import StoredRecord, stored_records
 from tests.support.neighbor_inputs import NEIGHBORS, write_inputs
+from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 
 SEEN = (
@@ -99,3 +100,47 @@ def is_batch(record: StoredRecord) -> bool:
         return kind_of(record.value) is RecordType.BATCH
     except CodecError:
         return False
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in CASES
+        # A learning job proceeds epoch by epoch; the in-memory tests cover it.
+        if case.number == 0 and case.protocol.learning is None
+    ],
+    ids=str,
+)
+def test_observations_depend_on_values_only_through_released_messages(
+    case: Case,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    release = SameRelease(tmp_path / "released")
+    release.folder.mkdir()
+    seen = []
+    for number, variant in enumerate(NEIGHBORS[:2]):
+        inputs = write_inputs(
+            tmp_path / f"input {number}",
+            case,
+            variant,
+            name=f"{job_name}-{number}",
+            minimum=12,
+            dummies=None,
+            # The reading order of several partitions depends on timing.
+            partitions=1,
+        )
+        seen.append(
+            run_on_kafka(
+                bootstrap_servers, tmp_path / str(number), inputs, release, Commands(capsys)
+            )
+        )
+    first, other = seen
+    assert first.keys() == {each.name for each in OBSERVABLES}
+    assert release.epochs == [1, 2, 3, 4]
+    for name, observed in first.items():
+        assert other[name] == observed, name

@@ -6,10 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -26,7 +24,6 @@ from dpstream.pipeline.whole_files import (
     WholeFileError,
     read_whole_file,
     read_whole_text,
-    replaced_whole,
 )
 from tests.support.commands import Commands
 
@@ -137,38 +134,3 @@ def test_commands_reject_special_files_in_one_line(
     assert done.stderr == f"error: {fifo}: cannot read the job file: not a regular file\n"
     said = Commands(capsys)("plan", tmp_path, "--users", "1000")
     assert (said.code, said.errors.count("\n")) == (2, 1)
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    with replaced_whole(path) as part, part.open("wb") as file:
-        yield file
-
-
-class TestWrittenFile:
-    def test_new_file_replaces_its_target_only_once_complete(self, tmp_path: Path) -> None:
-        path = tmp_path / "rows.csv"
-        path.write_bytes(b"before")
-        with written_whole(path) as file:
-            file.write(b"after")
-            assert path.read_bytes() == b"before"
-        assert path.read_bytes() == b"after"
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_previous_file_survives_a_failed_write(self, tmp_path: Path) -> None:
-        path = tmp_path / "rows.csv"
-        path.write_bytes(b"before")
-
-        def fail() -> None:
-            with written_whole(path) as file:
-                file.write(b"half of it")
-                raise KeyError
-
-        with pytest.raises(KeyError):
-            fail()
-        assert path.read_bytes() == b"before"
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_writer_errors_propagate(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectionError, match=r"^refused$"), written_whole(tmp_path / "a"):
-            raise ConnectionError("refused")

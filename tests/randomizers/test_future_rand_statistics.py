@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import product
 
 import numpy as np
-import pytest
 from scipy import stats
 
 from dpstream.randomizers.dyadic import FutureRandLaw
@@ -39,27 +38,6 @@ def test_orders_and_signs_follow_the_mechanism() -> None:
     assert fit(law) > FALSE_ALARM
     assert fit(_law(max_changes=2, horizon=4, order_weights=(40, 31, 9))) < FALSE_ALARM
     assert fit(_law(max_changes=2, horizon=4, order_weights=(4, 3, 1), epsilon=1.1)) < FALSE_ALARM
-
-
-@pytest.mark.parametrize("calibration", ["optimal", "published"])
-def test_sign_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
-    """The value becomes 1 and stays 1, so only the first partial sum of each order is 1."""
-    epsilon = 1.0 if calibration == "optimal" else 8.0
-    law = calibrate(FutureRandParameters(epsilon, 2, calibration), 8)  # type: ignore[arg-type]
-    devices = FutureRand(law)
-    devices.enroll(400_000, seeded_generator(2))
-    ones = np.ones(400_000, np.int8)
-    seen = set[int]()
-    for epoch in range(1, 9):
-        words = devices.report(epoch, ones, None, seeded_generator(3, epoch))[:, 0]
-        for order in np.unique(words >> 1).tolist():
-            signs = words[words >> 1 == order] & 1
-            advantage = 0.0 if order in seen else law.c_gaps[order]
-            seen.add(order)
-            for scale in (1.0, 0.7, 1.3) if advantage else (1.0,):
-                fits = _binomial(signs, (1 + scale * advantage) / 2) > FALSE_ALARM
-                assert fits == (scale == 1.0)
-    assert seen == {0, 1, 2, 3}
 
 
 def test_exhausted_devices_send_fair_coins() -> None:

@@ -35,7 +35,7 @@ CONTRACT = "Leaves import only the leaves listed here"
 SHORT_TESTS = (
     "tests/pipeline/test_memory_job.py",
     "tests/pipeline/cli/test_cli.py",
-    "tests/pipeline/stages/test_window_states.py",
+    "tests/pipeline/stages/test_windows.py",
     "tests/pipeline/values/test_durations.py",
     "tests/topics/test_round_trips.py",
 )

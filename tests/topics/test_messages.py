@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from dpstream.topics.frames import MESSAGES_CAP, RECORD_CAP, U4_MAX, CodecError, OversizedError
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
+from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.messages import Messages, pack_messages, split_messages
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
@@ -142,3 +145,55 @@ def test_wide_rows_with_equal_first_columns_are_sorted_by_all_columns(copies: in
         ordered = Messages.canonical(np.repeat(values, copies, axis=0))
         rows = np.repeat(ordered.values, 1 if ordered.counts is None else ordered.counts, axis=0)
         assert rows.tolist() == sorted(np.repeat(values, copies, axis=0).tolist())
+
+
+def test_report_size_is_width_times_integer_size() -> None:
+    assert MessageFormat(np.dtype("<u8"), width=5).report_bytes == 40
+    assert str(MessageFormat(np.dtype("<u4"))) == "1 x uint32"
+
+
+@pytest.mark.parametrize("distinct", [1, 255, 256])
+def test_message_format_accepts_a_number_of_distinct_messages(distinct: int) -> None:
+    assert MessageFormat(np.dtype("u1"), distinct=distinct).distinct == distinct
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("<i4",),
+        ("<f8",),
+        (">u4",),
+        ("?",),
+        ("u1", 0),
+        ("u1", 1, 0),
+        ("u1", 1, 257),
+        ("u1", 2, 3),
+    ],
+)
+def test_invalid_message_formats_are_rejected(arguments: tuple[Any, ...]) -> None:
+    dtype, *others = arguments
+    with pytest.raises(ValueError, match=r"reports have|'distinct' is"):
+        MessageFormat(np.dtype(dtype), *others)
+
+
+def manifest(populations: object, population: int) -> Manifest:
+    inside = np.ones(len(populations), np.bool_)  # type: ignore[arg-type]
+    return Manifest(
+        bytes(16), bytes(16), 1, WindowStatus.RELEASED,
+        0, 1, 1, inside, populations, 1, population, 0,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [list, np.array, lambda values: np.array(values, object)])
+def test_manifest_population_out_of_range_is_rejected(make: object) -> None:
+    assert callable(make)
+    for values, problem in (
+        ([1, -1], "smallest population is -1"),
+        ([U4_MAX + 1, 1], f"largest population is {U4_MAX + 1}"),
+        ([U4_MAX] * 3, f"'population' is {3 * U4_MAX - 1}; expected {3 * U4_MAX}"),
+    ):
+        with pytest.raises(CodecError, match=problem):
+            manifest(make(values), sum(values) - 1)
+    most = manifest(make([U4_MAX] * 3), 3 * U4_MAX)
+    assert most == manifest((U4_MAX,) * 3, 3 * U4_MAX)
+    assert decode_manifest(encode_manifest(most)) == most

@@ -18,11 +18,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.batches import Batch, Punctuation, decode_batch, encode_batch
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.frames import RECORD_CAP, CodecError, RecordType, kind_of
+from dpstream.topics.frames import (
+    INTEGER_MAX,
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    OversizedError,
+    RecordType,
+    VersionError,
+    kind_of,
+)
 from dpstream.topics.loose_batches import Enrollments, LooseBatch, Watermark
-from dpstream.topics.manifests import PRODUCERS_MAX, Manifest
+from dpstream.topics.manifests import PRODUCERS_MAX, Manifest, WindowStatus
 from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.partials import PartialPart
 from dpstream.topics.sealed_batches import SealedBatch
@@ -234,3 +243,226 @@ def test_forged_headers_do_not_cause_large_allocations(
         tracemalloc.stop()
     assert peaks.pop(RecordType.MANIFEST) < 100 * PRODUCERS_MAX
     assert max(peaks.values()) < 4 * RECORD_CAP
+
+
+# Offsets and lengths of the message fields of a batch.
+ENCODING, WORD_BYTES, WIDTH, ROWS, MESSAGES, PAYLOAD_BYTES = 80, 81, 82, 84, 88, 96
+
+
+def u2(value: int) -> bytes:
+    return value.to_bytes(2, "little")
+
+
+def u4(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def u8(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+@pytest.fixture(scope="module")
+def plain(examples: dict[str, Any]) -> bytes:
+    return encode_batch(examples["plain batch"])
+
+
+@pytest.fixture(scope="module")
+def counted(examples: dict[str, Any]) -> bytes:
+    return encode_batch(examples["counted batch"])
+
+
+def test_oversized_record_is_rejected_before_it_is_read(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(
+            OversizedError, match=f"of {RECORD_CAP + 1} bytes exceeds the maximum, 262144"
+        ):
+            read(bytes(RECORD_CAP + 1))
+        with pytest.raises(OversizedError):
+            read(plain + bytes(RECORD_CAP))
+
+
+def test_record_shorter_than_its_header_is_rejected(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(CodecError, match="record of 5 bytes is too short"):
+            read(plain[:5])
+    with pytest.raises(CodecError, match="batch of 103 bytes is shorter than its 104-byte header"):
+        decode_batch(plain[:103])
+    assert kind_of(plain[:6]) is RecordType.BATCH
+
+
+def test_wrong_magic_number_is_rejected(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(CodecError, match="starts with 00707374; expected 64707374"):
+            read(b"\x00" + plain[1:])
+
+
+def test_version_error_states_found_and_supported_versions(plain: bytes) -> None:
+    for read in (kind_of, decode_batch):
+        with pytest.raises(VersionError, match="record has version 2; expected 1"):
+            read(plain[:4] + b"\x02" + plain[5:])
+
+
+def test_unknown_or_unexpected_record_type_is_rejected(
+    plain: bytes, examples: dict[str, Any], codecs: dict[RecordType, Any]
+) -> None:
+    for read in (kind_of, decode_batch):
+        for kind in (0, 10):
+            with pytest.raises(CodecError, match=f"unknown kind {kind}; expected 1 to 9"):
+                read(plain[:5] + bytes([kind]) + plain[6:])
+    punctuation = codecs[RecordType.PUNCTUATION][0](examples["punctuation"])
+    with pytest.raises(CodecError, match="record has type punctuation; expected batch"):
+        decode_batch(punctuation)
+
+
+def test_payload_length_other_than_stated_is_rejected(plain: bytes, forge: Forge) -> None:
+    with pytest.raises(CodecError, match="bytes of payload; the header states"):
+        decode_batch(plain[:-1])
+    with pytest.raises(CodecError, match="bytes of payload; the header states"):
+        decode_batch(plain + b"\x00")
+    with pytest.raises(CodecError, match=f"3 bytes of payload; the header states {U4_MAX}"):
+        decode_batch(forge(plain, (PAYLOAD_BYTES, u4(U4_MAX))))
+    with pytest.raises(CodecError, match="header of 96 bytes; expected 104"):
+        decode_batch(forge(plain, (6, u2(96))))
+
+
+def test_sizes_are_multiplied_without_overflow(plain: bytes, forge: Forge) -> None:
+    rows, width, size = 2**31, 2**15, 8
+    assert (rows * width * size) % 2**32 == 0
+    with pytest.raises(CodecError, match=f"require {rows * width * size}$"):
+        decode_batch(
+            forge(plain, (WORD_BYTES, bytes([size])), (WIDTH, u2(width)), (ROWS, u4(rows)))
+        )
+
+
+def test_invalid_batches_are_rejected(examples: dict[str, Any], plain: bytes, forge: Forge) -> None:
+    for epoch in (0, 2**63):
+        expected = f"'epoch' is {epoch}; expected 1 to {INTEGER_MAX}"
+        with pytest.raises(CodecError, match=expected):
+            decode_batch(forge(plain, (72, u8(epoch))))
+        with pytest.raises(CodecError, match=expected):
+            replace(examples["plain batch"], epoch=epoch)
+    for name in ("fingerprint", "deployment", "batch", "enrollment"):
+        with pytest.raises(CodecError, match=f"{name} has 15 bytes; expected 16"):
+            replace(examples["plain batch"], **{name: bytes(15)})
+
+
+def test_oversized_batch_is_not_written(examples: dict[str, Any]) -> None:
+    batch: Batch = examples["plain batch"]
+    largest = replace(batch, words=Messages(np.zeros((RECORD_CAP - 104, 1), np.uint8)))
+    assert len(encode_batch(largest)) == RECORD_CAP
+    with pytest.raises(OversizedError, match=f"batch of {RECORD_CAP + 1} bytes"):
+        encode_batch(replace(batch, words=Messages(np.zeros((RECORD_CAP - 103, 1), np.uint8))))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "content", "message"),
+    [
+        ("punctuation", 56, u8(0), "'epoch' is 0; expected 1"),
+        ("punctuation", 64, u8(1001), "'contributors' is 1001; expected 0 to 1000"),
+        ("punctuation", 72, u8(2**63), "'population' is 9223372036854775808; expected 0"),
+        ("chunk", 40, u8(0), "'epoch' is 0"),
+        ("chunk", 48, u8(2**63), "'manifest_offset' is 9223372036854775808"),
+        ("chunk", 72, u4(3), "'index' is 3; expected 0 to 2"),
+        ("chunk", 76, u4(0), "'total' is 0; expected 1"),
+        ("partial", 40, u8(0), "'epoch' is 0"),
+        ("partial", 48, u8(2**63), "'manifest_offset' is 9223372036854775808"),
+        ("partial", 72, u4(2), "'index' is 2; expected 0 to 1"),
+        ("partial", 76, u4(0), "'total' is 0; expected 1"),
+        ("manifest", 40, u8(1), "'epoch' is 1; expected 2 to"),
+        ("manifest", 48, u8(2**63), "'first_offset' is 9223372036854775808"),
+        ("manifest", 56, u8(99), "'cut_offset' is 99; expected 100 to"),
+        ("manifest", 64, u8(0), "'first_epoch' is 0; expected 1"),
+        ("manifest", 72, u8(0), "a window with 0 contributors cannot be"),
+        ("manifest", 72, u8(0x01020323), "'contributors' is 16909091; expected 0 to 16909090"),
+        ("manifest", 80, u8(5), "'population' is 5; expected 16909090 to"),
+        ("manifest", 88, u8(2**63), "'timestamp' is 9223372036854775808"),
+        ("manifest", 96, u4(0), "manifest has unknown window status 0; expected 1 to"),
+        ("manifest", 96, u4(3), "a window with 25 contributors cannot be"),
+        ("manifest", 100, u4(9), "the bitmap includes more than 9 producers"),
+        ("manifest", 100, u4(2**17), "number of producers is 131072; expected 0 to"),
+        ("manifest", 100, u4(2000), "payload has 14 bytes; the bitmap of 2000 producers requires"),
+        ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
+    ],
+)
+def test_out_of_range_fields_of_other_records_are_rejected(
+    examples: dict[str, Any],
+    codecs: dict[RecordType, Any],
+    forge: Forge,
+    name: str,
+    place: int,
+    content: bytes,
+    message: str,
+) -> None:
+    kind = RecordType[name.upper()]
+    encode, decode = codecs[kind]
+    with pytest.raises(CodecError, match=message):
+        decode(forge(encode(examples[name]), (place, content)))
+
+
+def test_punctuation_with_a_payload_is_rejected(
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
+) -> None:
+    encode, decode = codecs[RecordType.PUNCTUATION]
+    with pytest.raises(CodecError, match="punctuation has 3 bytes of payload; expected none"):
+        decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
+
+
+def test_punctuation_with_an_invalid_version_or_draw_id_is_rejected(
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
+) -> None:
+    encode, decode = codecs[RecordType.PUNCTUATION]
+    with pytest.raises(VersionError, match="record has version 2; expected 1"):
+        decode(forge(encode(examples["punctuation"]), (4, b"\x02")))
+    with pytest.raises(CodecError, match="draw ID has 7 bytes; expected 8"):
+        replace(examples["punctuation"], drawing=bytes(7))
+
+
+def test_fields_of_parallel_shufflers_have_a_single_encoding(
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
+) -> None:
+    encode, decode = codecs[RecordType.CHUNK]
+    data = encode(examples["chunk of an instance"])
+    for number, message in (
+        (1, "chunk of version 2 is from shuffler 1"),
+        (0, ("'instance' is 0; expected 1")),
+    ):
+        with pytest.raises(CodecError, match=message):
+            decode(forge(data, (80, u4(number))))
+    encode, decode = codecs[RecordType.MANIFEST]
+    manifest = examples["manifest of an instance"]
+    data = encode(manifest)
+    with pytest.raises(CodecError, match="'instance' is 0; expected 1"):
+        decode(forge(data, (104, u4(0))))
+    for cut in (1, 8, 12, 20, 24):
+        with pytest.raises(CodecError, match=r"populations have \d+ bytes|draw IDs for 2 included"):
+            decode(forge(data[:-cut], (108, u4(25 - cut))))
+    without_producers = replace(
+        manifest,
+        window_status=WindowStatus.EMPTY,
+        producers=(False,),
+        populations=(),
+        drawings=(),
+        contributors=0,
+    )
+    empty = encode(without_producers)
+    with pytest.raises(CodecError, match="manifest of version 2 has no shuffler or draw IDs"):
+        decode(forge(empty, (104, u4(1))))
+    for drawings, message in (
+        ((), "manifest of shuffler 2 has no draw IDs"),
+        (manifest.drawings[:1], "got 1 draw IDs for 2 included producers"),
+        ((bytes(7), bytes(8)), "a draw ID has the wrong size; expected 8 bytes"),
+    ):
+        with pytest.raises(CodecError, match=message):
+            replace(manifest, drawings=drawings)
+
+
+def test_contradictory_manifest_is_rejected(examples: dict[str, Any]) -> None:
+    manifest = examples["manifest"]
+    with pytest.raises(CodecError, match="got 2 populations for 3 included producers"):
+        replace(manifest, populations=(1, 2))
+    with pytest.raises(CodecError, match="smallest population is -1"):
+        replace(manifest, populations=(1, 2, -1))
+    with pytest.raises(CodecError, match=f"largest population is {2**32}"):
+        replace(manifest, populations=(1, 2, 2**32))
+    with pytest.raises(CodecError, match="a window with 25 contributors cannot be"):
+        replace(manifest, window_status=WindowStatus.EMPTY)

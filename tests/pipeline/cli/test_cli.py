@@ -155,21 +155,6 @@ def test_invalid_command_line_exits_with_2_and_a_hint(
     assert result.output == ""
 
 
-def test_job_file_error_shows_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
-        "epochs: {count: 8, lenght: P1W}\n"
-    )
-    for command in (["plan"], ["deploy"], ["simulate", "--input", "x.csv"]):
-        result = dpstream(*command, path)
-        assert result.code == 2
-        assert f"{path}:3: parameters" in result.errors
-        assert f"{path}:4: epochs.lenght" in result.errors
-        assert "did you mean length" in result.errors
-        assert len(result.errors.splitlines()) == 2
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -324,3 +309,39 @@ def test_command_with_a_closed_pipe_prints_no_error(job_file: Path, home: Path) 
             check=False,
         )
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+_COMMAND = [sys.executable, "-m", "dpstream.pipeline.cli"]
+
+
+def _run(shell: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", shell, "sh", *_COMMAND],
+        env={**os.environ, "DPSTREAM_HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        encoding="latin-1",
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_table_is_printed_in_any_encoding(job_file: Path, tmp_path: Path, encoding: str) -> None:
+    shell = f'"$@" plan {job_file} --users 100'
+    done = _run(shell, tmp_path, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "privacy" in done.stdout
+
+
+def test_closed_standard_output_ends_without_traceback(tmp_path: Path) -> None:
+    done = _run('"$@" list >&-', tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no local Kafka is running")
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_error_does_not_stop_a_command(job_file: Path, tmp_path: Path) -> None:
+    done = _run(f'"$@" plan {job_file} --users 100 2>&-', tmp_path)
+    assert done.returncode == 0
+    assert "privacy" in done.stdout

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +24,8 @@ from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.recording.replay.on_cluster import start_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
+from dpstream.randomizers.guarantee import rounded_up
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.budgeted_jobs import job_about
@@ -194,20 +198,6 @@ def test_budget_rejects_invalid_limits(
     assert (result.code, result.errors.count("\n")) == (2, 1)
     assert message in result.errors
     assert not cluster.records
-
-
-def test_budget_for_a_period_can_be_set_and_is_shown(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    begin(cluster, "first", 1)
-    change = ("--epsilon", "2", "--per", "1 year", "--reason", "ticket 13", "--yes")
-    result = dpstream("budget", "students", *change)
-    assert result.code == 0, result.errors
-    assert "is epsilon 2, delta 0, in any year, for all jobs" in result.output
-    shown = dpstream("budget", "students").output
-    assert "epsilon 2 in any year" in shown
-    assert "charges count as 1; 1 remaining; an operator set it" in shown
-    assert "none declared" not in shown
 
 
 def test_budget_with_composition_admits_many_small_charges(
@@ -388,3 +378,84 @@ def test_budget_for_a_year_admits_a_recurring_job_forever(
     third.write_text(third.read_text().replace("budget: {epsilon: 4", "budget: {epsilon: 9"))
     asked = dpstream("deploy", str(third)).errors
     assert "charged again: epsilon without limit in total; epsilon 9 in any year: charges" in asked
+
+
+ENROLLED = (300, 200, 100)
+
+
+def begin_stream(cluster: MemoryCluster, **keys: Any) -> DeployedJob:
+    job = job_about("first", **{"epochs": {"count": 8}, **keys})
+    return deploy(cast(Cluster, cluster), job, deployment=secrets.token_bytes(16), now=5)
+
+
+def decide_stream(
+    cluster: MemoryCluster,
+    job: DeployedJob,
+    epoch: int,
+    inside: Sequence[bool],
+    *,
+    absent: int = 0,
+    enrolled: Sequence[int] = ENROLLED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
+) -> None:
+    populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
+    manifest = Manifest(
+        job.fingerprint, job.deployment, epoch, window_status, 0, 0, 1, tuple(inside),
+        populations, sum(populations) - absent, sum(enrolled), 5,
+    )  # fmt: skip
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+
+
+def streams(dpstream: Commands) -> list[dict[str, Any]]:
+    (charge,) = dpstream("ledger", "first", "--json").json["charges"]
+    found: list[dict[str, Any]] = charge["released"]["streams"]
+    return found
+
+
+def test_devices_present_in_all_windows_have_a_smaller_privacy_loss(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    """The second producer misses one window; ten unidentified devices miss another."""
+    job = begin_stream(cluster)
+    decide_stream(cluster, job, 1, (True, True, True))
+    decide_stream(cluster, job, 2, (True, False, True))
+    decide_stream(cluster, job, 3, (True, True, True), absent=10)
+    amplified = epsilon_of_streams(1.0, 390, 1e-6)
+    assert streams(dpstream) == [
+        {
+            "horizon": 1,
+            "windows": 3,
+            "devices": 390,
+            "producers": 2,
+            "epsilon": amplified,
+            "delta": 1e-6,
+            "other_producers": 1,
+            "other_epsilon": 1.0,
+        }
+    ]
+    assert amplified < 0.4
+    result = dpstream("ledger", "first")
+    assert result.code == 0
+    text = " ".join(result.output.split())
+    name = f"first {job.deployment.hex()[:8]}"
+    assert f"{name} 3 390 2 {rounded_up(amplified)} 1e-06 1 1 " in text
+    assert "the shuffler shuffles" in text
+    assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
+
+
+def test_continuous_participation_is_determined_per_horizon(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin_stream(cluster, epochs={"count": 2, "renew": True}, budget=9)
+    for epoch in (1, 2):
+        decide_stream(cluster, job, epoch, (True, True, True))
+    decide_stream(cluster, job, 3, (True, True, False))
+    decide_stream(cluster, job, 3, (False, True, False))  # The first manifest of an epoch counts.
+    found = streams(dpstream)
+    assert [(each["horizon"], each["devices"], each["producers"]) for each in found] == [
+        (1, 600, 3),
+        (2, 500, 2),
+    ]
+    assert f"first {job.deployment.hex()[:8]}, horizon 2 1 500 2" in " ".join(
+        dpstream("ledger").output.split()
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.live import LiveSource
 from dpstream.pipeline.devices.producer import Producer
@@ -17,6 +20,8 @@ from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -228,3 +233,125 @@ def test_rejected_input_does_not_change_earlier_values(
     producer = open_producer()
     run_live(producer, folder, START, "user,value\n", MINUTE)
     assert producer.noted == {1: {"ann": 1, "bob": 0, "cleo": 0}}
+
+
+def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:
+    cluster.partitions[topic] = 2
+    held = cluster.records[topic, partition]
+    for event in events:
+        held.append(LogRecord(len(held), json.dumps(event).encode(), 1_709_251_200_000))
+
+
+def deploy(dpstream: Commands, tmp_path: Path, keys: str = "", calendar: str = "") -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(job_text(more=calendar) + keys)
+    result = dpstream("deploy", path)
+    assert result.code == 0, result.errors
+
+
+def test_topic_input_resumes_after_the_last_epoch(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    deploy(dpstream, tmp_path, "input: {columns: {user: who.id, value: on, epoch: week}}\n")
+    put(cluster, {"who": {"id": "ann"}, "week": 1, "on": True}, {"who": 3})
+    put(cluster, {"who": {"id": "bob"}, "week": 99, "on": True}, partition=1)
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 3)
+    assert result.code == 0, result.errors
+    assert result.output == "2 users, epochs 1 to 3: reports drawn and sent\n"
+    for warning in (
+        "events of cluster memory:offset 1: missing key 'who.id': '{\"who\": 3}' (partition 0); sk",
+        "epoch 3 is closed",
+        f"events of cluster memory: 1 event after epoch {EPOCHS}: not used",
+        "events of cluster memory: 1 bad event skipped",
+    ):
+        assert warning in result.errors
+    put(cluster, {"who": {"id": "ann"}, "week": 4, "on": False})
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99, "--json")
+    assert (result.code, result.json["closed_before"], result.json["closed_epoch"]) == (
+        0,
+        3,
+        EPOCHS,
+    )
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
+    assert result.output == "no epoch was closed: all requested epochs were already closed\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "specify exactly one of --input FILE, --input - and --from-topic TOPIC"),
+        (("--input", "x", "--input-kafka-config", "y"), "require --from-topic"),
+        (
+            ("--from-topic", "nowhere", "--to-epoch", 1),
+            "topic nowhere does not exist on memory:9092",
+        ),
+        (("--from-topic", "events"), "closes epochs by the clock: set epochs.start"),
+    ],
+)
+def test_topic_options_are_validated(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    tmp_path: Path,
+    options: tuple[object, ...],
+    message: str,
+) -> None:
+    deploy(dpstream, tmp_path)
+    put(cluster, {"user": "ann", "epoch": 1, "value": 1})
+    result = dpstream("produce", "small", *options)
+    assert (result.code != 0, result.output) == (True, "")
+    assert message in result.errors
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> Path:
+    return write_changes(tmp_path / "changes.csv")
+
+
+@pytest.fixture
+def foreign(changes: Path) -> Path:
+    text = changes.read_text().replace("user,epoch,value", "Matrikel,Woche,Stand")
+    path = changes.with_name("foreign.csv")
+    path.write_bytes(text.replace(",1\n", ",ja\n").replace(",", ";").encode("utf-16"))
+    return path
+
+
+FLAGS = ["--separator", ";", "--column", "user=Matrikel", "--column", "epoch=woche"]
+SECTION = "input: {columns: {value: Stand, user: nobody}, true: [ja], separator: tab}\n"
+
+
+def epochs_of(result: Any) -> list[dict[str, Any]]:
+    assert result.code == 0, result.errors
+    epochs: list[dict[str, Any]] = result.json["epochs"]
+    return epochs
+
+
+def test_flags_override_the_input_section(
+    dpstream: Commands, job_file: Path, changes: Path, foreign: Path
+) -> None:
+    seeded = ("--seed", 7, "--json")
+    plain = epochs_of(dpstream("simulate", job_file, "--input", changes, *seeded))
+    job_file.write_text(job_text() + SECTION)
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
+    assert epochs_of(result) == plain
+    assert result.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded)
+    assert result.code == 2
+    assert "Use --separator ';'" in result.errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--separator", ""], '--separator: "" is not allowed; expected one character, such as'),
+        (["--column", "wer=x"], "--column: unknown key; allowed: user, value, epoch, time"),
+        (["--time-format", "x"], '--time-format: "x" is not allowed; expected iso, unix (seconds)'),
+        (["--duplicates", "x"], '--duplicates: "x" is not allowed; expected first, last, largest'),
+        (["--clamp"], "input: clamp requires numbers with a range, but"),
+    ],
+)
+def test_invalid_flag_is_rejected(
+    dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
+) -> None:
+    result = dpstream("simulate", job_file, "--input", changes, *flags)
+    assert (result.code, result.output) == (2, "")
+    assert message in result.errors

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,21 @@ import pytest
 from numpy.typing import NDArray
 from randomgen import AESCounter
 
-from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.producer import Producer, ProducerError, Value
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.state import FolderInUse
 from dpstream.randomizers.sampled_response import SampledResponse
 from dpstream.topics.batches import decode_batch, decode_punctuation
-from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.gateway import BrokenTransport, open_producer, seeded
 from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
+from tests.support.small_run import generators
 
 
 def deployed(name: str = "producers") -> DeployedJob:
@@ -505,3 +507,57 @@ def test_invalid_value_is_rejected_with_its_user(job: DeployedJob, log: MemoryLo
             ProducerError, match="got the single text 'ab'; expected a list of users"
         ):
             producer.withdraw("ab")
+
+
+JOB = (
+    "name: baskets\nprotocol: count_min\n"
+    "parameters: {epsilon: 4, delta: 1.0e-3, items: 2, rows: 1, domain: [tea, milk, rye, oil]}\n"
+    "epochs: {count: 3}\nshuffle: {minimum: 2}\n"
+)
+
+
+@pytest.fixture
+def producer(log: MemoryLog) -> Iterator[Producer]:
+    job = deploy_job(parse_job(JOB), deployed_at=0)
+    driver = MemoryDriver(log)
+    with Producer(job, None, name="till", transport=driver, generators=generators) as made:
+        made.enroll(["ann", "bob"])
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (["tea", "milk", "rye"], "user 'bob': got 3 items; job baskets allows 2"),
+        (["te"], "user 'bob': value 'te' is not in the domain"),
+        ([1.5], "user 'bob': got 1.5; expected text or an integer"),
+    ],
+)
+def test_invalid_set_is_rejected_without_side_effects(
+    producer: Producer, said: list[Value], complaint: str
+) -> None:
+    with pytest.raises(ProducerError, match=complaint):
+        producer.report(1, {"ann": ["tea"], "bob": said})
+    assert not producer._values.any()
+
+
+def test_item_sets_are_sent_as_sorted_messages(producer: Producer, log: MemoryLog) -> None:
+    cells = 4
+    for epoch in (1, 2, 3):
+        producer.report(epoch, {"ann": ["oil", "tea"], "bob": "rye"})
+        producer.close(epoch)
+    batches = []
+    for partition in range(len(producer.job.start_offsets[Role.REPORTS])):
+        end = log.end(Role.REPORTS, partition)
+        for record in log.read(Role.REPORTS, partition, 0, end).records:
+            with suppress(CodecError):
+                batches.append(decode_batch(record.value))
+    assert len(batches) == 3
+    for batch in batches:
+        words = batch.words.values
+        assert words.dtype == np.dtype("<u4")
+        assert words.shape[1] == 1
+        assert words.max() < cells
+        assert (np.diff(words[:, 0].astype(int)) >= 0).all()
+        if batch.words.counts is not None:
+            assert len(words) <= cells

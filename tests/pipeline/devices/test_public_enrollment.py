@@ -223,16 +223,6 @@ def test_first_live_rows_do_not_change_the_population() -> None:
     assert live(job, first_ones(), user_list=user_list) == without_values
 
 
-@every_job
-def test_live_input_without_enrolled_users_is_rejected(kind: str) -> None:
-    job, value = job_of(kind), values_of(kind)[0]
-    for arriving in ([(0.5, f"ann,1,{value}\n")], [(0.5, "")]):
-        log = MemoryLog()
-        with pytest.raises(InputError, match="no users are enrolled"):
-            live(job, arriving, log=log)
-        assert epochs_in(log) == {}
-
-
 # Live input: any rows of one user, at any time.
 
 USER_LIST = ["ann", "bob", "zed"]
@@ -377,15 +367,6 @@ def test_file_does_not_affect_public_output_if_users_are_listed(
     seen = from_file(job_of(kind), text, tmp_path_factory.getbasetemp(), user_list=USER_LIST)
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
     assert seen.sizes == sizes_of_quiet_users(kind)
-
-
-@pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
-def test_file_without_usable_rows_is_accepted_if_users_are_listed(
-    tmp_path: Path, text: str
-) -> None:
-    seen = from_file(job_of("future_rand"), text, tmp_path, user_list=USER_LIST)
-    assert seen.populations == [3] * EPOCHS
-    assert seen.unknown_users == text.startswith("eve")
 
 
 def test_skipping_rows_with_an_unreadable_user_requires_a_user_list(tmp_path: Path) -> None:
@@ -542,18 +523,6 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]
     with os.fdopen(reading) as pipe:
         monkeypatch.setattr(sys, "stdin", pipe)
         yield
-
-
-def test_live_input_without_a_user_list_is_rejected(
-    dpstream: Commands, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
-    for rows in ("user,value\nann,1\n", HEADER + "ann,1,1\n", HEADER + "ann,1,1\nann,0,\n"):
-        with standard_input(monkeypatch, rows):
-            said = dpstream("produce", "job", "--input", "-")
-        assert (said.code, said.output) == (2, "")
-        assert "error: no users are enrolled. List all users" in said.errors
-    assert punctuations(cluster, "job") == []
 
 
 @pytest.mark.parametrize("rows", ["", "ann,1,1\n", "ann,1,nonsense\n", "ann\n", "eve,1,0\n"])

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import (
+    InvalidTopicError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
-from dpstream.pipeline.kafka.workers.topic_watch import TopicWatch
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, TopicWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.worker_facts import heartbeat
 from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.topics.names import Role
@@ -116,3 +125,42 @@ def test_changed_topic_id_means_a_recreated_topic() -> None:
     watch.see_ids(found | {"small.estimates": "new"})
     with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and recreated"):
         watch.see_ids(found | {"small.manifests": "new"})
+
+
+SESSION = 10.0
+ALL = (0, 1, 2)
+
+
+def test_unassigned_partition_error_lists_the_partition() -> None:
+    watch = GroupWatch(len(ALL), SESSION)
+    watch.see([0, 2], 0.0)
+    with pytest.raises(UnassignedError, match=r"session timeout of 10 s, .* partitions 1,"):
+        watch.see([0, 2], 11.0)
+
+
+class Admin:
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"name": name, "error_code": self._code, "partitions": []} for name in names]
+
+
+def cluster_that_answers(code: int) -> Cluster:
+    cluster = Cluster(Connection(("memory:9092",)))
+    cluster._admin_client = cast(KafkaAdminClient, Admin(code))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("code", "there"),
+    [(0, True), (UnknownTopicOrPartitionError.errno, False), (InvalidTopicError.errno, False)],
+)
+def test_unknown_or_invalid_topic_does_not_exist(code: int, there: bool) -> None:
+    assert cluster_that_answers(code).exists("a.reports") is there
+
+
+def test_topic_without_access_raises_an_access_error() -> None:
+    with pytest.raises(AccessError) as caught:
+        cluster_that_answers(TopicAuthorizationFailedError.errno).exists("a.reports")
+    assert caught.value.name == "a.reports"

@@ -3,6 +3,10 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from dpstream.pipeline.actions import (
     Action,
@@ -17,7 +21,7 @@ from dpstream.pipeline.actions import (
     Steps,
 )
 from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, WorkerError
-from dpstream.pipeline.kafka.workers import Committed
+from dpstream.pipeline.kafka.workers import COMMITTED_BY, Committed, floor_of
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.topics.names import Role
 from tests.support.waiting import until
@@ -387,3 +391,22 @@ async def test_exception_in_a_stage_ends_the_worker() -> None:
     assert [str(failure) for failure in world.failures] == ["broken"]
     await world.execution.record(0, 0, b"")
     assert world.stage.seen == ["revoke 0"]
+
+
+@pytest.mark.parametrize(
+    ("found", "committed", "floor"),
+    [
+        (None, None, 0),
+        (SimpleNamespace(offset=-1, metadata=""), None, 0),
+        (SimpleNamespace(offset=7, metadata=COMMITTED_BY), Committed(7), 7),
+        # Tools that set offsets leave metadata empty, or write their own.
+        (SimpleNamespace(offset=7, metadata=""), Committed(7, own=False), 0),
+        (SimpleNamespace(offset=7, metadata=None), Committed(7, own=False), 0),
+        (SimpleNamespace(offset=7, metadata="reset"), Committed(7, own=False), 0),
+    ],
+)
+def test_committed_offset_of_another_program_is_ignored(
+    found: Any, committed: Committed | None, floor: int
+) -> None:
+    assert Committed.of(found) == committed
+    assert floor_of(committed) == floor

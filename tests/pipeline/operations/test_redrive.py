@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import Producer
@@ -14,10 +16,14 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.redrive import redrive
+from dpstream.pipeline.stages.admission import decode_raw
+from dpstream.topics.batches import decode_punctuation, encode_punctuation
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrationScenario
+from tests.support.sealing import all_keys, sealed_section
 
 
 @pytest.fixture(params=[COUNTED, HIDDEN], ids=["counted", "hidden"])
@@ -178,3 +184,127 @@ def test_dead_letters_of_a_replay_cannot_be_redriven(counted: LateRegistrationSc
     replay = counted.job.model_copy(update={"replay_of": origin})
     with pytest.raises(DeploymentError, match="is a replay of big"):
         redrive(counted.cluster.cluster, replay)
+
+
+KEYS = [[2], [3]]
+LACKING = "the part for another shuffler is missing"
+
+
+def job_text(text: str, *, sealed: bool) -> str:
+    values = yaml.safe_load(text)
+    values["shuffle"]["instances"] = 2
+    if sealed:
+        values["sealed"] = sealed_section(KEYS)
+    written: str = yaml.safe_dump(values)
+    return written
+
+
+def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> LateRegistrationScenario:
+    return LateRegistrationScenario(job_text(text, sealed=sealed), folder, all_keys(KEYS))
+
+
+@pytest.fixture(params=[False, True], ids=["open", "sealed"])
+def scenario_of_instances(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[LateRegistrationScenario]:
+    # In the sealed case, batches have few reports, all in one ciphertext.
+    each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
+    yield each
+    each.world.shut()
+
+
+def whole(scenario_of_instances: LateRegistrationScenario, *epochs: int) -> None:
+    manifests = scenario_of_instances.world.manifests()
+    assert {epoch: manifests[epoch].contributors for epoch in epochs} == dict.fromkeys(
+        epochs, 2 * HALF
+    )
+    assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
+
+
+def test_late_registered_producer_is_counted_by_all_parallel_shufflers(
+    scenario_of_instances: LateRegistrationScenario, tmp_path: Path
+) -> None:
+    sealed = scenario_of_instances.job.sealed is not None
+    undisturbed = made(tmp_path / "2", COUNTED if sealed else HIDDEN, sealed=sealed)
+    undisturbed.register()
+    for each in (undisturbed, scenario_of_instances):
+        each.north(1, 2)
+        sent = each.send(1, 2)
+        each.settle()
+    assert len(scenario_of_instances.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
+    if not sealed:
+        # Only the shuffler can determine the sender of a sealed batch.
+        early = scenario_of_instances.redrive()
+        assert early.kept == {"enrollment is still not registered": sent}
+        assert not early.requeued
+    scenario_of_instances.register()
+    planned = scenario_of_instances.redrive(dry_run=True)
+    scenario_of_instances.cluster.sent.clear()
+    done = scenario_of_instances.redrive()
+    assert planned.requeued == done.requeued
+    assert done.kept == {}
+    order = scenario_of_instances.cluster.sent
+    assert order == sorted(order, key=[Role.REPORTS_2, Role.REPORTS].index)
+    assert {Role.REPORTS, Role.REPORTS_2} == set(order)
+    scenario_of_instances.settle()
+    whole(scenario_of_instances, 1, 2)
+    assert scenario_of_instances.world.integers() == undisturbed.world.integers()
+    assert scenario_of_instances.redrive().requeued == {}, "requeued letters are deleted"
+    assert all(
+        map(Redriven.from_bytes, scenario_of_instances.world.log.values(Role.DEAD_LETTERS))
+    ), "only markers remain"
+    undisturbed.world.shut()
+
+
+def test_batch_is_not_requeued_while_a_shuffler_lacks_its_part(
+    scenario_of_instances: LateRegistrationScenario,
+) -> None:
+    scenario_of_instances.register()
+    scenario_of_instances.north(1)
+    (missing, *_) = sent_by_south(scenario_of_instances, Role.REPORTS_2)
+    assert kind_of(missing) is not RecordType.PUNCTUATION
+    # Records in the other partition are rejected by all shufflers; some of them are lost.
+    for role in reversed(scenario_of_instances.job.route.reports):
+        for value in sent_by_south(scenario_of_instances, role):
+            if value != missing:
+                scenario_of_instances.world.log.append(Append(role, 0, value))
+    scenario_of_instances.settle()
+    first = scenario_of_instances.redrive()
+    assert first.kept.keys() == {LACKING}
+    assert scenario_of_instances.cluster.sent
+    assert set(scenario_of_instances.cluster.sent) == {Role.REPORTS_2}
+    scenario_of_instances.settle()
+    assert not scenario_of_instances.world.manifests()
+    scenario_of_instances.world.log.append(Append(Role.REPORTS_2, 1, missing))
+    second = scenario_of_instances.redrive()
+    assert second.kept.keys() == {"already requeued"}
+    assert sum(second.requeued.values()) == first.kept[LACKING]
+    scenario_of_instances.settle()
+    whole(scenario_of_instances, 1)
+
+
+def sent_by_south(scenario_of_instances: LateRegistrationScenario, role: Role) -> list[bytes]:
+    return [
+        value
+        for value in scenario_of_instances.south.values(role, 1)
+        if decode_raw(value).epoch == 1
+    ]
+
+
+def test_batch_with_contradictory_punctuation_is_not_requeued(
+    scenario_of_instances: LateRegistrationScenario,
+) -> None:
+    scenario_of_instances.register()
+    scenario_of_instances.north(1)
+    *batches, ends = sent_by_south(scenario_of_instances, Role.REPORTS_2)
+    punctuation = decode_punctuation(ends)
+    contradicted = encode_punctuation(replace(punctuation, batches=punctuation.batches + 1))
+    for value in (*batches, contradicted, ends):
+        scenario_of_instances.world.log.append(Append(Role.REPORTS_2, 1, value))
+    for value in sent_by_south(scenario_of_instances, Role.REPORTS):
+        scenario_of_instances.world.log.append(Append(Role.REPORTS, 0, value))
+    scenario_of_instances.settle()
+    assert ends in scenario_of_instances.world.log.values(Role.REPORTS_2, 1)
+    done = scenario_of_instances.redrive()
+    assert done.kept.keys() == {LACKING, "punctuation: cannot be fixed"}
+    assert done.requeued == {}

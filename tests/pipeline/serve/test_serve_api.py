@@ -27,7 +27,6 @@ from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
-from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, gap, items, numbers
@@ -350,21 +349,6 @@ async def test_downloads_beyond_the_limit_are_rejected(
         assert "too many concurrent downloads" in message
         resume.set()
         assert json.loads(await first)["estimates"] == []
-
-
-def test_serve_rejects_invalid_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    use_memory_cluster(monkeypatch)
-    dpstream = Commands(capsys)
-    result = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
-    assert (result.code, "expected JOB=FILE" in result.errors) == (2, True)
-    result = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
-    assert (result.code, f"file {tmp_path / 'x.csv'} does not exist" in result.errors) == (2, True)
-    result = dpstream("serve", "--address", "")
-    assert (result.code, "--address is empty" in result.errors) == (2, True)
-    result = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
-    assert (result.code, "cannot serve at 192.0.2.1" in result.errors) == (2, True)
 
 
 SAMPLED = (

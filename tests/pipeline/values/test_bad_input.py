@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dpstream.pipeline.devices.producer import Producer
-from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.batches import decode_batch, decode_punctuation
-from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
@@ -100,51 +90,3 @@ def test_number_of_exhausted_devices_is_shown_only_locally(
     )
     # Neither the job nor any record of its topics reveals exhausted devices.
     assert b"exhausted" not in everything
-
-
-def test_wire_format_does_not_reveal_exhausted_devices() -> None:
-    """Records are identical except for bits that are fair coin flips independent of the stream."""
-    calm, busy = (Wire(often=often) for often in (0, 100))
-    assert calm.exhausted == 0
-    assert busy.exhausted >= 10
-    assert list(busy.visible()) == list(calm.visible())
-
-
-class Wire:
-    def __init__(self, *, often: int) -> None:
-        self.job = deploy_job(
-            parse_job(job_text("future_rand")), deployed_at=0, deployment=bytes(range(16))
-        )
-        self.log = MemoryLog()
-        numbers = iter(range(10**6))
-        with Producer(
-            self.job,
-            None,
-            name="gateway",
-            transport=MemoryDriver(self.log),
-            generators=lambda purpose, number: seeded_generator(5, len(purpose), number),
-            identifiers=lambda: next(numbers).to_bytes(16, "big"),
-        ) as producer:
-            producer.enroll([f"user {number}" for number in range(100)])
-            for epoch in range(1, EPOCHS + 1):
-                values = np.zeros(100, np.int64)
-                values[:often] = epoch % 2
-                producer.report_all(epoch, values)
-                producer.close(epoch)
-            producer.leave(EPOCHS)
-            self.exhausted = producer.exhausted
-
-    def visible(self) -> Iterator[object]:
-        """Return all records of the topics, without the lowest bit of each report, its sign."""
-        yield from self.log.values(Role.PRODUCERS)
-        for partition in range(self.job.topics.partitions):
-            for value in self.log.values(Role.REPORTS, partition):
-                if kind_of(value) is RecordType.PUNCTUATION:
-                    yield decode_punctuation(value)
-                else:
-                    batch = decode_batch(value)
-                    rows = np.repeat(
-                        batch.words.values[:, 0],
-                        1 if batch.words.counts is None else batch.words.counts,
-                    )
-                    yield batch.batch, batch.epoch, sorted((rows >> 1).tolist())

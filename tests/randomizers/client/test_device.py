@@ -1010,11 +1010,4 @@ def test_repr_of_a_membership_omits_state_and_reports() -> None:
     member = Membership(b"statement", b"id", state={"memo": "what it drew"}, waiting=(waiting,))
     written = f"{member} {member!r}"
     assert "epoch=7" in written
-    assert not [
-        text
-        for text in (
-            ("not an entry: its bytes are not the canonical encoding of its content"),
-            ("what it drew"),
-        )
-        if text in written
-    ]
+    assert "what it" not in written
