@@ -62,7 +62,7 @@ class Budget(Section):
 class Crowds(Section):
     by: str = Field(
         pattern=r"^\s*\S.{0,99}$",
-        description="the name of a column of the input, which is public, such as app_version",
+        description="the name of a public column of the input, such as app_version",
     )
     values: tuple[str, ...] = Field(
         min_length=1,

@@ -615,7 +615,7 @@ class KafkaTransport:
                 if waited > _GIVE_UP_AFTER:
                     raise ClusterError(f"Kafka does not answer: {error}") from error
                 if not notified:
-                    self._notify("Kafka does not answer; waiting for it, no data is lost")
+                    self._notify("Kafka does not answer: waiting for it. No data is lost")
                     notified = True
                 time.sleep(_RETRY_SECONDS)
                 continue
@@ -674,7 +674,7 @@ class KafkaTransport:
                     waited = time.monotonic() - started
                     if waited > _NOTICE_AFTER and not notified:
                         self._check_there(sent.topic)
-                        self._notify("Kafka does not answer; waiting for it, no data is lost")
+                        self._notify("Kafka does not answer: waiting for it. No data is lost")
                         notified = True
                     continue
                 self._pending.clear()

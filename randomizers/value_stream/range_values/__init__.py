@@ -93,7 +93,9 @@ class RangeValuesLaw(Constants):
                 f"level weights are {weights}; expected nonnegative integers, the last one positive"
             )
         if len(horizons := {law.booleans.last_epoch for law in self.levels}) != 1:
-            raise ValueError(f"levels end with epochs {horizons}; expected the same last epoch")
+            raise ValueError(
+                f"levels end with epochs {horizons}; expected the same last epoch for all"
+            )
 
     @property
     def last_epoch(self) -> int:

@@ -74,7 +74,7 @@ def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("user,x,one\na,1,1\n", "it contains class 0 times"),
+        ("user,x,one\na,1,1\n", "it contains column class 0 times"),
         ("user,class,x\n", "got 1 columns other than user and class; expected 2, one per feature"),
         (HEADER, "no usable rows"),
     ],

@@ -661,7 +661,7 @@ def test_wrong_columns_are_rejected_despite_valid_checksums(tmp_path: Path) -> N
     write(tmp_path, range(1, 3))
     (partials,) = tmp_path.glob("partials-*")
     swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())
-    with pytest.raises(RecordingError, match="unexpected columns in a file of windows"):
+    with pytest.raises(RecordingError, match="unexpected columns in a file of kind windows"):
         list(Recording.open(tmp_path).windows())
 
 
