@@ -44,7 +44,7 @@ def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> Deploye
     return deploy_job(job, deployed_at=5)
 
 
-def test_deployment_charges_a_stream_once() -> None:
+def test_deployment_charges_a_whole_stream_once() -> None:
     charge = Charge.of(deployed(population="students"))
     assert (charge.population, charge.job, charge.at) == ("students", "job", 5)
     assert charge.epsilon == 4.0
@@ -64,7 +64,7 @@ def test_charges_up_to_the_budget_are_accepted() -> None:
     check_budget(deployed(population="students"), charges)
 
 
-def test_charge_round_trips_and_other_bytes_are_rejected() -> None:
+def test_charge_round_trips_and_malformed_bytes_are_rejected() -> None:
     charge = Charge.of(deployed())
     assert Charge.from_bytes(charge.to_bytes()) == charge
     for data in (b"", b"[]", b"{}", b'{"population": "a"}'):
@@ -262,7 +262,7 @@ def test_privacy_filter_limits_delta_charges_to_half_the_budget() -> None:
     assert binding["delta"] is COMPOSED, "half of its delta is less"
 
 
-def test_charges_must_fit_every_budget_in_force() -> None:
+def test_charges_must_fit_every_budget_that_applies() -> None:
     """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
     check_budget(job(), charges, [COMPOSED, declared_by_a_job(26, 1e-6)])
@@ -319,14 +319,14 @@ def weekly(
     ("count", "per", "horizons"),
     [(52, "P1Y", 2), (53, "P1Y", 2), (54, "P1Y", 1), (13, "P1Y", 5), (52, "P2Y", 3)],
 )
-def test_budget_for_a_year_counts_all_horizons_it_can_overlap(
+def test_budget_for_a_year_counts_all_horizons_that_a_year_can_overlap(
     count: int, per: str, horizons: int
 ) -> None:
     assert Charge.of(weekly(count)).horizons_in(per) == horizons
     assert Charge.of(weekly(count)).horizons_in(None) is None
 
 
-def test_rolling_charges_within_a_year_fit_its_budget_forever() -> None:
+def test_rolling_guarantee_within_the_budget_for_a_year_fits_it_forever() -> None:
     job = weekly()
     assert horizons_within_budget(job, []) is None
     charge = check_budget(job, [])
@@ -345,7 +345,7 @@ def test_rolling_charges_within_a_year_fit_its_budget_forever() -> None:
         check_budget(weekly(name="bare", epsilon=0.25, budget=None), [charge], cast(Any, own))
 
 
-def test_charges_without_a_rolling_guarantee_count_in_full() -> None:
+def test_charges_without_a_rolling_guarantee_are_counted_in_full() -> None:
     per = {"epsilon": 14, "per": "P1Y"}
     job = renewing(budget=cast(Any, per))
     assert horizons_within_budget(job, []) == 3
@@ -363,7 +363,7 @@ def test_charges_without_a_rolling_guarantee_count_in_full() -> None:
         check_budget(without_calendar, [])
 
 
-def test_period_and_all_time_budgets_are_both_binding() -> None:
+def test_charges_must_fit_the_budget_for_a_period_and_the_budget_for_all_time() -> None:
     declared = BudgetDeclaration("students", 9.0, 0.0, "a", "0" * 32, 1)
     job = weekly(epsilon=2.0)
     assert horizons_within_budget(job, [], [declared]) == 4
@@ -376,7 +376,7 @@ def test_period_and_all_time_budgets_are_both_binding() -> None:
     assert shown[1].startswith("charges count as 4; 0 remaining; job weekly declared it")
 
 
-def test_period_of_a_budget_is_stored_only_if_set() -> None:
+def test_period_of_a_budget_is_stored_only_if_it_is_set() -> None:
     for job, stored in ((weekly(), True), (deployed(budget={"epsilon": 8}), False)):
         declared = BudgetDeclaration.of(job, 5)
         assert declared is not None

@@ -189,7 +189,7 @@ def test_number_of_started_horizons_grows_with_time_since_deployment() -> None:
     assert found == [1, 1, 2]
 
 
-def test_replay_counts_the_horizons_of_its_original() -> None:
+def test_replay_counts_the_horizons_of_the_original_job() -> None:
     deployed_at = 1_767_225_600_000 + 29 * 86_400_000
     job = deploy_job(job_of(text=RENEWING), deployed_at=deployed_at, deployment=bytes(16))
     job = job.model_copy(update={"horizons": 2})

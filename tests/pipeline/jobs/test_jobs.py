@@ -270,7 +270,7 @@ def test_arbitrary_text_raises_a_job_error(text: str) -> None:
 
 
 @given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
-def test_arbitrary_yaml_is_parsed_or_raises_a_yaml_error(text: str) -> None:
+def test_arbitrary_text_is_parsed_as_yaml_or_raises_a_yaml_error(text: str) -> None:
     try:
         problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
     except YamlError as error:
@@ -386,7 +386,7 @@ def test_invalid_labels_are_rejected(text: str, words: str, problem: str) -> Non
         parse_job(text + words)
 
 
-def test_route_is_recomputed_for_a_copy_with_other_settings() -> None:
+def test_route_through_the_stages_is_recomputed_for_a_copy_with_other_settings() -> None:
     values = {
         "name": "a",
         "protocol": "value_stream",
@@ -403,7 +403,7 @@ def test_route_is_recomputed_for_a_copy_with_other_settings() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["hadamard_values", "projective_geometry", "sampled_response"])
-def test_labels_in_numbers_are_read_as_text(protocol: str) -> None:
+def test_labels_that_are_numbers_are_read_as_text(protocol: str) -> None:
     changes = ", max_changes: 2" * (protocol == "hadamard_values")
     job = parse_job(
         f"name: plans\nprotocol: {protocol}\nepochs: {{count: 4}}\n"

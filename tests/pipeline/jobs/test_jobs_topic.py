@@ -30,7 +30,7 @@ def apply_phase(state: JobsTopic, phase: Phase, deployment: bytes = FIRST) -> No
     state.apply(record.key, record.to_bytes())
 
 
-def test_last_record_for_a_job_counts_until_its_tombstone() -> None:
+def test_last_record_for_a_job_applies_until_its_tombstone() -> None:
     state = JobsTopic()
     for deployment in (FIRST, SECOND):
         apply_job(state, deployed(deployment=deployment))
@@ -83,7 +83,7 @@ def test_job_record_of_another_version_is_listed_as_unreadable() -> None:
     assert state.phase("small") is Phase.RUNNING
 
 
-def test_charges_outlive_jobs_and_the_latest_record_for_a_charge_counts() -> None:
+def test_charges_outlive_their_jobs_and_only_the_latest_record_for_a_charge_counts() -> None:
     state = JobsTopic()
     charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
     fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)

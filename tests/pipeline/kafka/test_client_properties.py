@@ -69,7 +69,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 class TestPlaintext:
-    def test_file_with_only_servers_is_valid(self, file: Path) -> None:
+    def test_file_that_sets_only_servers_is_valid(self, file: Path) -> None:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"
@@ -112,7 +112,7 @@ class TestPlaintext:
             file, "security.protocol=TLS"
         )
 
-    def test_missing_file_error_contains_the_path(self, tmp_path: Path) -> None:
+    def test_error_for_a_missing_file_contains_its_path(self, tmp_path: Path) -> None:
         with pytest.raises(
             ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
         ):
@@ -279,14 +279,14 @@ class TestTls:
         assert handshake(known.tls, asks_for_certificate=True) == "TLSv1.3"
 
     @pytest.mark.parametrize("password", ["", "ssl.key.password=guess"])
-    def test_wrong_key_password_is_rejected_without_a_prompt(
+    def test_wrong_password_for_a_key_is_rejected_without_a_prompt(
         self, file: Path, password: str
     ) -> None:
         location = f"ssl.keystore.location={TLS}/client-locked.pem"
         message = rejection(file, "security.protocol=SSL", location, password)
         assert "line 2: cannot load the client's key" in message
 
-    def test_key_without_certificate_is_rejected(self, file: Path) -> None:
+    def test_key_without_a_certificate_is_rejected(self, file: Path) -> None:
         key, _ = split("client.pem")
         message = rejection(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
         assert "ssl.keystore.certificate.chain and ssl.keystore.key must be set together" in message

@@ -5,7 +5,7 @@ import pytest
 from dpstream.pipeline.kafka.client_properties import Property, parse_properties
 
 
-def test_multiline_property_has_the_number_of_its_first_line() -> None:
+def test_property_on_several_lines_has_the_number_of_its_first_line() -> None:
     assert parse_properties("# x\n\na = 1,\\\n  2\nb = 3") == {
         "a": Property("1,2", 3),
         "b": Property("3", 5),

@@ -156,7 +156,7 @@ def test_producer_start_detects_every_old_copy_of_its_folder(
         assert folder.is_old_copy(again) == (whole.last_in(index) > again)
 
 
-def test_next_start_reads_later_manifests() -> None:
+def test_producer_start_reads_manifests_written_since_the_previous_start() -> None:
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     decide(cluster, 1, True, True)
@@ -176,7 +176,7 @@ def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(punctuation))
 
 
-def test_first_start_reads_only_the_registry(tmp_path: Path) -> None:
+def test_first_producer_start_reads_only_the_registry(tmp_path: Path) -> None:
     cluster = new_cluster()
     north, south = (Folder(name, cluster) for name in NAMES)
     for epoch in range(1, LAST):

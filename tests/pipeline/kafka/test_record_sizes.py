@@ -109,7 +109,7 @@ def test_size_bound_for_estimate_records_covers_the_longest_numbers() -> None:
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 
 
-def test_oversized_records_are_rejected_before_charging(
+def test_job_with_oversized_records_is_rejected_before_it_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols from other packages might have larger domains, simulated here by more digits."""

@@ -22,7 +22,7 @@ IDS = {role: f"id of {role}" for role in DEPLOYED.start_offsets}
 JOB = DEPLOYED.model_copy(update={"topic_ids": IDS})
 
 
-def test_no_contradiction_is_reported_when_topics_are_as_deployed() -> None:
+def test_no_contradiction_is_reported_if_topics_are_unchanged_since_deployment() -> None:
     assert list(contradictions(JOB, StoredState(ids=IDS))) == []
     check(JOB, StoredState(ids=IDS))
 

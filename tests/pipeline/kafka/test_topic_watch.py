@@ -91,7 +91,7 @@ def test_topic_missing_in_several_polls_counts_as_deleted(
         ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but had previously reached offset 5"),
     ],
 )
-def test_shorter_log_means_a_recreated_topic(
+def test_topic_whose_log_became_shorter_counts_as_recreated(
     ends: Mapping[int, int], reached: Mapping[int, int], message: str
 ) -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
@@ -114,7 +114,7 @@ def test_heartbeat_omits_secret_record_counts() -> None:
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False
 
 
-def test_changed_topic_id_means_a_recreated_topic() -> None:
+def test_topic_whose_id_changed_counts_as_recreated() -> None:
     ids = {role: f"id of {role}" for role in JOB.start_offsets if role is not Role.STATUS}
     job = JOB.model_copy(update={"topic_ids": ids})
     found = {job.topic(role): named for role, named in ids.items()}

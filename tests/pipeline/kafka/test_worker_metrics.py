@@ -261,7 +261,7 @@ RESTORING = EventLoopHeartbeat(restored=False, broker_answers=True, work=0)
 AWAY = EventLoopHeartbeat(False, False, 0, positions={}, ends={0: 9})
 
 
-def test_quiet_stream_is_healthy_but_a_hung_agent_is_not() -> None:
+def test_worker_of_a_quiet_stream_is_healthy_but_a_hung_worker_is_not() -> None:
     quiet, hung = watchdog_after(QUIET, 10_000), watchdog_after(HUNG, 70)
     assert liveness(quiet) == Health(True, "alive")
     assert readiness(quiet) == Health(True, "ready, partitions: 0, 2")
@@ -277,7 +277,7 @@ def test_blocked_event_loop_is_unhealthy() -> None:
     assert liveness(blocked) == Health(False, "the event loop has been blocked for 15 s")
 
 
-def test_restoring_worker_is_healthy_but_not_ready() -> None:
+def test_worker_that_restores_its_state_is_healthy_but_not_ready() -> None:
     restoring, away = watchdog_after(RESTORING, 20), watchdog_after(AWAY, 10_000)
     assert liveness(restoring).good
     assert readiness(restoring) == Health(False, "partitions are being assigned or restored")
@@ -315,7 +315,9 @@ def served() -> Iterator[Callable[..., str]]:
         server.server_close()
 
 
-def test_scrape_is_valid_prometheus_text(tmp_path: Path, served: Callable[..., str]) -> None:
+def test_scraped_metrics_are_valid_prometheus_text(
+    tmp_path: Path, served: Callable[..., str]
+) -> None:
     watched = Watched(local_job(), tmp_path)
     snapshot = watched.snapshot("shuffle")
     address = served(snapshot, Health(False, "not yet"))

@@ -37,7 +37,7 @@ def test_watchdog_detects_a_stalled_restoration() -> None:
     )
 
 
-def test_watchdog_allows_a_long_restoration_with_progress() -> None:
+def test_watchdog_allows_a_long_restoration_that_progresses() -> None:
     watchdog = Watchdog(TIMINGS)
     for second in range(LONG):
         watchdog.beat(EventLoopHeartbeat(restored=False, broker_answers=True, work=second // 50))

@@ -87,7 +87,7 @@ def test_chain_accepts_entries_from_first_to_last() -> None:
     assert (chain.head, chain.oddities, chain.next) == (hash_of(records[-1]), [], 5)
 
 
-def test_entry_that_lost_a_race_is_void_but_not_a_problem() -> None:
+def test_entry_that_lost_a_race_is_void_but_not_reported() -> None:
     first, *_ = records = log_of(1)
     one, other = (draft(number).under(hash_of(first), nonce="n", software="1") for number in (7, 8))
     chain = chain_of([*records, one, other])
@@ -166,7 +166,9 @@ def test_edited_byte_is_detected_at_the_next_record() -> None:
 
 @given(st.integers(0, 4), st.data())
 @settings(max_examples=40, deadline=None)
-def test_edit_of_any_byte_is_detected_or_changes_the_head(place: int, data: st.DataObject) -> None:
+def test_edit_of_any_byte_changes_the_head_and_is_detected_in_earlier_entries(
+    place: int, data: st.DataObject
+) -> None:
     records = log_of(5)
     at = data.draw(st.integers(0, len(records[place]) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != records[place][at]))
@@ -178,7 +180,7 @@ def test_edit_of_any_byte_is_detected_or_changes_the_head(place: int, data: st.D
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_entry_deleted_in_the_middle_is_detected(place: int) -> None:
+def test_deletion_of_an_entry_in_the_middle_is_detected(place: int) -> None:
     records = log_of(5)
     del records[place]
     chain = chain_of(records)
@@ -186,7 +188,7 @@ def test_entry_deleted_in_the_middle_is_detected(place: int) -> None:
     assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
-def test_entries_deleted_at_the_start_are_detected_and_the_rest_stays_valid() -> None:
+def test_deletion_of_the_first_entries_is_detected_and_later_entries_stay_valid() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
     assert problems(chain) == [ChainProblem.CUT]
@@ -196,7 +198,7 @@ def test_entries_deleted_at_the_start_are_detected_and_the_rest_stays_valid() ->
     assert problems(renumbered)[0] is ChainProblem.UNCHAINED
 
 
-def test_entry_deleted_at_the_end_is_detected_by_the_saved_head() -> None:
+def test_deletion_of_the_last_entry_is_detected_by_the_saved_head() -> None:
     records = log_of(5)
     kept = chain_of(records).head
     shorter = chain_of(records[:4])
@@ -251,7 +253,7 @@ def test_garbage_and_keyed_records_are_reported_and_not_charged() -> None:
     assert "the entry has version 2; expected 1" in oddity.detail
 
 
-def test_accepted_loss_of_records_unblocks_writing_and_stays_reported() -> None:
+def test_accepting_a_loss_of_records_unblocks_writing_but_the_loss_stays_reported() -> None:
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage
@@ -301,7 +303,7 @@ def present(device: int, window: Window) -> bool:
     return inside[PRODUCER_OF[device]] and not away[device]
 
 
-def test_continuous_participation_bound_holds_with_absences() -> None:
+def test_bound_on_continuous_participation_holds_despite_absences() -> None:
     exact = 0
     for seen in product(windows(), repeat=2):
         presence = Presence()
@@ -319,7 +321,7 @@ def test_continuous_participation_bound_holds_with_absences() -> None:
     assert exact > 150, "the bound is often exact"
 
 
-def test_later_enrollments_are_excluded_from_the_bound() -> None:
+def test_bound_on_continuous_participation_excludes_later_enrollments() -> None:
     presence = Presence()
     assert (presence.windows, presence.devices, presence.producers, presence.other_producers) == (
         0,

@@ -40,7 +40,7 @@ def test_killed_process_no_longer_counts_as_a_user_of_the_broker(tmp_path: Path)
     assert again.leave()
 
 
-def test_mark_file_identifies_the_broker_to_stop(tmp_path: Path) -> None:
+def test_marker_file_identifies_the_broker_to_stop(tmp_path: Path) -> None:
     users = BrokerUsers(tmp_path)
     assert not users.is_marked(17)
     users.mark.write_text("17")
@@ -102,7 +102,7 @@ def test_last_manager_stops_a_broker_that_any_manager_started(
     assert len(broker.stopped) == 1
 
 
-def test_broker_that_already_ran_keeps_running(
+def test_broker_that_was_already_running_keeps_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_hand = Broker(99)

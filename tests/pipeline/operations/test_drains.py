@@ -106,7 +106,7 @@ def drains(world: World) -> list[tuple[int, int]]:
     return [(record.partition, record.end) for record in records]  # type: ignore[union-attr]
 
 
-def test_second_drain_request_joins_the_drain_in_progress(topics: Topics) -> None:
+def test_second_request_to_drain_joins_the_drain_in_progress(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
     ends = start_drain(topics.cluster, job, NOW)
@@ -119,7 +119,7 @@ def test_second_drain_request_joins_the_drain_in_progress(topics: Topics) -> Non
     assert dict(start_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
 
 
-def test_incomplete_drain_request_is_repeated(topics: Topics) -> None:
+def test_incomplete_request_to_drain_is_repeated(topics: Topics) -> None:
     """The earlier command was killed before it wrote the job's phase."""
     world, job = topics.world, topics.world.job
     start_drain(topics.cluster, job, NOW)
@@ -172,7 +172,7 @@ def replaced(job: DeployedJob) -> bytes:
     return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
 
 
-def test_drain_cannot_be_ended_after_its_job_changed(topics: Topics) -> None:
+def test_drain_cannot_be_ended_after_its_job_has_changed(topics: Topics) -> None:
     job = topics.world.job
     start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)

@@ -177,7 +177,7 @@ def test_idle_worker_is_up_while_its_heartbeats_arrive(age: int, up: bool) -> No
     assert (worker.idle, worker.up) == (True, up)
 
 
-def test_job_that_never_ran_is_idle_until_records_arrive() -> None:
+def test_job_that_has_never_run_is_idle_until_records_arrive() -> None:
     idle_job = initial_idle_job(JOB, "shuffle", "w")
     assert idle_job is not None
     assert idle_job.condition.ends[Role.REPORTS] == JOB.start_offsets[Role.REPORTS]

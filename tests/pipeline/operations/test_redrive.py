@@ -40,7 +40,7 @@ def counted(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     made.world.shut()
 
 
-def test_late_registered_producer_is_counted_after_redrive(
+def test_producer_that_registered_late_is_counted_after_a_redrive(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     undisturbed = LateRegistrationScenario(
@@ -79,7 +79,7 @@ def test_late_registered_producer_is_counted_after_redrive(
     undisturbed.world.shut()
 
 
-def test_record_requeued_twice_counts_once(
+def test_record_that_is_requeued_twice_counts_once(
     counted: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     """The process exits after all records are acknowledged, before it can write markers."""

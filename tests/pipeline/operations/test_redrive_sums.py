@@ -103,7 +103,7 @@ def test_requeued_report_is_added_to_the_sum(
     assert released(scenario) == released(undisturbed)
 
 
-def test_report_requeued_twice_is_added_once(
+def test_report_that_is_requeued_twice_is_added_once(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     """The command exits after all records are acknowledged, before it can write markers."""
@@ -118,7 +118,7 @@ def test_report_requeued_twice_is_added_once(
     assert scenario.world.integers() == undisturbed.world.integers()
 
 
-def test_released_sum_never_changes(
+def test_redrive_never_changes_a_released_sum(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     """South's report arrives after its epoch was released: requeued, or sent manually."""

@@ -50,7 +50,9 @@ def description_of(job: DeployedJob) -> dict[str, Any]:
     return body
 
 
-def test_changed_budget_alters_only_the_last_epoch_of_a_description(cluster: Cluster) -> None:
+def test_changed_budget_alters_only_the_last_epoch_in_the_signed_description(
+    cluster: Cluster,
+) -> None:
     first = description_of(deployed(cluster, job_with(5)))
     assert first["deployed"] == 1_772_323_200_000
     assert (first["epochs"]["last"], first["revision"]) == (20, 0)
@@ -61,7 +63,7 @@ def test_changed_budget_alters_only_the_last_epoch_of_a_description(cluster: Clu
         assert again == first
 
 
-def test_unchanged_last_epoch_is_not_signed_again(cluster: Cluster) -> None:
+def test_description_with_an_unchanged_last_epoch_is_not_signed_again(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     second = deployed(cluster, job_with(5, title="Logins", shuffle={"grace": "2h"}))
     assert second.title == "Logins"

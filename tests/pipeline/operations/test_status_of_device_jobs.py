@@ -59,7 +59,7 @@ def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more
     )  # fmt: skip
 
 
-def test_report_rate_is_computed_from_the_last_two_heartbeats() -> None:
+def test_rate_of_reports_is_computed_from_the_last_two_heartbeats() -> None:
     heard = Heartbeats(JOB)
     for moment, stored in ((0, 100), (2_000, 130)):
         body = {

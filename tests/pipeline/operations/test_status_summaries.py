@@ -84,7 +84,7 @@ def summary_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Manif
     return ManifestSummary.after(offset, records[offset - 1].value, known.windows)
 
 
-def test_summary_and_later_records_give_the_state_of_the_full_log(job: DeployedJob) -> None:
+def test_summary_and_later_records_yield_the_same_state_as_the_full_log(job: DeployedJob) -> None:
     believed = 0
     for seed in range(3):
         records = list(decided(job, seed))
@@ -223,7 +223,7 @@ def test_status_reads_only_the_latest_manifests(job: DeployedJob, stopped: bool)
     assert cluster.manifests == 4 * AHEAD + 2 * end
 
 
-def test_status_states_the_guarantee_that_never_runs_out(job: DeployedJob) -> None:
+def test_status_states_that_a_rolling_guarantee_holds_forever(job: DeployedJob) -> None:
     sampled = new_job("sampled", "sampled_response", {"epsilon": 1}, count=52, renew=True)
     for each, stated in ((deploy_job(sampled, deployed_at=0), True), (job, False)):
         cluster = cast(Cluster, _cluster(each, []))

@@ -96,7 +96,7 @@ class Machine:
 
 
 @given(EVENTS, st.frozensets(st.sampled_from(JOBS)))
-def test_schedule_converges_to_the_target_tasks(
+def test_running_tasks_converge_to_the_target_tasks(
     events: list[Event], stubborn: frozenset[str]
 ) -> None:
     machine = Machine(stubborn)

@@ -46,7 +46,7 @@ def scraped(answers: dict[int, str]) -> str:
     return generate_latest(registry).decode()
 
 
-def test_scrape_combines_all_workers() -> None:
+def test_scraped_metrics_combine_those_of_all_workers() -> None:
     answers = {1: SCRAPE.format(job="a", value=4), 2: SCRAPE.format(job="b", value=6)}
     text = scraped(answers)
     assert text.count("# TYPE dpstream_windows_total ") == 1
@@ -67,14 +67,14 @@ def test_scrape_combines_all_workers() -> None:
     assert len(every) == len(set(every)), "no duplicate series"
 
 
-def test_scrape_omits_an_unresponsive_worker() -> None:
+def test_scraped_metrics_omit_an_unresponsive_worker() -> None:
     text = scraped({2: SCRAPE.format(job="b", value=6)})
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert [s.labels["dpstream_job"] for s in families["dpstream_windows"].samples] == ["b"]
     assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
 
 
-def test_scrape_tolerates_conflicting_metric_types() -> None:
+def test_conflicting_metric_types_of_workers_do_not_break_the_scrape() -> None:
     other = SCRAPE.format(job="b", value=6).replace("lag gauge", "lag untyped")
     text = scraped({1: SCRAPE.format(job="a", value=4), 2: other})
     families = {family.name: family for family in text_string_to_metric_families(text)}

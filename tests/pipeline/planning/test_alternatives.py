@@ -89,7 +89,7 @@ def test_plan_for_item_sets_compares_the_counting_protocols(protocol: str) -> No
         ("projective_geometry", 1, {"domain": ["a", "b", "c"]}),
     ],
 )
-def test_sampling_users_is_named_for_items_at_few_epochs(
+def test_plan_suggests_sampling_users_for_items_at_few_epochs(
     protocol: str, epochs: int, parameters: dict[str, Any]
 ) -> None:
     made = plan(job_of(protocol, epochs=epochs, **parameters), USERS, compared=True)
@@ -101,7 +101,7 @@ def test_sampling_users_is_named_for_items_at_few_epochs(
         assert least_error(made.alternatives) == sampled
 
 
-def test_sampling_items_is_compared_with_tracking_changes() -> None:
+def test_plan_compares_sampling_of_items_with_tracking_of_changes() -> None:
     made = plan(
         job_of("sampled_response", epochs=170, domain=["a", "b", "c"]), USERS, compared=True
     )

@@ -126,7 +126,7 @@ def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
     return job, job.calibrate()
 
 
-def test_fewer_honest_users_weaken_the_guarantee() -> None:
+def test_guarantee_is_weaker_with_fewer_honest_users() -> None:
     job, law = counted()
     seen = outlook(job, law, 2_000, colluding=0.1, dropout=0.3)
     assert (seen.present, seen.released, seen.honest, seen.honest_at_least) == (
@@ -152,7 +152,7 @@ def test_window_with_too_few_users_is_suppressed() -> None:
     assert outlook(job, law, 2_000, colluding=0.0, dropout=0.5).released
 
 
-def test_guarantee_by_shuffler_or_device_noise_needs_no_honest_users() -> None:
+def test_guarantee_from_noise_of_a_shuffler_or_a_device_needs_no_honest_users() -> None:
     stage, law = counted(dummies="shuffle")
     alone = job_of()
     for job, constants in ((stage, law), (alone, alone.calibrate())):

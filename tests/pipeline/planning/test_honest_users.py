@@ -95,7 +95,7 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
-def test_noise_and_losses_depend_only_on_the_unreserved_delta(
+def test_noise_and_losses_depend_only_on_the_part_of_delta_not_reserved(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reserving 1/2 of a delta, or 3/4 of its double, leaves the same delta for the noise."""
@@ -131,7 +131,9 @@ def test_honest_users_are_rounded_down() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_from_all_users_is_the_sum_of_noise_from_two_halves(dummies: DummyLaw) -> None:
+def test_noise_from_all_users_equals_the_sum_of_the_noise_from_two_halves(
+    dummies: DummyLaw,
+) -> None:
     law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
     whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
     of_half = half.weights(0, int(min(300, half.largest)))[0]
@@ -145,7 +147,7 @@ def test_published_calibration_adds_more_noise_than_required() -> None:
     assert half.epsilon < 0.3
 
 
-def test_published_calibration_loss_includes_repeated_increments_to_a_cell() -> None:
+def test_loss_of_the_published_calibration_includes_repeated_increments_to_a_cell() -> None:
     more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
     law = job_of("count_min", more, minimum=100_000).calibrate()
     assert isinstance(law, CountMinLaw)

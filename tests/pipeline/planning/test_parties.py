@@ -95,7 +95,7 @@ def _json(parameters: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_stream_loss_is_stated_only_for_pure_local_stream_guarantees(name: str) -> None:
+def test_stream_loss_is_stated_only_for_local_stream_guarantees_without_delta(name: str) -> None:
     entry = PROTOCOLS[name]
     example = entry.examples[0]
     law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
@@ -106,7 +106,9 @@ def test_stream_loss_is_stated_only_for_pure_local_stream_guarantees(name: str) 
 
 
 @pytest.mark.parametrize(("reports", "stated"), [(1, True), (2, False)])
-def test_one_answer_hides_among_the_minimum_of_one_window(reports: int, stated: bool) -> None:
+def test_single_answer_is_hidden_among_the_minimum_number_of_users_in_its_window(
+    reports: int, stated: bool
+) -> None:
     """The minimum counts answers, so the loss of one window is that of the stream."""
     parameters = {"epsilon": 2.0, "reports": reports}
     job = job_of("sampled_response", parameters=parameters, minimum=500)
@@ -231,7 +233,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_additional_row_is_listed_only_if_shuffling_reduces_the_loss() -> None:
+def test_row_for_shuffled_reports_is_listed_only_if_shuffling_reduces_the_loss() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)

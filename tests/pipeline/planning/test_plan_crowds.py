@@ -75,7 +75,7 @@ def write_rows(folder: Path) -> Path:
     return path
 
 
-def test_simulated_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
+def test_simulated_errors_per_crowd_match_the_plan(tmp_path: Path) -> None:
     job = job_of()
     log = load_item_log(write_rows(tmp_path), domain=job.domain, last_epoch=12)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))

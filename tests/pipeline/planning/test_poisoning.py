@@ -19,7 +19,7 @@ from tests.support.device_world import DeviceWorld, Sent, device_job
 from tests.support.new_jobs import new_job
 
 
-def test_poisoning_of_a_count_is_bounded_by_the_slots_in_a_report() -> None:
+def test_poisoning_of_a_count_is_bounded_by_the_number_of_slots_in_a_report() -> None:
     job = device_job(
         "count_min",
         {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]},
@@ -80,7 +80,7 @@ def _counts(dummies: str) -> Job:
     )
 
 
-def test_plan_warns_that_devices_may_be_invented() -> None:
+def test_plan_warns_that_attackers_can_invent_devices() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "invent all but one of the shuffle.minimum devices (2)" in note
     assert note.endswith("its own epsilon still protects")
@@ -100,7 +100,7 @@ def test_plan_warns_that_devices_may_be_invented() -> None:
         assert not any("invent" in text for text in plan(job, 1_000).notes)
 
 
-def test_repeated_reports_stay_within_the_poisoning_bound() -> None:
+def test_repeated_reports_of_a_device_stay_within_the_poisoning_bound() -> None:
     rng, devices = seeded_generator(4), 3_000
     population = JOB.randomizer()
     population.enroll(devices, rng)

@@ -49,7 +49,9 @@ def test_plan_of_a_well_configured_job_has_no_warnings(protocol: str) -> None:
         (40, "may be right always instead of 50 times in 100"),
     ],
 )
-def test_large_loss_warning_states_the_success_rate(epsilon: float, words: str) -> None:
+def test_warning_of_a_large_loss_states_the_success_rate_of_attacks(
+    epsilon: float, words: str
+) -> None:
     said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "max_changes": 2}))
     assert said.endswith(words) or f"{words}\n" in said
 
@@ -75,7 +77,7 @@ def test_plan_warns_of_an_unsuitable_window_minimum(users: int, minimum: int, wo
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
-def test_plan_warns_of_few_answers_if_devices_draw_when_to_answer() -> None:
+def test_plan_warns_of_few_answers_per_epoch_if_devices_draw_when_to_answer() -> None:
     """On average 1,250 of 10,000 devices answer at an epoch; minus four deviations, 1,108."""
 
     def said(minimum: int, length: str = "7d", **more: Any) -> str:

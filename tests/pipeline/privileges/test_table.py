@@ -77,7 +77,7 @@ def test_topic_is_accessible_only_to_its_roles(
     assert who_may(WRITE, role) == writers
 
 
-def test_group_prefix_of_a_job_matches_no_job_with_a_longer_name() -> None:
+def test_consumer_group_prefix_of_a_job_matches_no_job_with_a_longer_name() -> None:
     groups = {
         each: {
             resource

@@ -53,7 +53,7 @@ def changes(tmp_path: Path) -> Path:
 
 
 class TestLabels:
-    def test_labels_in_a_list_and_in_a_file_give_the_same_job(
+    def test_job_is_the_same_whether_labels_are_in_a_list_or_a_file(
         self, tmp_path: Path, job_file: Path
     ) -> None:
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")
@@ -164,7 +164,7 @@ def items(tmp_path: Path) -> ItemLog:
 
 
 class TestGroundTruth:
-    def test_listed_items_have_ground_truth(self, tmp_path: Path) -> None:
+    def test_ground_truth_covers_the_listed_items(self, tmp_path: Path) -> None:
         path = tmp_path / "few.csv"
         path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")
         domain = deployed("domain: [walk, bus, car]").domain

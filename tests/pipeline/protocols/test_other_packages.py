@@ -165,7 +165,9 @@ def run(
     )
 
 
-def test_conformance_suite_in_pytest_detects_excess_epsilon(site: Path, tmp_path: Path) -> None:
+def test_conformance_suite_in_pytest_detects_a_loss_above_epsilon(
+    site: Path, tmp_path: Path
+) -> None:
     """Run the suite for two packages, one of which states a larger epsilon than requested."""
     greedy = tmp_path / "greedy"
     shutil.copytree(site / "fresh_response", greedy / "greedy_response")

@@ -140,7 +140,7 @@ def test_estimates_differ_when_only_standard_errors_differ() -> None:
     assert difference.deviations == 0.0
 
 
-def test_epochs_are_compared_in_order_and_unmatched_ones_reported() -> None:
+def test_epochs_are_compared_in_order_and_unmatched_epochs_are_reported() -> None:
     one = [result(epoch=epoch) for epoch in (2, 3, 5)]
     other = [result(epoch=epoch, contributors=89 + (epoch < 5)) for epoch in (1, 2, 5, 6, 7)]
     assert list(differences(one, other)) == [

@@ -219,7 +219,7 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
     ],
     ids=["nothing added", "dummies", "sums"],
 )
-def test_windows_are_recorded_as_released_including_noise(
+def test_windows_are_recorded_as_they_were_released_including_their_noise(
     tmp_path: Path, protocol: str, parameters: dict[str, Any]
 ) -> None:
     job = deployed(protocol, **parameters)
@@ -268,7 +268,7 @@ def test_outage_at_any_moment_loses_no_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_recorder_resumes_when_killed_at_any_file_operation(tmp_path: Path) -> None:
+def test_recorder_resumes_after_it_is_killed_at_any_file_operation(tmp_path: Path) -> None:
     world = finished_world(tmp_path / "producers")
 
     def work(path: Path, folder: AccidentFolder) -> None:
@@ -312,7 +312,7 @@ def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
     assert repeated  # otherwise no repetition was tested
 
 
-def test_deleted_windows_are_reported_and_the_rest_recorded(tmp_path: Path) -> None:
+def test_deleted_windows_are_reported_and_the_others_are_recorded(tmp_path: Path) -> None:
     world = finished_world(tmp_path / "producers")
     partition = world.job.topics.partition_of(2)
     epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
@@ -682,7 +682,7 @@ def record_all(folder: AccidentFolder) -> None:
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "without power"])
 @pytest.mark.parametrize("small", [0, 1 << 20], ids=["new files", "files written again"])
 @pytest.mark.slow
-def test_recorder_resumes_when_stopped_at_any_operation(
+def test_recorder_resumes_after_it_is_stopped_at_any_operation(
     tmp_path: Path, power: bool, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.recording.recording_writer._SMALL_BYTES", small)

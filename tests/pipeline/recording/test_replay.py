@@ -91,7 +91,7 @@ def chunks_of(log: MemoryLog, partitions: int) -> Iterator[tuple[int, Chunk]]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_replay_from_topics_and_recording_agree(name: str, tmp_path: Path) -> None:
+def test_replays_from_topics_and_from_a_recording_agree(name: str, tmp_path: Path) -> None:
     for number, example in enumerate(PROTOCOLS[name].examples):
         run = LiveRun.of(example_job(name, example), epochs=5, small={2}, absent={4})
         assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
@@ -100,7 +100,7 @@ def test_replay_from_topics_and_recording_agree(name: str, tmp_path: Path) -> No
             assert replayed(source, partitions=partitions)[2] == run.results
 
 
-def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
+def test_replay_decrypts_sealed_windows(tmp_path: Path) -> None:
     """Ciphertexts belong to the original deployment, whatever the replay's name."""
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
     run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
@@ -111,7 +111,7 @@ def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
         assert results == run.results
 
 
-def test_replay_adds_shares_and_reproduces_corrupt_windows(
+def test_replay_sums_shares_and_reproduces_corrupt_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
@@ -137,7 +137,9 @@ def test_replay_adds_shares_and_reproduces_corrupt_windows(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_replay_of_crowds_deletes_no_further_messages(order: str, tmp_path: Path) -> None:
+def test_replay_of_a_job_with_crowds_deletes_no_further_messages(
+    order: str, tmp_path: Path
+) -> None:
     job = new_job(
         "live",
         "single_message",
@@ -303,7 +305,7 @@ def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("tested", [False, True])
-def test_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
+def test_replay_reproduces_the_learned_models(tested: bool, tmp_path: Path) -> None:
     test_set = packed_examples(np.array([[1, 5, 5], [2, -5, 5]])) if tested else None
     example = PROTOCOLS["ldp_sgd"].examples[0]
     example = replace(example, parameters=replace(example.parameters, test_set=test_set))

@@ -92,7 +92,7 @@ def test_window_deleted_during_a_replay_is_reported(run: LiveRun) -> None:
         ),
     ],
 )
-def test_replay_rejects_epochs_out_of_range(
+def test_replay_rejects_epochs_that_are_out_of_range(
     run: LiveRun, replay_range: ReplayRange, message: str
 ) -> None:
     with pytest.raises(ReplayError) as rejected:
@@ -164,11 +164,15 @@ class TestTakenNames:
     def test_replay_charges_no_budget(self, cluster: Cluster) -> None:
         assert charges(cluster) == []
 
-    def test_resuming_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_resuming_a_replay_with_other_settings_is_rejected(
+        self, run: LiveRun, cluster: Cluster
+    ) -> None:
         with pytest.raises(ReplayError, match=r"other settings \(topics.partitions: 2 -> 3\)"):
             find_replay(cluster, run.job, replayed_job(run.job, partitions=3))
 
-    def test_replay_of_another_deployment_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_resuming_a_replay_of_another_deployment_is_rejected(
+        self, run: LiveRun, cluster: Cluster
+    ) -> None:
         other = run.job.model_copy(update={"deployment": bytes(16)})
         with pytest.raises(ReplayError, match="already deployed, but not as a replay of this"):
             find_replay(cluster, other, replayed_job(run.job))

@@ -86,7 +86,7 @@ def test_change_has_the_confidence_interval_from_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 3, EPOCHS, EPOCHS + 1, 2 * EPOCHS])
-def test_changes_across_horizons_account_for_kept_phases(lag: int) -> None:
+def test_errors_of_changes_across_horizons_account_for_phases_that_users_keep(lag: int) -> None:
     """A horizon apart the same users answer; at other distances two disjoint samples of them."""
     job = deployed("sampled_response")
     records = [count(epoch) for epoch in range(1, 3 * EPOCHS + 1)]
@@ -100,7 +100,7 @@ def test_changes_across_horizons_account_for_kept_phases(lag: int) -> None:
         assert each.estimate.standard_error == pytest.approx(math.sqrt(2 * 30**2 + common))
 
 
-def test_change_is_omitted_without_an_estimate() -> None:
+def test_change_is_omitted_if_an_epoch_has_no_estimate() -> None:
     by_epoch = estimated_changes(1, [record(1, None), count(2), count(3, GAP), count(4)])
     assert by_epoch[2] is None
     assert [each and each.flags for each in by_epoch.values()] == [None, (GAP,), (GAP,)]

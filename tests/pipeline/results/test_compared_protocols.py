@@ -37,7 +37,7 @@ def job_of(protocol: str = "value_stream", count: int = 170, **more: Any) -> Job
 
 
 @pytest.mark.parametrize(("window", "epochs"), [(2, 24), (7, 24), (24, 24), (2, 2)])
-def test_predicted_means_have_the_error_that_published_estimates_state(
+def test_predicted_errors_of_means_match_the_errors_that_estimates_state(
     window: int, epochs: int
 ) -> None:
     """The recursion of published errors is another computation than that of the forecast.
@@ -61,7 +61,7 @@ def test_predicted_means_have_the_error_that_published_estimates_state(
     assert forecast.window_error(USERS, window) == pytest.approx(expected)
 
 
-def test_best_protocol_is_named_for_single_epochs_and_for_each_window() -> None:
+def test_plan_names_the_best_protocol_for_single_epochs_and_for_each_window() -> None:
     """Averages of sampled answers gain from the square root, those of streams gain less."""
     job = job_of(roll_up=[4, 13, 52])
     found = alternatives(job, job.calibrate(), USERS)
@@ -87,7 +87,7 @@ def test_best_protocol_is_named_for_single_epochs_and_for_each_window() -> None:
     assert line.startswith("unknown")
 
 
-def test_plan_states_the_share_for_which_errors_are_predicted() -> None:
+def test_plan_states_the_share_of_users_for_which_errors_are_predicted() -> None:
     job = job_of("sampled_response", roll_up=[13])
     made = plan(job, USERS, compared=True)
     assert (made.share, made.windows[0].epochs) == (0.1, 13)
@@ -110,7 +110,7 @@ def test_plan_states_the_share_for_which_errors_are_predicted() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "future_rand", "sampled_response"])
-def test_one_change_is_not_offered_for_a_value_that_starts_and_stops(protocol: str) -> None:
+def test_plan_does_not_suggest_one_change_for_a_value_that_starts_and_stops(protocol: str) -> None:
     changes = {} if protocol == "sampled_response" else {"max_changes": 1}
     job = job_of(protocol, parameters=changes)
     offered = [

@@ -63,7 +63,7 @@ def deployed(parameters: str, protocol: str = "count_min", epochs: int = 3) -> D
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_counts_of_only_the_requested_epoch_are_read(start: Start) -> None:
+def test_only_the_counts_of_the_requested_epoch_are_read(start: Start) -> None:
     run = start(epochs=8)
     for epoch in range(1, 6):
         run.report(epoch, MODES if epoch != 3 else MODES[::-1])
@@ -110,7 +110,7 @@ def test_loss_of_a_sum_over_several_horizons_is_composed(start: Start) -> None:
     assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
 
 
-def test_loss_of_a_sum_equals_the_horizon_loss_if_mechanisms_differ() -> None:
+def test_loss_of_a_sum_is_the_loss_of_the_horizon_if_mechanisms_differ() -> None:
     job = deployed("domain: [walk, bus, car]")
     body = {**job.constants, "delta": job.constants["delta"] / 2}
     other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})

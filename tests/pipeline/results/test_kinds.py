@@ -53,7 +53,7 @@ def record(estimate: Published | None, epoch: int = 2) -> EstimateRecord:
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_headline_is_one_number_with_its_interval(
+def test_headline_of_a_result_is_one_number_with_its_interval(
     text: str, estimate: Published, headline: str
 ) -> None:
     domain = deployed(text).domain
@@ -63,7 +63,7 @@ def test_headline_is_one_number_with_its_interval(
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_query_for_everything_returns_each_estimate(
+def test_query_without_restriction_returns_each_estimate(
     text: str, estimate: Published, headline: str
 ) -> None:
     domain = deployed(text).domain

@@ -35,7 +35,7 @@ def test_posterior_probability_includes_delta(epsilon: float, delta: float) -> N
     assert 0 <= percent - 100 * attack_success_rate(epsilon, delta) < 0.1
 
 
-def test_stream_factor_is_called_exact_and_value_factor_a_bound() -> None:
+def test_factor_for_a_stream_is_called_exact_and_factor_for_a_value_a_bound() -> None:
     value = Guarantee(1.0, 0.0, "value", "0 and 1", "none", "bound", stream_epsilon=4.65)
     single, whole = guarantee_description(value)[-2:]
     assert "about their value, if it never changes, by at most" in single
@@ -88,7 +88,7 @@ def test_filtered_epsilon_is_omitted_if_charges_exceed_half_of_delta() -> None:
     assert unproven["filtered"] is None
 
 
-def test_unlimited_charge_is_stated_without_claiming_that_its_job_still_runs() -> None:
+def test_unlimited_charge_is_stated_without_a_claim_that_its_job_still_runs() -> None:
     job = deploy_job(job_with(), deployed_at=0, deployment=bytes(16))
     ended = replace(Charge.of(job), job="ended", deployment="e" * 32, horizons=None)
     assert budget_of(job, [Charge.of(job), ended])["description"][0] == (

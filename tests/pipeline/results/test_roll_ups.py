@@ -93,7 +93,7 @@ def test_mean_has_the_summed_variance_and_counts_reports_of_all_epochs() -> None
     assert found[1].to_json()["first_epoch"] == 5
 
 
-def test_mean_omits_epochs_without_an_estimate_and_is_flagged() -> None:
+def test_mean_omits_epochs_without_an_estimate_and_gets_a_flag() -> None:
     records = [record(1, None), count(2), count(3), count(4), *[record(n, None) for n in (5, 6)]]
     first, second = means(JOB, records, 3)
     assert isinstance(first.estimate, Estimate)
@@ -148,7 +148,7 @@ def test_mean_of_numbers_answers_ranges_and_quantiles() -> None:
             assert high - low < ((single.ci95_high or 0.0) - (single.ci95_low or 0.0)) * 0.6
 
 
-def test_errors_after_a_missing_epoch_are_unknown_until_the_next_horizon() -> None:
+def test_errors_of_means_after_a_missing_epoch_are_unknown_until_the_next_horizon() -> None:
     job = deployed("value_stream", 4, renew=True, max_changes=2)
     found = means(job, [count(epoch) for epoch in (1, 2, 4, 5, 6, 7, 8)], 2)
     assert [(each.epoch, each.averaged) for each in found] == [(2, 2), (4, 0), (6, 2), (8, 2)]
@@ -182,7 +182,7 @@ def test_windows_are_limited_to_epochs_in_which_no_user_answers_twice() -> None:
         check_window(deployed(renew=True, reports=1), 13)
 
 
-def test_interval_of_a_change_between_windows_includes_correlation() -> None:
+def test_interval_of_a_change_between_windows_accounts_for_their_correlation() -> None:
     records = [count(epoch) for epoch in range(1, 13)]
     found = list(changes(JOB, roll_ups(JOB, records, 3), 1, 3))
     assert [each.epoch for each in found] == [6, 9, 12]

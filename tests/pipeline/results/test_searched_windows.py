@@ -49,7 +49,7 @@ def job_of(count: int = 3, *, renew: bool = False, **parameters: Any) -> Job:
     return make_job(values_of(count, renew=renew, **parameters))
 
 
-def test_commands_state_the_epochs_of_a_search(
+def test_commands_state_the_number_of_epochs_that_a_search_covers(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.yaml"
@@ -98,7 +98,7 @@ def test_commands_state_the_epochs_of_a_search(
     assert document["reports"] == USERS
 
 
-def test_windows_longer_than_the_period_are_refused() -> None:
+def test_queries_of_windows_longer_than_the_period_are_rejected() -> None:
     job = deploy_job(job_of(renew=True), deployed_at=0)
     assert composed(job, 3).epsilon == job.guarantee.epsilon
     for first, last in ((1, 4), (2, 9)):
@@ -117,12 +117,12 @@ def test_windows_longer_than_the_period_are_refused() -> None:
         ({"reports": 2}, "reports: requires a domain of at most 1,048,576 items"),
     ],
 )
-def test_parameters_that_do_not_fit_are_refused(parameters: Any, message: str) -> None:
+def test_unsupported_parameters_are_rejected(parameters: Any, message: str) -> None:
     with pytest.raises(JobError, match=message):
         job_of(**parameters).calibrate()
 
 
-def test_central_guarantees_are_refused_for_a_crowd_of_unknown_size() -> None:
+def test_central_guarantees_are_rejected_if_the_number_of_answers_is_unknown() -> None:
     numbers: dict[str, Any] = {"domain": None, "low": 0, "high": 64, "buckets": 64}
     for parameters in ({}, {"domain": {"bits": 21}}, numbers):
         values = {**values_of(**parameters), "central": {"epsilon": 1, "delta": 1e-6}}
@@ -133,14 +133,14 @@ def test_central_guarantees_are_refused_for_a_crowd_of_unknown_size() -> None:
     assert job_of().hidden is None
 
 
-def test_window_does_not_change_what_reports_mean() -> None:
+def test_length_of_the_search_window_does_not_change_the_meaning_of_reports() -> None:
     one, other = (deploy_job(job_of(window=each), deployed_at=0) for each in (None, 2))
     assert one.fingerprint == other.fingerprint
     assert (one.added_epochs, other.added_epochs) == (3, 2)
     assert deploy_job(job_of(window=1), deployed_at=0).added_epochs is None
 
 
-def test_plan_compares_windows_with_asking_anew() -> None:
+def test_plan_compares_search_windows_with_new_reports_at_every_epoch() -> None:
     users, job = 300_000, job_of(10)
     made = plan(job, users, compared=True)
     errors = [epoch.standard_error for epoch in made.epochs]
@@ -164,7 +164,7 @@ def test_plan_compares_windows_with_asking_anew() -> None:
     assert together * 2 < alone < each / 2
 
 
-def test_simulation_compares_means_with_the_mean_of_the_input(tmp_path: Path) -> None:
+def test_simulation_compares_means_with_the_mean_over_the_input(tmp_path: Path) -> None:
     path = tmp_path / "words.csv"
     rows = [f"{user},1,{word}" for user, word in enumerate(WORDS)]
     # A third of them have another word from the second epoch on.

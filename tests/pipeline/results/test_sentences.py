@@ -125,7 +125,7 @@ def test_headline_states_no_number_above_the_population() -> None:
         ("...", "“...”: About 20,000 students in the week of June 3, 2013 ("),
     ],
 )
-def test_any_job_title_gives_a_well_formed_sentence(title: str, start: str) -> None:
+def test_sentence_is_well_formed_for_any_job_title(title: str, start: str) -> None:
     job = deployed(f"{COUNT}{WEEKS}title: {title!r}\nunit: students\n")
     assert str(epoch_sentence(job, record(estimate(20_000, 600)))).startswith(start)
 

@@ -68,7 +68,7 @@ def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1
     return Finished(job, cluster.log, cluster.new_estimates())
 
 
-def test_horizons_are_smoothed_separately_and_the_latest_is_default(tmp_path: Path) -> None:
+def test_horizons_are_smoothed_separately_and_the_latest_is_the_default(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=10)
     assert [run.horizon(index).first_epoch for index in range(3)] == [1, 5, 9]
     assert [len(run.horizon(index).estimates.values) for index in range(3)] == [4, 4, 2]
@@ -128,7 +128,7 @@ HORIZON = SmoothedHorizon(
 )
 
 
-def test_smoothed_json_adds_two_keys_to_a_record() -> None:
+def test_json_of_a_smoothed_estimate_has_two_additional_keys() -> None:
     lines = [json.loads(json_text(epoch_json(each, HORIZON))) for each in RECORDS]
     assert lines[0] == {
         "smoothed": {

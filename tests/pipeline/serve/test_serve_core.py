@@ -77,7 +77,7 @@ def test_history_accepts_each_epoch_once_in_order() -> None:
     assert history.part(9, 3) == slice(3, 3)
 
 
-def test_columns_of_estimates_grow_with_the_history() -> None:
+def test_columns_of_estimates_get_a_row_per_epoch_of_the_history() -> None:
     history = History(BOOLEAN)
     for epoch in range(1, 201):
         history.append(point(epoch, gap(5.0) if epoch == 100 else count(float(epoch))))
@@ -115,7 +115,7 @@ def test_posterior_odds_are_never_understated(epsilon: float) -> None:
         ("permanent: true", [1, 2, 3, 4, 5, 6], "6 reports in a horizon"),
     ],
 )
-def test_exposure_grows_with_each_linked_report(
+def test_exposure_grows_with_the_number_of_linked_reports(
     parameters: str, reports: list[int], sends: str
 ) -> None:
     exposure = deployed(FRUIT.replace("PARAMETERS", parameters)).exposure()

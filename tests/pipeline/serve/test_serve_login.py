@@ -363,7 +363,7 @@ def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return Commands(capsys)
 
 
-def test_command_writes_a_hash_that_serve_reads(
+def test_command_writes_a_password_hash_that_the_server_reads(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "page.password"

@@ -198,7 +198,7 @@ class Broken(MemoryCluster):
         return super().end_offsets(topic)
 
 
-def test_unreadable_job_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_job_does_not_affect_other_jobs(caplog: pytest.LogCaptureFixture) -> None:
     cluster, heard = MemoryCluster(), Heard()
     jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False) for job in jobs]

@@ -33,7 +33,9 @@ def held(*counts: int) -> ItemSums:
 
 
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
-def test_top_items_and_a_random_sample_of_others_are_compared(size: int, known: int) -> None:
+def test_simulation_compares_top_items_and_a_random_sample_of_other_items(
+    size: int, known: int
+) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
     looked_at = items_to_compare(some, size, seeded_generator(1))

@@ -43,7 +43,7 @@ def counted(values: NDArray[np.uint16]) -> Messages:
 
 
 @pytest.mark.parametrize("encoded", [Messages, counted])
-def test_admission_rejects_messages_beyond_the_domain(
+def test_admission_rejects_messages_outside_the_domain(
     job: DeployedJob, encoded: type[Messages]
 ) -> None:
     largest = encoded(np.array([[0], [CELLS - 1]], "<u2"))

@@ -207,7 +207,7 @@ def test_publisher_resumes_from_the_latest_valid_checkpoint(
     assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (corrupted < 8)
 
 
-def test_checkpoint_is_ignored_when_estimates_differ(
+def test_checkpoint_is_ignored_if_its_estimates_differ(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -257,7 +257,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     return written
 
 
-def test_epoch_log_resumed_at_any_position_reads_the_same_epochs() -> None:
+def test_epoch_log_that_resumes_at_any_position_reads_the_same_epochs() -> None:
     values = history_values(HORIZON, renew=False)
     values["shuffle"]["producers"] = 200
     job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))

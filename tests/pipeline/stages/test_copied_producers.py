@@ -61,7 +61,7 @@ def every_order(one: Sequence[bytes], other: Sequence[bytes]) -> Iterator[list[b
         yield [next(mine if place in places else theirs) for place in range(total)]
 
 
-def test_interleaved_records_of_two_copies_count_once(
+def test_interleaved_records_of_a_producer_and_its_copy_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -99,7 +99,7 @@ class Copy(NamedTuple):
     [Copy(2, 3, 2), Copy(2, CELLS - 2, 1), Copy(2, 0, 3)],
     ids=["fewer batches", "same number of batches", "no users"],
 )
-def test_one_of_two_copied_producers_with_different_inputs_is_counted(
+def test_only_one_of_two_producer_copies_with_different_inputs_is_counted(
     other: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

@@ -117,7 +117,7 @@ def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
+def test_messages_that_remain_are_a_subset_of_the_input(counted: bool) -> None:
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
@@ -265,7 +265,9 @@ def check_writings(world: World) -> int:
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_messages_are_deleted_once_and_small_crowds_suppressed(folder: Path, order: str) -> None:
+def test_messages_are_deleted_once_and_small_crowds_are_suppressed(
+    folder: Path, order: str
+) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_writings(world) == 2
     law = world.job.crowds_law
@@ -349,7 +351,7 @@ def test_fresh_noise_in_a_rewritten_window_is_detected(
         check_all()
 
 
-def test_window_below_the_minimum_is_suppressed_as_a_whole(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_including_all_crowds(folder: Path) -> None:
     world = world_of(deployed(minimum=33), folder).run((1, 2))
     assert [record.window_status for record in world.published().values()] == [
         WindowStatus.SUPPRESSED
@@ -357,7 +359,7 @@ def test_window_below_the_minimum_is_suppressed_as_a_whole(folder: Path) -> None
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
-def test_released_window_can_have_all_crowds_suppressed(folder: Path) -> None:
+def test_all_crowds_of_a_released_window_can_be_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=30), folder).run((1, 2))
     for record in world.published().values():
         assert record.window_status is WindowStatus.RELEASED
@@ -368,7 +370,7 @@ def test_released_window_can_have_all_crowds_suppressed(folder: Path) -> None:
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 
-def test_deletion_for_a_fixed_key_is_the_same_in_every_version() -> None:
+def test_deletion_with_a_given_key_is_the_same_in_every_version() -> None:
     """A worker of another version must delete the same messages, or noise would be drawn twice."""
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 40], counted=False)

@@ -81,7 +81,7 @@ def test_publisher_needs_all_records_of_its_topic(cluster: Run) -> None:
     assert needs(cluster, "publish", 1)
 
 
-def test_reports_at_a_parallel_shuffler_are_needed_until_published() -> None:
+def test_reports_at_a_parallel_shuffler_are_needed_until_their_window_is_published() -> None:
     cluster = Run("\nshuffle: {minimum: 1, instances: 2}")
     second = cluster.workers["instance-2"].stage.role
     assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))

@@ -174,7 +174,7 @@ def test_stages_recover_when_killed_between_records_of_a_window(
 
 
 @pytest.mark.usefixtures("small_records")
-def test_successor_aggregator_rereads_half_a_window(folder: Path) -> None:
+def test_successor_of_an_aggregator_rereads_a_half_processed_window(folder: Path) -> None:
     """The aggregator commits and dies while the shuffler is between two chunks of a window."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
@@ -227,7 +227,7 @@ def test_late_producer_stays_excluded_when_the_worker_is_killed(
         check_cells(world)
 
 
-def test_window_is_the_same_when_written_after_late_records(folder: Path) -> None:
+def test_window_is_the_same_if_it_is_written_after_late_records_arrive(folder: Path) -> None:
     """A worker decides and dies, the late producer sends, and then the successor starts."""
     released = []
     for late in (False, True):
@@ -343,7 +343,7 @@ def test_window_below_the_minimum_is_never_released(folder: Path) -> None:
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_slow_worker_does_not_make_records_late(folder: Path) -> None:
+def test_records_do_not_become_late_because_a_worker_is_slow(folder: Path) -> None:
     """After the grace period, the worker reads to the current end of the log, then decides."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
@@ -378,7 +378,7 @@ def test_window_waits_for_producers_registered_before_it_closes(folder: Path) ->
     world.shut()
 
 
-def test_grace_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
+def test_grace_period_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
     """This also holds if a later epoch was decided first, and records arrive much later."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
@@ -404,7 +404,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
     return workers[0], workers[1]
 
 
-def test_epoch_limit_depends_on_the_manifests_of_all_workers(
+def test_limit_on_epochs_depends_on_the_manifests_of_all_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
@@ -479,7 +479,7 @@ def test_first_manifest_states_the_first_epoch(folder: Path, decided: bool) -> N
     world.shut()
 
 
-def test_raw_records_are_deleted_when_a_successor_finishes(folder: Path) -> None:
+def test_raw_records_are_deleted_when_the_successor_of_a_worker_finishes(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)

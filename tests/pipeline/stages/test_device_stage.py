@@ -83,7 +83,7 @@ def undisturbed() -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_device_counts_once_when_its_report_repeats(
+def test_device_counts_once_if_its_report_is_repeated(
     seed: int, undisturbed: dict[int, bytes]
 ) -> None:
     world = DeviceWorld(JOB)
@@ -182,7 +182,7 @@ def test_only_the_first_report_with_a_tag_counts() -> None:
 
 @pytest.mark.parametrize("answers", [1, 2])
 @pytest.mark.parametrize("private_keys", [(), PRIVATE_KEYS[:1]], ids=["open", "sealed"])
-def test_minimum_counts_answers_if_few_devices_are_asked(
+def test_minimum_applies_to_the_number_of_answers_if_few_devices_answer(
     answers: int, private_keys: Sequence[X25519PrivateKey]
 ) -> None:
     parameters = {"epsilon": 2, "reports": 1}
@@ -207,7 +207,7 @@ def finish(world: DeviceWorld, epoch: int) -> None:
     world.settle()
 
 
-def test_window_closes_after_grace_by_the_broker_clock() -> None:
+def test_window_closes_after_the_grace_period_by_the_broker_clock() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 99)
     world.collect(1, ones(range(3), enrolls=True))
@@ -311,7 +311,7 @@ def test_reports_are_accepted_after_a_long_outage(
     assert world.manifests()[epoch].contributors == 3
 
 
-def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
+def test_population_includes_all_enrollments_so_far_in_the_horizon() -> None:
     job = device_job(
         count=2,
         epochs={
@@ -334,7 +334,7 @@ def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
     assert counts == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
 
 
-def test_devices_without_enrollment_count_in_the_population() -> None:
+def test_devices_without_an_enrollment_are_included_in_the_population() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, ones(range(7)))
@@ -408,7 +408,7 @@ def test_sealed_reports_are_decrypted_with_the_key_of_their_period() -> None:
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 
-def test_valid_report_counts_after_undecryptable_ones_with_its_tag() -> None:
+def test_valid_report_counts_despite_earlier_undecryptable_reports_with_its_tag() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(1, 10)
     row = world.row(1, Sent(9, [1]))
@@ -437,7 +437,7 @@ def test_copies_of_a_sealed_report_count_once(first: bool) -> None:
     assert copied.integers() == alone.integers()
 
 
-def test_batch_is_rejected_when_unsealed_or_for_another_key() -> None:
+def test_batch_that_is_unsealed_or_encrypted_to_another_key_is_rejected() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(3, 10)
     plain = DeviceWorld(device_job(private_keys=PRIVATE_KEYS[:1]))

@@ -92,7 +92,9 @@ def test_stages_recover_when_killed_after_any_action(
         assert world.accidents.count > 100
 
 
-def test_drained_window_waits_for_records_before_the_drain(job: DeployedJob, folder: Path) -> None:
+def test_drained_window_includes_records_written_before_the_drain(
+    job: DeployedJob, folder: Path
+) -> None:
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for name, epoch in (("north", 1), ("north", 3), ("south", 1)):

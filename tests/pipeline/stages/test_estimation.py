@@ -48,7 +48,7 @@ def estimate_of(
     return estimation.estimate()
 
 
-def test_estimate_outside_the_population_is_flagged() -> None:
+def test_estimate_below_0_or_above_the_population_is_flagged() -> None:
     estimates = [
         estimate_of(Estimation(JOB), 1, WindowStatus.RELEASED, [each] * 13) for each in LETTERS
     ]

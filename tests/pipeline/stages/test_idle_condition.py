@@ -118,7 +118,7 @@ def summary(world: World) -> dict[int, tuple[object, ...]]:
     ],
     ids=["plain", "instances", "calendar"],
 )
-def test_idling_workers_publish_the_same_results(
+def test_workers_that_idle_between_records_publish_the_same_results(
     folder: Path, make: Callable[[], DeployedJob]
 ) -> None:
     published = []
@@ -151,7 +151,7 @@ def test_idling_workers_publish_the_same_results(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_open_window_keeps_only_its_stage_awake(folder: Path) -> None:
+def test_open_window_keeps_only_the_stage_with_that_window_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     workers = IdlingWorkers(world)
     assert set(workers.idle) == {"shuffle", "aggregate", "publish"}
@@ -170,7 +170,7 @@ def test_open_window_keeps_only_its_stage_awake(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_skipped_epoch_keeps_its_stage_awake(
+def test_skipped_epoch_keeps_the_stage_awake_that_must_finalize_it(
     folder: Path,
 ) -> None:
     world = World(cells_job(calendar=True), folder, own_cells(CELLS, EPOCHS))
@@ -233,7 +233,7 @@ def test_stage_without_partitions_is_not_idle(folder: Path) -> None:
     assert [world.stage(stage).idle_seconds() for stage in world.job.route.stages] == [None] * 3
 
 
-def test_device_stages_idle_until_the_epoch_ends() -> None:
+def test_stages_of_a_device_job_idle_until_the_epoch_ends() -> None:
     world = DeviceWorld(device_job())
     workers = IdlingWorkers(world)
     assert set(workers.idle) == {"aggregate", "publish"}
@@ -257,7 +257,7 @@ def test_device_stages_idle_until_the_epoch_ends() -> None:
     world.shut()
 
 
-def test_device_stages_idle_forever_after_the_last_epoch() -> None:
+def test_stages_of_a_device_job_idle_forever_after_the_last_epoch() -> None:
     world = DeviceWorld(device_job(count=2))
     workers = IdlingWorkers(world)
     for epoch in (1, 2):
@@ -289,7 +289,7 @@ def test_device_stages_idle_forever_after_the_last_epoch() -> None:
     world.shut()
 
 
-def test_idle_condition_ends_when_partitions_disappear() -> None:
+def test_stage_is_no_longer_idle_when_its_partitions_disappear() -> None:
     condition = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
     assert condition.holds({Role.REPORTS: (3, 4, 9)})
     assert not condition.holds({Role.REPORTS: (3,)})

@@ -230,7 +230,7 @@ def test_copied_producers_contribute_one_draw(tmp_path: Path) -> None:
         world.shut()
 
 
-def test_record_that_reaches_one_shuffler_too_late_is_never_added(
+def test_record_that_reaches_one_of_the_shufflers_too_late_is_never_counted(
     folder: Path,
 ) -> None:
     """One shuffler receives the last record too late: no window waits for it."""
@@ -280,7 +280,7 @@ def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     world.shut()
 
 
-def test_parallel_shuffler_accepts_epochs_accepted_by_the_first(
+def test_parallel_shuffler_accepts_all_epochs_that_the_first_shuffler_accepts(
     folder: Path,
 ) -> None:
     """The first shuffler can be ahead of others by the maximum number of epochs."""
@@ -337,7 +337,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
         assert len(set(next(iter(shapes)))) == 1, "all sizes are equal"
 
 
-def test_delta_includes_the_cost_of_dividing_messages() -> None:
+def test_delta_includes_the_cost_of_dividing_messages_among_shufflers() -> None:
     job = make_job(FRAGMENTS)
     one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
     law, guarantee = job.calibrate(), job.guarantee_of(job.calibrate())

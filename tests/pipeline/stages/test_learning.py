@@ -71,7 +71,7 @@ def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int 
 
 
 @pytest.mark.parametrize("first_epoch", [1, 3])
-def test_models_are_published_before_estimates(folder: Path, first_epoch: int) -> None:
+def test_model_of_an_epoch_is_published_before_its_estimate(folder: Path, first_epoch: int) -> None:
     world = run(world_in(folder, first_epoch=first_epoch))
     epochs = [*range(first_epoch, EPOCHS + 1)]
     assert sorted(world.published()) == sorted(models(world)) == epochs
@@ -91,7 +91,7 @@ def test_models_are_published_before_estimates(folder: Path, first_epoch: int) -
     "keep",
     [pytest.param(False, id="lost"), pytest.param(True, id="kept", marks=pytest.mark.verify)],
 )
-def test_model_is_identical_when_workers_are_killed(folder: Path, keep: bool, stride: int) -> None:
+def test_model_is_identical_if_workers_are_killed(folder: Path, keep: bool, stride: int) -> None:
     undisturbed = run(world_in(folder / "undisturbed"))
     actions = undisturbed.accidents.count
     assert actions > 100
@@ -201,7 +201,7 @@ def test_first_reported_epoch_needs_no_model(folder: Path, monkeypatch: pytest.M
     assert taken == [0.0, 4.0, 4.0]
 
 
-def test_each_of_three_groups_reports_in_every_third_epoch(folder: Path) -> None:
+def test_each_of_three_groups_of_devices_reports_in_every_third_epoch(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     publish_models(job, log)
     for epoch in range(1, EPOCHS + 1):

@@ -99,7 +99,7 @@ def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
     }
 
 
-def test_successor_continues_with_short_manifests() -> None:
+def test_successor_of_a_worker_continues_with_short_manifests() -> None:
     job, log, attempts = deployed(MANY_PRODUCERS), KeepingLog(), count(1)
     register(job, log, MANY_PRODUCERS)
     first = worker_of(job, log, attempts)

@@ -140,7 +140,7 @@ def test_stages_recover_across_horizons_when_killed(folder: Path, keep: bool, st
         assert len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
 
-def test_departed_producer_counts_until_the_horizon_ends(folder: Path) -> None:
+def test_deregistered_producer_counts_until_the_horizon_ends(folder: Path) -> None:
     world = World(deployed(SHORT, epochs=OVER), folder, values())
     for epoch in range(1, 7):
         for name in ("north", "south"):
@@ -181,7 +181,7 @@ def test_devices_draw_fresh_randomness_at_the_start_of_a_horizon() -> None:
             assert not np.array_equal(seen[one][name], seen[other][name]), name
 
 
-def test_carried_over_value_spends_a_change_in_each_horizon() -> None:
+def test_value_carried_over_from_an_earlier_horizon_uses_up_a_change() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"user {number}" for number in range(USERS)])
@@ -379,7 +379,7 @@ def test_devices_enroll_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
-def test_withdrawn_users_stop_counting(epoch: int) -> None:
+def test_estimates_no_longer_count_withdrawn_users(epoch: int) -> None:
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, withdrawn={"b": epoch})
     assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -443,7 +443,7 @@ def test_withdrawn_users_still_report_when_all_users_withdraw() -> None:
     assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
-def test_single_zero_before_absence_does_not_deregister_a_user() -> None:
+def test_reporting_a_single_zero_before_an_absence_does_not_withdraw_a_user() -> None:
     """Intervals that end later miss the 0, which must be sent until the horizon ends."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
@@ -461,7 +461,7 @@ def test_single_zero_before_absence_does_not_deregister_a_user() -> None:
 # Jobs.
 
 
-def test_recurring_job_has_a_last_epoch_if_horizons_are_limited() -> None:
+def test_recurring_job_has_a_last_epoch_if_its_number_of_horizons_is_limited() -> None:
     endless = deployed(170)
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted
@@ -475,7 +475,7 @@ def test_recurring_job_has_a_last_epoch_if_horizons_are_limited() -> None:
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
 
 
-def test_guarantee_is_per_horizon_and_adds_up_over_horizons() -> None:
+def test_guarantee_holds_per_horizon_and_its_loss_is_summed_over_horizons() -> None:
     endless = deployed()
     guarantee = str(endless.guarantee)
     assert guarantee.startswith(
@@ -511,7 +511,7 @@ def test_epoch_after_the_last_horizon_is_rejected() -> None:
     assert isinstance(Admission(deployed()).admit(1, late), Punctuation)
 
 
-def test_messages_are_checked_for_the_epoch_of_their_horizon(folder: Path) -> None:
+def test_messages_are_checked_against_the_epoch_within_their_horizon(folder: Path) -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"user {number}" for number in range(100)])
@@ -533,7 +533,9 @@ def sampled() -> DeployedJob:
     return deployed(protocol="sampled_response", parameters={"epsilon": 1})
 
 
-def test_phases_are_kept_and_flips_drawn_again_through_restarts(tmp_path: Path) -> None:
+def test_phases_are_kept_and_flips_are_drawn_again_per_horizon_despite_restarts(
+    tmp_path: Path,
+) -> None:
     """Restarted producers have other generators: what they keep comes from the store alone."""
     log, seen = MemoryLog(), []
     users = [f"user {number}" for number in range(400)]
@@ -556,7 +558,7 @@ def test_phases_are_kept_and_flips_drawn_again_through_restarts(tmp_path: Path) 
     assert all(answers[epoch] == answers[epoch + HORIZON] for epoch in range(5, 9))
 
 
-def test_user_who_leaves_and_enrolls_again_keeps_the_phase(tmp_path: Path) -> None:
+def test_user_who_leaves_and_enrolls_again_keeps_the_same_phase(tmp_path: Path) -> None:
     """Another phase could be next to the last one: two answers within a horizon's length."""
     log = MemoryLog()
     users = [f"user {number}" for number in range(200)]
@@ -576,7 +578,7 @@ def test_user_who_leaves_and_enrolls_again_keeps_the_phase(tmp_path: Path) -> No
     assert kept.items() >= phases.items()
 
 
-def test_interrupted_enrollment_counts_nobody(tmp_path: Path) -> None:
+def test_interrupted_enrollment_is_rolled_back(tmp_path: Path) -> None:
     """A phase is stored before its user is counted, or the user is not enrolled."""
     log = MemoryLog()
     with open_producer(sampled(), tmp_path / "state", log) as producer:
@@ -591,7 +593,7 @@ def test_interrupted_enrollment_counts_nobody(tmp_path: Path) -> None:
         assert producer.users == ("a",)
 
 
-def test_recurring_job_asks_once_in_a_horizon() -> None:
+def test_user_of_a_recurring_job_answers_once_per_horizon() -> None:
     """Without renewal this epsilon asks three times in a horizon of twelve epochs."""
     once = deployed(12, protocol="sampled_response", parameters={"epsilon": 4})
     assert isinstance(once.law, SampledResponseLaw)

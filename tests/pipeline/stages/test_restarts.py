@@ -79,7 +79,7 @@ def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
 
 
 @pytest.mark.parametrize(("estimates", "documents"), [(179, 170), (180, 180), (40, 3), (0, 0)])
-def test_publisher_writes_missing_epochs_and_reads_few_records(
+def test_restarted_publisher_writes_missing_epochs_and_reads_few_records(
     history: tuple[DeployedJob, list[Append]],
     estimates: int,
     documents: int,
@@ -140,7 +140,7 @@ NOTICED_NEAR_THE_END = ("missing", "too early", "truncated")
         *((kind, 128) for kind in NOTICED_NEAR_THE_END),
     ],
 )
-def test_publisher_reading_near_the_end_writes_the_same_results(
+def test_publisher_that_reads_only_the_last_records_writes_the_same_results(
     history: tuple[DeployedJob, list[Append]],
     kind: str,
     first: int,
@@ -191,7 +191,7 @@ def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
     return True
 
 
-def test_epochs_before_the_first_requested_epoch_need_no_partial(
+def test_epochs_before_the_first_requested_epoch_do_not_require_partials(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history

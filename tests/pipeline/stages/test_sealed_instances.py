@@ -73,7 +73,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_partial_windows_exceeding_memory_are_counted_once(folder: Path) -> None:
+def test_partial_window_that_exceeds_memory_is_counted_once(folder: Path) -> None:
     world = run(new_world(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
@@ -126,7 +126,7 @@ def world_with_reports(job: DeployedJob, folder: Path) -> World:
     return world
 
 
-def test_shuffler_removes_one_encryption_layer_but_reads_no_report(folder: Path) -> None:
+def test_each_shuffler_removes_one_encryption_layer_but_reads_no_report(folder: Path) -> None:
     """This holds even if all collude; with the aggregator, one reads only its partial window."""
     job = deployed(SIDE_BY_SIDE[:3])
     world = world_with_reports(job, folder)
@@ -261,7 +261,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
         ),
     ],
 )
-def test_shufflers_require_one_key_each(
+def test_each_shuffler_requires_one_key(
     sealed: dict[str, Any], instances: int, message: str
 ) -> None:
     with pytest.raises(JobError, match=message):

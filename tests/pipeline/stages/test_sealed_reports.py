@@ -74,7 +74,7 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_windows_exceeding_memory_are_counted_once(folder: Path) -> None:
+def test_window_that_exceeds_memory_is_counted_once(folder: Path) -> None:
     """Every stage sorts ciphertexts in files, all of which are closed at the end."""
     world = run(new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
@@ -230,7 +230,7 @@ def test_unsorted_ciphertexts_are_rejected(folder: Path, order: list[int], arriv
     world.shut()
 
 
-def test_cover_traffic_and_foreign_ciphertexts_are_dropped(folder: Path) -> None:
+def test_cover_traffic_and_ciphertexts_for_other_keys_are_dropped(folder: Path) -> None:
     job = new_job(
         "sealed",
         "fragments",

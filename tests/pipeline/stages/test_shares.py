@@ -129,7 +129,9 @@ def test_stages_recover_when_killed_after_any_action(
 
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("stage", [*PARTIES, "aggregate"])
-def test_resumed_worker_changes_nothing_its_successor_published(folder: Path, stage: str) -> None:
+def test_resumed_worker_changes_nothing_that_its_successor_published(
+    folder: Path, stage: str
+) -> None:
     paused_after = 0
     while True:
         world = new_world(deployed(), folder / str(paused_after))
@@ -168,7 +170,7 @@ def test_aggregator_commits_only_after_both_parties_have_written(folder: Path) -
     world.shut()
 
 
-def test_shares_do_not_change_results_of_any_cell_protocol() -> None:
+def test_use_of_shares_does_not_change_the_results_of_any_protocol_with_cells() -> None:
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "max_changes": 1}),
@@ -319,7 +321,7 @@ def test_only_windows_with_mismatched_shares_are_corrupt(
     assert epochs[1].counts == epochs[1].payload
 
 
-def test_sum_that_might_have_wrapped_around_is_not_published(
+def test_sum_that_might_have_overflowed_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check uses the maximum number of identical reports, as sums do not show overflows."""
@@ -335,7 +337,7 @@ def test_sum_that_might_have_wrapped_around_is_not_published(
     check(run(new_world(deployed(), folder / "just as many")))
 
 
-def test_jobs_whose_sums_might_wrap_around_are_rejected() -> None:
+def test_jobs_whose_sums_might_overflow_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
     job = shares_job(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()
@@ -354,7 +356,7 @@ def test_jobs_whose_sums_might_wrap_around_are_rejected() -> None:
         too_large.share_format(law)
 
 
-def test_share_shuffler_heartbeat_counts_devices(folder: Path) -> None:
+def test_heartbeat_of_a_shuffler_of_shares_counts_devices(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
     world = new_world(job, folder)
@@ -396,7 +398,7 @@ def test_corrupt_epoch_has_no_contributors() -> None:
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_copied_or_recombined_shares_count_once(
+def test_report_counts_once_if_its_shares_are_copied_or_recombined(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -413,7 +415,7 @@ def test_copied_or_recombined_shares_count_once(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_extra_undecryptable_ciphertext_does_not_corrupt_windows(
+def test_additional_undecryptable_ciphertext_does_not_corrupt_a_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()

@@ -96,7 +96,7 @@ def test_window_closes_after_its_grace_period() -> None:
     assert worker.decision.event(window, 4, 5.0 + GRACE) is None
 
 
-def test_first_record_of_a_closing_window_restarts_grace() -> None:
+def test_grace_period_restarts_when_a_window_that_is_closing_gets_its_first_record() -> None:
     worker = Worker()
     window = worker.window(offset=None)
     window.happens(Event.TIME_HAS_COME)
@@ -121,7 +121,7 @@ def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
 
 
-def test_decision_in_the_log_takes_precedence() -> None:
+def test_decision_already_in_the_log_takes_precedence() -> None:
     worker = Worker()
     window = worker.window()
     for enrollment in (NORTH, SOUTH):
@@ -172,7 +172,7 @@ def test_latest_population_of_a_producer_is_known_in_any_order() -> None:
     assert worker.decision.manifest(open_one, 9, 0).population == 33
 
 
-def test_epochs_without_records_before_a_drain_become_due() -> None:
+def test_epochs_without_records_become_due_when_a_drain_follows_them() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)

@@ -196,7 +196,7 @@ def world_of_silent_devices(folder: Path) -> World:
     return world
 
 
-def test_devices_without_messages_are_contributors(folder: Path) -> None:
+def test_devices_that_send_no_messages_are_contributors(folder: Path) -> None:
     world = world_of_silent_devices(folder).run((1, 2))
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
@@ -207,7 +207,7 @@ def test_devices_without_messages_are_contributors(folder: Path) -> None:
         assert sum(words.messages for words in chunks.values()) == dummies.messages > 0
 
 
-def test_heartbeats_count_devices_not_messages(folder: Path) -> None:
+def test_heartbeats_count_devices_instead_of_messages(folder: Path) -> None:
     """Before a release, and after suppression, the number of messages is secret."""
     world = world_of_silent_devices(folder)
     world.values["north"][1]["north0"] = 1  # type: ignore[index]
@@ -248,7 +248,7 @@ def test_job_deployed_without_a_key_rejects_any_key() -> None:
         StageNoise(deployed(key=None), KEY)
 
 
-def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
+def test_noise_is_determined_by_the_key_and_deployment_and_epoch() -> None:
     job = deployed()
     elsewhere = job.model_copy(update={"deployment": bytes(16)})
     other = NoiseKey(bytes(32))
@@ -276,7 +276,7 @@ def test_each_horizon_has_its_own_noise() -> None:
     assert len(counts) == 3
 
 
-def test_noise_for_a_fixed_key_is_the_same_in_every_version() -> None:
+def test_noise_from_a_given_key_is_the_same_in_every_version() -> None:
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]

@@ -170,7 +170,7 @@ def test_window_below_the_minimum_stays_suppressed(folder: Path) -> None:
     world.shut()
 
 
-def test_resent_records_are_not_added_after_a_release(folder: Path) -> None:
+def test_records_that_are_resent_after_a_release_are_not_added(folder: Path) -> None:
     """Resend records, as an operator might do with dead letters."""
     world = world_of(deployed(), folder)
     world.close_all(1)

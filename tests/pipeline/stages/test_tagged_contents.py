@@ -50,7 +50,7 @@ def test_first_content_of_every_tag_is_stored_once(batches: list[list[int]], lim
         assert first_of_each(contents) == []
 
 
-def test_contents_added_after_a_read_are_counted() -> None:
+def test_contents_that_are_added_after_a_read_are_counted() -> None:
     job = device_job()
     form = job.content_format
     window = DeviceWindow(
@@ -117,7 +117,7 @@ DEVICES = 10_000_000
         ),
     ],
 )
-def test_window_of_ten_million_devices_fits_in_300_mb(
+def test_window_with_ten_million_devices_fits_in_300_mb_of_memory(
     protocol: str, parameters: dict[str, object], sealed: bool
 ) -> None:
     job = device_job(protocol, parameters)
@@ -145,7 +145,7 @@ def test_window_of_ten_million_devices_fits_in_300_mb(
 
 
 @pytest.mark.verify
-def test_population_of_ten_million_devices_fits_in_120_mb() -> None:
+def test_population_of_ten_million_devices_fits_in_120_mb_of_memory() -> None:
     population = Population(device_job())
     tracemalloc.start()
     job = device_job()

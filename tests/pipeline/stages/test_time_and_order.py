@@ -93,7 +93,7 @@ def letters(world: World) -> list[DeadLetter]:
     return [DeadLetter.from_record(record.value, record.headers) for record in records]
 
 
-def test_producer_ahead_of_time_does_not_close_windows_of_others(folder: Path) -> None:
+def test_producer_ahead_of_time_does_not_close_windows_of_other_producers(folder: Path) -> None:
     world = World(deployed(), folder, values())
     for epoch in range(1, 6):
         close(world, epoch)
@@ -116,7 +116,7 @@ def test_producer_ahead_of_time_does_not_close_windows_of_others(folder: Path) -
     world.shut()
 
 
-def test_half_of_the_producers_is_not_a_majority(folder: Path) -> None:
+def test_half_of_the_producers_cannot_advance_the_epoch(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     settle(world)
@@ -149,7 +149,7 @@ def test_retiring_missing_producers_makes_a_window_due(folder: Path) -> None:
     world.shut()
 
 
-def test_window_below_minimum_is_suppressed_when_others_retire(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_when_other_producers_retire(folder: Path) -> None:
     """A writer to the producers topic can deregister others, drain them, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)
@@ -468,7 +468,7 @@ KINDS = (
 @example(epoch=20_000, first=1, renew=True)
 @example(epoch=20_000, first=20_000, renew=True)
 @given(epoch=EPOCHS, first=EPOCHS, renew=st.booleans())
-def test_well_formed_record_causes_bounded_work(
+def test_work_caused_by_any_well_formed_record_is_bounded(
     kind: str, renew: bool, epoch: int, first: int
 ) -> None:
     job = deployed(64, renew=renew)
@@ -494,7 +494,7 @@ def test_well_formed_record_causes_bounded_work(
         world.shut()
 
 
-def test_job_continues_after_a_poison_manifest(folder: Path) -> None:
+def test_job_continues_after_an_invalid_manifest(folder: Path) -> None:
     for number, poison in enumerate((1 << 40, 4097)):
         world = World(deployed(), folder / str(number), values())
         close(world, 1)
@@ -543,7 +543,7 @@ def test_invalid_partial_is_skipped(folder: Path) -> None:
     world.shut()
 
 
-def test_foreign_and_out_of_range_chunks_become_dead_letters(
+def test_chunks_of_other_jobs_or_out_of_range_become_dead_letters(
     folder: Path,
 ) -> None:
     world = World(deployed(64), folder, values(64))

@@ -132,7 +132,7 @@ def test_contradictory_chunk_is_rejected_without_effect() -> None:
     assert (done.first_offset, done.indices) == (5, {0, 1, 2})
 
 
-def test_epoch_set_stays_small_over_many_epochs() -> None:
+def test_memory_for_finished_epochs_stays_small_over_many_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 100_001):
         tested.add(epoch ^ 1 if epoch < 100_000 else epoch)
