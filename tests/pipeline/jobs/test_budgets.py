@@ -423,7 +423,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.mark.parametrize("undeployed", [False, True])
 @pytest.mark.parametrize("budget", [None, 8.0])
-def test_second_job_is_bound_by_the_budget_of_the_first(
+def test_second_job_must_fit_the_budget_of_the_first_job(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,
@@ -459,7 +459,7 @@ def test_smallest_declared_epsilon_and_delta_are_binding() -> None:
     assert [found[name].binding for name in ("epsilon", "delta")] == declared[:2]
 
 
-def test_operator_budget_overrides_only_earlier_declarations() -> None:
+def test_budget_set_by_an_operator_overrides_only_earlier_declarations() -> None:
     job = deploy_job(job_about("next"), deployed_at=5)
     earlier = [Charge("students", "first", "ab" * 16, 4.0, 0.0, 5)]
     raised = [stating(4), stating(8, operator=True)]

@@ -646,7 +646,7 @@ def test_local_epsilon_is_the_largest_allowed_by_the_central_guarantee() -> None
     ("parameters", "epsilon"),
     [({}, 1.812), ({"domain": ["a", "b", "c"]}, 1.508), ({"reports": 1, "epsilon": 1.5}, 1.5)],
 )
-def test_a_single_answer_is_hidden_among_the_reports_of_its_window(
+def test_single_answer_is_hidden_among_the_reports_of_its_window(
     parameters: dict[str, Any], epsilon: float
 ) -> None:
     job = job_of("sampled_response", 500, parameters=parameters)
@@ -673,7 +673,7 @@ def test_guarantee_states_local_and_central_epsilon() -> None:
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 
 
-def test_local_and_central_epsilon_add_up_over_horizons() -> None:
+def test_local_and_central_epsilon_are_summed_over_horizons() -> None:
     job = job_of(epochs={"count": 16, "renew": True})
     over = deploy_job(job, deployed_at=0).guarantee_at(33, 1)
     assert over.shuffled is not None

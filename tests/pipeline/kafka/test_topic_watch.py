@@ -131,7 +131,7 @@ SESSION = 10.0
 ALL = (0, 1, 2)
 
 
-def test_unassigned_partition_error_lists_the_partition() -> None:
+def test_error_for_an_unassigned_partition_lists_the_partition() -> None:
     watch = GroupWatch(len(ALL), SESSION)
     watch.see([0, 2], 0.0)
     with pytest.raises(UnassignedError, match=r"session timeout of 10 s, .* partitions 1,"):
@@ -160,7 +160,7 @@ def test_unknown_or_invalid_topic_does_not_exist(code: int, there: bool) -> None
     assert cluster_that_answers(code).exists("a.reports") is there
 
 
-def test_topic_without_access_raises_an_access_error() -> None:
+def test_access_error_is_raised_for_a_topic_without_permission() -> None:
     with pytest.raises(AccessError) as caught:
         cluster_that_answers(TopicAuthorizationFailedError.errno).exists("a.reports")
     assert caught.value.name == "a.reports"

@@ -221,7 +221,7 @@ def whole(scenario_of_instances: LateRegistrationScenario, *epochs: int) -> None
     assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_late_registered_producer_is_counted_by_all_parallel_shufflers(
+def test_producer_that_registered_late_is_counted_by_all_parallel_shufflers(
     scenario_of_instances: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     sealed = scenario_of_instances.job.sealed is not None

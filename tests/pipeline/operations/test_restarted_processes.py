@@ -246,7 +246,7 @@ def wait_until_ready(child: Child) -> None:
         assert child.process.poll() is None, child.log_end()
 
 
-def test_forked_process_behaves_like_a_started_one(forks: Forks, tmp_path: Path) -> None:
+def test_forked_process_behaves_like_a_newly_started_process(forks: Forks, tmp_path: Path) -> None:
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
@@ -288,7 +288,7 @@ def test_exit_codes_reasons_and_logs_are_reported(start: Starter, tmp_path: Path
     ("what", "timeout", "number"),
     thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", TIMEOUT, signal.SIGTERM)], 2),
 )
-def test_close_leaves_no_forked_process(
+def test_closing_the_supervisor_leaves_no_forked_process(
     start: Starter, tmp_path: Path, what: str, timeout: float, number: int
 ) -> None:
     with RestartedProcesses(print, start=start, timeout=timeout) as processes:
@@ -326,7 +326,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(messages) == 1
 
 
-def test_children_survive_when_the_forker_is_killed_and_new_ones_start(
+def test_if_the_forker_is_killed_its_children_survive_and_new_ones_can_start(
     tmp_path: Path,
 ) -> None:
     with (

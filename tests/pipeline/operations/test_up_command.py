@@ -82,7 +82,7 @@ def test_losses_of_all_jobs_are_listed_before_any_job_is_changed(cluster: Cluste
 
 
 @pytest.mark.parametrize(("epochs", "more"), [(12, ""), (12, ", renew: true"), (9, "")])
-def test_job_that_could_continue_is_drained_when_its_workers_end(epochs: int, more: str) -> None:
+def test_job_with_remaining_epochs_is_drained_when_its_workers_end(epochs: int, more: str) -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, job_text(more=more))
     for epoch in range(1, epochs + 1):
@@ -340,7 +340,7 @@ def test_terminal_shows_progress(outcome: Outcome) -> None:
     assert outcome.job.position_of(3, EPOCHS) in console.export_text()
 
 
-def test_comparison_lists_every_run(outcome: Outcome, tmp_path: Path) -> None:
+def test_comparison_of_runs_lists_every_run(outcome: Outcome, tmp_path: Path) -> None:
     (row, _) = compared([outcome, outcome])
     assert row[0] == "future_rand"
     assert row[2] == f"{outcome.rmse:,.0f}"
@@ -388,7 +388,7 @@ def test_learning_job_has_no_ground_truth(tmp_path: Path) -> None:
     assert "ground_truth" not in line_of(rows[1], job)
 
 
-def test_prediction_uses_the_estimated_share(tmp_path: Path) -> None:
+def test_predicted_error_uses_the_estimated_share_of_users(tmp_path: Path) -> None:
     requested = "protocol: sampled_response\nparameters: {epsilon: 4, reports: 1}"
     run = run_small_job(tmp_path, requested=f"{requested}\nshuffle: {{minimum: 5}}")
     ground_truths = CountedGroundTruths(run.ground_truth)

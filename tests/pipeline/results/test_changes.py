@@ -173,7 +173,7 @@ TOGGLING = [(0, 1, 1), (0, 3, 0), (0, 5, 1), (0, 6, 0), (1, 2, 1), (2, 4, 1), (2
         (0, FOUR_EPOCHS, False, [1, 2, 4, 5, 5, 5]),
     ],
 )
-def test_first_epoch_with_a_change_beyond_the_limit_is_found(
+def test_first_epoch_at_which_a_user_exceeds_the_change_limit_is_found(
     changes: int, horizon: int, free: bool, epochs: list[int]
 ) -> None:
     limit = ChangeLimit(changes, "delayed", first_is_free=free)

@@ -220,7 +220,7 @@ def estimates_of_run(
     return np.array(rows, np.float64), np.array(ground_truth, np.float64)
 
 
-def test_independent_epochs_and_quantiles_have_no_band() -> None:
+def test_jobs_with_independent_epochs_and_quantiles_have_no_simultaneous_band() -> None:
     assert Simultaneous.of(job(WORDS)) is None
     assert Simultaneous.of(job(COUNT.replace("count: 12", "count: 1"))) is None
     band = Simultaneous.of(job(HOURS))

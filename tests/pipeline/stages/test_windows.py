@@ -159,7 +159,7 @@ def test_finalized_window_never_reopens() -> None:
 
 
 @pytest.mark.parametrize("state", [State.COLLECTING, State.IN_GRACE, State.CLOSING])
-def test_open_window_can_reach_every_outcome(state: State) -> None:
+def test_every_outcome_can_be_reached_from_an_open_window(state: State) -> None:
     assert next_state(state, Event.SETTLED)[1] is Reaction.DECIDE
     assert next_state(state, Event.DRAINED)[1] is Reaction.DECIDE
     assert next_state(state, Event.COMPLETE)[1] is Reaction.DECIDE_IF_COMPLETE
