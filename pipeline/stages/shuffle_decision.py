@@ -56,6 +56,9 @@ class ShuffleDecision(WindowDecision[Window]):
     ) -> None:
         super().__init__(job, registry, log, timeline)
         self._names_drawings = job.shuffle.instances > 1
+        # Otherwise, estimates of a horizon build on the reports of all its epochs.
+        leave_at_once = job.protocol_entry.sampled is not None
+        self._left = self._left_before if leave_at_once else self._left_before_horizon
         self._windows: WeakKeyDictionary[Window, _Awaited] = WeakKeyDictionary()
 
     @property
@@ -100,7 +103,7 @@ class ShuffleDecision(WindowDecision[Window]):
                 populations.append(punctuation.population)
                 drawings.append(punctuation.drawing)
                 population += punctuation.population
-            elif not self._left_before_horizon(producer, window.epoch):
+            elif not self._left(producer, window.epoch):
                 population += self._log.population(producer.index)
         first_epoch = self._log.first_epoch
         return Manifest(
@@ -163,6 +166,10 @@ class ShuffleDecision(WindowDecision[Window]):
         return window.first_offset is not None and not any(
             producer is not None and producer.reports_at(window.epoch) for producer in holders
         )
+
+    def _left_before(self, producer: EnrolledProducer, epoch: int) -> bool:
+        """Return whether a producer was retired before the epoch."""
+        return producer.last_epoch is not None and producer.last_epoch < epoch
 
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
         """Return whether a producer was retired in a horizon before the epoch's horizon."""

@@ -398,7 +398,7 @@ def test_devices_without_an_item_answer_for_a_random_one() -> None:
         ({"domain": ("a",), "complete": True}, "at least 2"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ("a", "b"), "share": 0.3}, "yes or no only"),
-        ({"domain": Bits(21)}, "1 to 1,048,576"),
+        ({"domain": Bits(21), "complete": True}, "at most 1,048,576 items"),
         ({"domain": ("a", "b"), "complete": 1}, "true or false"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from dpstream.pipeline.actions import LogRecord
@@ -27,11 +29,16 @@ PARTITION = 1
 """Partition of epochs 1 and 3."""
 
 
-def deployed() -> DeployedJob:
+CHANGES: Mapping[str, float] = {"epsilon": 1, "max_changes": 1}
+
+
+def deployed(
+    protocol: str = "future_rand", parameters: Mapping[str, float] = CHANGES
+) -> DeployedJob:
     job = new_job(
         "decided",
-        "future_rand",
-        {"epsilon": 1, "max_changes": 1},
+        protocol,
+        dict(parameters),
         epochs={"count": 8},
         shuffle={"minimum": MINIMUM, "grace": "60 s", "producers": 2},
         topics={"partitions": PARTITIONS},
@@ -40,8 +47,8 @@ def deployed() -> DeployedJob:
 
 
 class Worker:
-    def __init__(self, *producers: tuple[str, bytes]) -> None:
-        self.job = deployed()
+    def __init__(self, *producers: tuple[str, bytes], job: DeployedJob | None = None) -> None:
+        self.job = job or deployed()
         self.registry = ProducerRegistry(self.job)
         self.log = DecisionLog(self.job)
         timeline = Timeline(self.job, lambda: None)
@@ -119,6 +126,27 @@ def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     assert worker.decision.event(window, 4, 0.0) is Event.COMPLETE
     worker.read(Deregistration(DEPLOYMENT, NORTH, 2))
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
+
+
+@pytest.mark.parametrize(
+    ("job", "populations"),
+    [(deployed(), [20, 20, 20]), (deployed("sampled_response", {"epsilon": 1}), [20, 20, 9])],
+    ids=["builds on earlier epochs", "sampled"],
+)
+def test_users_of_a_retired_producer_leave_at_once_if_epochs_are_sampled(
+    job: DeployedJob, populations: list[int]
+) -> None:
+    worker, found = Worker(job=job), []
+    worker.read(Deregistration(DEPLOYMENT, SOUTH, 2))
+    for epoch in (1, 2, 3):
+        window = worker.window(epoch)
+        worker.close(window, NORTH)
+        if epoch == 1:
+            worker.close(window, SOUTH, population=11)
+        manifest = worker.decision.manifest(window, 5, 0)
+        worker.append(manifest)
+        found.append(manifest.population)
+    assert found == populations
 
 
 def test_decision_already_in_the_log_takes_precedence() -> None:
