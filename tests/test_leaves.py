@@ -29,13 +29,13 @@ def tree() -> Tree:
     return Tree(ROOT)
 
 
-def test_leaves_are_the_optional_layers(tree: Tree) -> None:
+def test_leaves_are_exactly_the_optional_layers(tree: Tree) -> None:
     rings = next(each for each in LINTED["contracts"] if each["name"].startswith("Rings"))
     line = next(line for line in rings["layers"] if ":" in line)
     assert {name.strip(" ()") for name in line.split(":")} == tree.needs.keys()
 
 
-def test_deleting_a_leaf_deletes_its_commands_and_tests(tree: Tree) -> None:
+def test_deleting_an_optional_layer_deletes_its_commands_and_tests(tree: Tree) -> None:
     gone = tree.going_with(["recording"])
     assert {
         "pipeline/recording/README.md",

@@ -147,7 +147,7 @@ def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
     return packages & modules.keys()
 
 
-def test_report_of_a_plain_job_calls_few_functions() -> None:
+def test_reporting_to_a_plain_job_calls_few_functions() -> None:
     functions, _ = functions_of_a_report()
     files = {file for file, _ in functions}
     assert ("pipeline/stages/chunk_stage.py", "ChunkStage.record") in functions
@@ -162,7 +162,7 @@ def test_plain_job_imports_few_modules() -> None:
     assert len(closure) <= MOST_MODULES
 
 
-def test_report_of_a_plain_job_imports_no_optional_module() -> None:
+def test_reporting_to_a_plain_job_imports_no_optional_module() -> None:
     """Runs in a separate process, because other tests have imported everything here."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.test_plain_path"],

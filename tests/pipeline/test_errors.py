@@ -114,7 +114,7 @@ def test_error_ends_a_command_with_message_and_exit_code(error: type[DpstreamErr
 
 
 @pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
-def test_errors_in_lower_packages_have_exit_codes(
+def test_errors_of_lower_packages_have_exit_codes(
     error: type[Exception],
 ) -> None:
     code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]
@@ -133,7 +133,7 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_error_keeps_its_type_message_and_attributes_when_pickled(kind: type[Exception]) -> None:
+def test_pickled_error_has_the_same_type_and_message_and_attributes(kind: type[Exception]) -> None:
     error = kind.__new__(kind, "file.yaml:3: a sentence")
     error.where = "there"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(error))

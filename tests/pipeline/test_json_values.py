@@ -76,7 +76,7 @@ class Bound:
     epsilon: float | None
 
 
-def test_infinite_field_is_text_and_nan_is_rejected() -> None:
+def test_infinite_field_is_written_as_text_and_nan_is_rejected() -> None:
     assert json_fields(Bound(math.inf)) == {"epsilon": "infinite"}
     assert json_text(Bound(None)) == '{"epsilon": null}'
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -95,6 +95,6 @@ def test_fields_excluded_from_repr_are_omitted_from_json() -> None:
     assert json_text(Keyed("a", b"1")) == '{"name": "a"}'
 
 
-def test_json_text_rejects_unknown_types() -> None:
+def test_values_of_unknown_types_are_not_written_as_json() -> None:
     with pytest.raises(TypeError, match="set"):
         json_text({1, 2})

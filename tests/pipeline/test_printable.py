@@ -71,7 +71,7 @@ def test_dead_letter_details_are_escaped(
     assert listed.json[0]["detail"] == HOSTILE, "JSON must contain the original text"
 
 
-def test_console_keeps_its_own_colors_and_escapes_those_in_texts() -> None:
+def test_console_writes_its_own_colors_and_escapes_color_codes_in_texts() -> None:
     file = io.StringIO()
     console = PrintableConsole(file=file, force_terminal=True, color_system="standard")
     console.print(Text("evil\x1b[31m\x9b", "bold"))

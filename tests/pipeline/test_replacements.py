@@ -36,7 +36,7 @@ def _rejection(protocol: str, parameters: str = "", more: str = "") -> str:
     return str(caught.value)
 
 
-def test_every_removed_name_has_a_replacement() -> None:
+def test_error_for_every_removed_name_suggests_a_replacement() -> None:
     protocols = "balls_into_bins hadamard_stream range_stream shuffled_item_tree shuffled_tree"
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
     assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
@@ -58,12 +58,12 @@ def test_every_removed_name_has_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
-def test_removed_protocol_names_its_replacement(name: str) -> None:
+def test_error_for_a_removed_protocol_names_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
     assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _rejection(name)
 
 
-def test_protocol_of_the_experiments_says_where_it_is(
+def test_error_for_a_protocol_of_the_experiments_states_where_it_is_defined(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages = tomllib.loads(Path("experiments/pyproject.toml").read_text())
@@ -78,14 +78,14 @@ def test_protocol_of_the_experiments_says_where_it_is(
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
-def test_removed_job_key_names_its_replacement(path: tuple[str | int, ...]) -> None:
+def test_error_for_a_removed_job_key_names_its_replacement(path: tuple[str | int, ...]) -> None:
     section, key = path
     said = _rejection("value_stream", more=f"{section}: {{{key}: 2}}")
     assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
 
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
-def test_removed_calibration_names_its_replacement(protocol: str) -> None:
+def test_error_for_a_removed_calibration_names_its_replacement(protocol: str) -> None:
     said = _rejection(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
     assert (
         f"conditional was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}"
@@ -94,7 +94,7 @@ def test_removed_calibration_names_its_replacement(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED_COMMANDS)
-def test_removed_command_names_its_replacement(
+def test_error_for_a_removed_command_names_its_replacement(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     assert name not in COMMANDS
@@ -104,7 +104,7 @@ def test_removed_command_names_its_replacement(
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
-def test_removed_option_names_its_replacement(
+def test_error_for_a_removed_option_names_its_replacement(
     capsys: pytest.CaptureFixture[str], command: str, option: str
 ) -> None:
     said = Commands(capsys)(command, "logins", option)

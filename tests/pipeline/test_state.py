@@ -26,7 +26,7 @@ def no_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_state_folder_follows_the_environment(
+def test_environment_variables_set_the_state_and_cache_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert state_home() == tmp_path / ".local/state/dpstream"

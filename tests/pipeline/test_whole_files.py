@@ -85,7 +85,7 @@ def test_label_path_that_is_not_a_regular_file_is_rejected(wrong: Path) -> None:
         parse_job(domain_file(str(wrong)))
 
 
-def test_label_file_name_with_nul_is_rejected(tmp_path: Path) -> None:
+def test_name_of_a_label_file_with_a_nul_character_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*NUL character"):
         parse_job(domain_file('"a\\0b"'), folder=tmp_path)
 
@@ -103,13 +103,15 @@ def test_special_files_are_rejected_by_type(wrong: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [NoiseKey.at, CollectorKey.at, signing_key_at])
-def test_pipe_in_place_of_a_key_is_rejected(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_pipe_instead_of_a_key_file_is_rejected(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
     os.mkfifo(tmp_path / "key", 0o600)
     with pytest.raises(WrongKeyError, match="not a regular file"):
         make(tmp_path / "key")
 
 
-def test_certificates_must_be_regular_files(tmp_path: Path) -> None:
+def test_certificate_must_be_a_regular_file(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
         "bootstrap.servers=a:9092\nsecurity.protocol=SSL\nssl.truststore.type=PEM\n"
@@ -119,7 +121,7 @@ def test_certificates_must_be_regular_files(tmp_path: Path) -> None:
         read_client_properties(config)
 
 
-def test_commands_reject_special_files_in_one_line(
+def test_commands_reject_special_files_with_a_one_line_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Run the command in a separate process, because a failure would block."""

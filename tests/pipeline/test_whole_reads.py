@@ -90,13 +90,15 @@ def offsets(cluster: Cluster, **bounds: int) -> list[int]:
     return [each.offset for each in cluster.read(TOPIC, **bounds)]
 
 
-def test_read_returns_all_records_in_range(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_returns_all_records_in_its_range(cluster_of: Callable[..., Cluster]) -> None:
     assert offsets(cluster_of(Consumer(6))) == [0, 1, 2, 3, 4, 5]
     assert offsets(cluster_of(Consumer(6)), start=2, stop=4) == [2, 3]
     assert offsets(cluster_of(Consumer(6)), start=6) == []
 
 
-def test_read_continues_once_its_lost_position_is_known(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_continues_from_its_lost_position_once_it_is_known(
+    cluster_of: Callable[..., Cluster],
+) -> None:
     consumer = Consumer(6, lost_at=2, lost=3, resumes=4)
     assert offsets(cluster_of(consumer)) == [0, 1, 4, 5]
 
@@ -123,7 +125,7 @@ def test_stalled_read_raises_an_error(
     assert consumer.seconds == (timeout or 30.0) + 0.5
 
 
-def test_read_does_not_time_out_while_its_caller_is_slow(
+def test_read_does_not_time_out_because_its_caller_is_slow(
     cluster_of: Callable[..., Cluster],
 ) -> None:
     consumer, found = Consumer(4), []

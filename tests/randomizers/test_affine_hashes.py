@@ -40,7 +40,7 @@ def test_directions_are_distinct_and_buckets_are_inner_products(
 
 
 @pytest.mark.parametrize("hashes", SMALL, ids=repr)
-def test_any_two_items_share_the_stated_fraction_of_messages(hashes: AffineHashes) -> None:
+def test_every_two_items_share_the_stated_fraction_of_messages(hashes: AffineHashes) -> None:
     by_item = list(zip(*all_buckets(hashes), strict=True))
     shared = {
         sum(a == b for a, b in zip(one, other, strict=True))
@@ -53,7 +53,9 @@ def test_any_two_items_share_the_stated_fraction_of_messages(hashes: AffineHashe
 @pytest.mark.parametrize(
     ("buckets", "items"), [(11, 100), (3, 20), (3, 8), (2, 50), (5, 5), (5, 6)]
 )
-def test_items_overlap_as_stated_for_any_number_of_lines(buckets: int, items: int) -> None:
+def test_items_share_the_stated_number_of_messages_for_any_row_length(
+    buckets: int, items: int
+) -> None:
     hashes = AffineHashes.for_items(buckets, items)
     rows = min(ROWS, buckets ** (hashes.digits - 1))
     assert -(-items // hashes.row) <= rows
@@ -92,7 +94,7 @@ def test_buckets_do_not_overflow_in_large_fields() -> None:
 
 
 @pytest.mark.parametrize(("buckets", "digits"), [(1, 1), (4, 2), (9, 1), (2**31 - 1, 1), (0, 1)])
-def test_non_prime_bucket_count_is_rejected(buckets: int, digits: int) -> None:
+def test_bucket_count_that_is_not_prime_is_rejected(buckets: int, digits: int) -> None:
     with pytest.raises(ValueError, match="expected a prime up to"):
         AffineHashes(buckets, digits)
 

@@ -101,7 +101,7 @@ def test_shuffled_rappor_never_exceeds_its_bound(loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
-def test_neighboring_messages_differ_by_a_hidden_coin(loss: float) -> None:
+def test_distributions_of_neighboring_messages_differ_by_a_hidden_coin(loss: float) -> None:
     response, values = partial(randomized_response, loss, 5), 5
     assert_is_coin_of(of_randomized_response(loss, 5), response, values)
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)

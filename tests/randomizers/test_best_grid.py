@@ -65,7 +65,7 @@ def plan(bits: int = 24, contributors: int = 1_000_000, messages: float = 6.5) -
     return plan_prefixes(bits, contributors, 1.0, 1e-6, messages)
 
 
-def test_plan_has_the_noise_and_messages_of_its_levels() -> None:
+def test_plan_states_the_noise_and_messages_that_its_levels_require() -> None:
     planned = plan()
     rows = len(planned.levels)
     cells = sum(level.buckets for level in planned.levels)

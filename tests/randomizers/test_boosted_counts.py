@@ -39,7 +39,7 @@ def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("changes", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("boost", [0, 1, 3])
-def test_worst_case_shifts_majorize_those_of_any_two_streams(
+def test_worst_case_shifts_majorize_the_shifts_between_any_two_streams(
     last_epoch: int, changes: int, boost: int
 ) -> None:
     shifts = BoostedReports(last_epoch, changes, boost).shifts
@@ -64,7 +64,7 @@ def test_worst_case_shifts_majorize_those_of_any_two_streams(
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_renyi_divergences_are_convex_in_the_shift_at_the_chosen_order(
+def test_renyi_divergences_of_the_chosen_order_are_convex_in_the_shift(
     last_epoch: int, changes: int, boost: int, epsilon: float
 ) -> None:
     reports = BoostedReports(last_epoch, changes, boost)
@@ -77,7 +77,7 @@ def test_renyi_divergences_are_convex_in_the_shift_at_the_chosen_order(
     assert convex_divergences(noise, largest, alpha) == pytest.approx(divergences, rel=1e-12)
 
 
-def test_convex_bound_is_convex_and_at_least_every_divergence() -> None:
+def test_bound_on_divergences_is_convex_and_never_below_a_divergence() -> None:
     """With weak noise, the divergences exclude much mass, which large shifts reveal for certain."""
     noise, largest, alpha = PoissonNoise(12.0), 9, 3.0
     divergences = [shift_divergence(noise, shift, alpha) for shift in range(largest + 1)]
@@ -95,7 +95,7 @@ def test_divergences_approach_those_of_gaussian_noise(shift: int, alpha: float) 
     assert divergence > alpha * shift**2 / 2e6
 
 
-def test_divergence_is_that_of_the_worse_direction() -> None:
+def test_divergence_is_the_larger_of_the_two_directions() -> None:
     """Order 2 is the logarithm of the expected likelihood ratio, lambda / Z or (Z + 1) / lambda."""
     mean = 50.0
     counts = np.arange(1, 200)
@@ -113,14 +113,14 @@ def test_worst_shifts_spend_at_most_delta(reports: BoostedReports, epsilon: floa
     assert renyi_epsilon(PoissonNoise(noise.mean * 0.999), reports.shifts, 1e-6)[0] > epsilon
 
 
-def test_noise_without_a_boost_equals_that_of_counting_every_epoch() -> None:
+def test_noise_without_a_boost_equals_the_noise_for_counting_every_epoch() -> None:
     reports = BoostedReports(64, 4, 0)
     noise = poisson_for_boosted(1.0, 1e-6, reports)
     assert noise == poisson_for_epochs(1.0, 1e-6, 64)
     assert reports.error(noise.variance) == pytest.approx(math.sqrt(noise.mean))
 
 
-def test_computed_error_matches_that_of_the_recursive_filter() -> None:
+def test_computed_error_matches_the_error_of_the_recursive_filter() -> None:
     """The filter is x^_t = (r x^_{t-1} + Y_t) / (r + 1), with noise of variance 1 per epoch."""
     reports = BoostedReports(40, 2, 3)
     weights = np.zeros(40)

@@ -99,7 +99,7 @@ def correct(stream: Stream, epsilon: float, reports: int) -> Views:
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("reports", [1, 2, 3])
 @pytest.mark.parametrize("last_epoch", [3, 4])
-def test_correct_law_loses_epsilon_and_matches_the_mechanism(
+def test_correct_distribution_loses_epsilon_and_matches_the_mechanism(
     epsilon: float, last_epoch: int, reports: int
 ) -> None:
     found = loss(lambda stream: correct(stream, epsilon, reports), last_epoch)
@@ -111,7 +111,9 @@ def test_correct_law_loses_epsilon_and_matches_the_mechanism(
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("reports", [2, 3])
-def test_users_who_react_to_all_earlier_answers_lose_epsilon(epsilon: float, reports: int) -> None:
+def test_users_whose_values_depend_on_all_earlier_answers_lose_epsilon(
+    epsilon: float, reports: int
+) -> None:
     """All strategies: a first value, and each further one as a function of the words before."""
     flips = joint(epsilon, reports)
     histories = [word for n in range(reports) for word in product((0, 1), repeat=n)]
@@ -222,7 +224,7 @@ def independent_words_of_the_joint_gap(stream: Stream, epsilon: float) -> Views:
         (independent_words_of_the_joint_gap, 1.2402),
     ],
 )
-def test_broken_draws_lose_more_than_epsilon(
+def test_incorrect_ways_to_draw_answers_lose_more_than_epsilon(
     broken: Callable[[Stream, float], Views], times: float, last_epoch: int
 ) -> None:
     found = loss(lambda stream: broken(stream, 1.0), last_epoch)
@@ -246,7 +248,7 @@ class LateJoinersOnWhatIsLeft(SampledResponse):
 @pytest.mark.parametrize(
     ("devices_of", "expected"), [(SampledResponse, 2_000), (LateJoinersOnWhatIsLeft, 2_667)]
 )
-def test_late_joiners_draw_among_all_epochs(
+def test_users_who_join_late_draw_among_all_epochs(
     devices_of: type[SampledResponse], expected: int
 ) -> None:
     """Half of 4,000 users enroll before epoch 6 of 10, with value 1; the others have 0."""
@@ -273,7 +275,7 @@ def value_of(aggregator: SampledResponseAggregator, epoch: int, population: int)
     return estimate.value
 
 
-def test_absence_biases_estimates_scaled_by_the_fraction_asked() -> None:
+def test_absence_biases_estimates_that_are_scaled_by_the_planned_fraction() -> None:
     """With 30 % absent: N / n_e scales to all; T / r, or N of those present, to 70 % of them."""
     law, rng, users = law_of(4.0, 10, 1), seeded_generator(32), 5_000
     values = (np.arange(users) % 5 == 0).astype(np.int8)
@@ -325,7 +327,7 @@ def test_phases_are_independent_of_the_user_list(devices_of: type[SampledRespons
     assert (root < 150) == independent
 
 
-def test_interval_without_the_sampling_error_covers_half() -> None:
+def test_interval_that_omits_the_sampling_error_covers_half_of_the_true_counts() -> None:
     """Users who are asked are a sample: at epsilon 4, that is most of the error."""
     law, rng, users = law_of(4.0, 12, 1), seeded_generator(34), 6_000
     values = (np.arange(users) < 1_800).astype(np.int8)
@@ -355,7 +357,7 @@ def test_interval_without_the_sampling_error_covers_half() -> None:
     ("users", "last_epoch", "reports", "holders", "expected"),
     [(6, 3, 1, 3, 20.172125), (4, 4, 2, 1, 21.149928), (4, 4, 2, 2, 21.483261)],
 )
-def test_estimator_is_exact_over_all_dealt_phases_and_flips(
+def test_estimator_is_unbiased_over_all_possible_phases_and_flips(
     users: int, last_epoch: int, reports: int, holders: int, expected: float
 ) -> None:
     law = law_of(1.0, last_epoch, reports)

@@ -60,7 +60,7 @@ def test_integers_are_equally_likely_in_two_byte_ranges(values: int) -> None:
         *((1 << 16 | 1, 4), (1 << 32, 4), ((1 << 32) + 1, 8), (1 << 62, 8), (1 << 64, 8)),
     ],
 )
-def test_integer_consumes_the_fewest_bytes_that_suffice(values: int, width: int) -> None:
+def test_drawing_an_integer_consumes_the_fewest_bytes_that_suffice(values: int, width: int) -> None:
     generator, taken = of(b"\x01" + bytes(63))
     assert int(generator.integers(0, values, dtype=np.uint64)) == (width > 0)
     assert taken() == width
@@ -77,7 +77,7 @@ def test_array_elements_are_drawn_in_order_from_little_endian_bytes() -> None:
     assert int(of(b"\x01\x02\x03\x04")[0].integers(0, 1 << 32)) == 0x04030201
 
 
-def test_only_values_beyond_the_largest_multiple_of_the_range_are_redrawn() -> None:
+def test_only_values_from_the_largest_multiple_of_the_range_on_are_redrawn() -> None:
     generator, taken = of(b"".join(v.to_bytes(8, "little") for v in (3 << 62, (3 << 62) - 1)))
     assert int(generator.integers(0, 3 << 62, dtype=np.uint64)) == (3 << 62) - 1
     assert taken() == 16
@@ -120,7 +120,7 @@ def test_bits_and_categories_consume_8_bytes_each() -> None:
     assert taken() == 16
 
 
-def test_all_pairs_of_consecutive_draws_occur() -> None:
+def test_every_pair_of_values_occurs_in_consecutive_draws() -> None:
     drawn = ByteGenerator(os.urandom).integers(0, 3, 3_000)
     pairs = Counter(itertools.pairwise(drawn.tolist()))
     assert len(pairs) == 9

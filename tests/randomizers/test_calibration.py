@@ -108,7 +108,7 @@ def test_published_calibration_randomizes_signs_within_an_annulus(k: int) -> Non
     ("last_epoch", "horizon", "budgets"),
     [(1, 1, [1]), (2, 2, [2, 1]), (5, 8, [4, 2, 1, 1]), (8, 8, [4, 4, 2, 1])],
 )
-def test_each_dyadic_order_has_as_many_signs_as_it_can_use(
+def test_each_dyadic_order_has_as_many_signs_as_its_intervals_can_use(
     last_epoch: int, horizon: int, budgets: list[int]
 ) -> None:
     law = calibrate(FutureRandParameters(1.0, 4), last_epoch)
@@ -120,7 +120,7 @@ def test_each_dyadic_order_has_as_many_signs_as_it_can_use(
     assert not any(law.order_weights[last_epoch.bit_length() :])
 
 
-def test_published_calibration_has_all_signs_at_every_order() -> None:
+def test_published_calibration_has_the_same_number_of_signs_at_every_order() -> None:
     law = calibrate(FutureRandParameters(1.0, 4, "published"), 8)
     assert law.composed == (published(4, 1.0),) * 4
     assert law.epsilon == 1.0

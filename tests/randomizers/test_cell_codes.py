@@ -70,7 +70,7 @@ def test_published_tree_consists_of_the_root_and_left_children(depth: int) -> No
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 100, 128])
-def test_item_raises_at_most_one_node_per_depth_of_the_published_tree(size: int) -> None:
+def test_item_is_counted_in_at_most_one_node_per_depth_of_the_published_tree(size: int) -> None:
     kept = KeptNodes(size)
     encoded = kept.encode(np.arange(1, size + 1))
     assert encoded.shape == (size, kept.messages)
@@ -92,7 +92,7 @@ def test_cells_of_a_grid_are_the_tensor_product_of_its_axes(grid: Grid) -> None:
     assert grid.items(np.argwhere(np.ones(grid.sizes))).tolist() == [*range(1, grid.size + 1)]
 
 
-def test_item_raises_one_cell_on_each_prefix_level() -> None:
+def test_item_is_counted_in_one_cell_on_each_prefix_level() -> None:
     code = PrefixCells(levels((4, 16), (9, 30), (12, 50)), seed="a")
     items = np.arange(1, (1 << 12) + 1)
     cells = code.encode(items)

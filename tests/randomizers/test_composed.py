@@ -19,7 +19,7 @@ from dpstream.randomizers.randomness import seeded_generator
 FALSE_ALARM = 1e-10
 
 
-def test_c_gap_is_the_advantage_of_every_sign() -> None:
+def test_c_gap_equals_the_advantage_of_every_sign() -> None:
     law = ComposedLaw((7, 3, 2, 1))
     for position in range(3):
         advantage = sum(

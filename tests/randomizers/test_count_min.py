@@ -58,7 +58,7 @@ def delta_of(mean: float, epsilon: float, up: int, down: int) -> float:
     return delta_spent(parts, epsilon) if parts else 0.0
 
 
-def test_k_items_in_one_row_need_the_noise_of_one_item_in_k_rows() -> None:
+def test_k_items_in_one_row_need_the_same_noise_as_one_item_in_k_rows() -> None:
     """k items in one row raise as many cells as one item in k rows."""
     code = HashedRows.histogram(8)
     for items in (1, 3, 8):
@@ -86,7 +86,7 @@ def test_stream_epsilon_composes_the_losses_of_epochs() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_for_several_epochs_gives_a_finite_stream_epsilon(dummies: str) -> None:
+def test_noise_for_several_epochs_yields_a_finite_stream_epsilon(dummies: str) -> None:
     """The noise for one epoch gives no finite epsilon for twelve epochs with the same delta."""
     one = law_of(epsilon=4.0, dummies=dummies)
     twelve = law_of(epsilon=4.0, dummies=dummies, last_epoch=12)

@@ -123,7 +123,7 @@ def test_decay_of_the_noise_of_crowd_sizes_is_rounded_up(epsilon: float) -> None
     assert float(decay) == pytest.approx(math.exp(-epsilon / 2), rel=1e-15)
 
 
-def test_all_epochs_together_spend_at_most_delta() -> None:
+def test_losses_of_all_epochs_together_spend_at_most_delta() -> None:
     alone, many = calibrate(1.0, 1e-6, 1), calibrate(1.0, 1e-6, 200)
     assert many.shift > alone.shift
     assert 200 * delta_of_counts(many.ratio, many.shift) <= Fraction(1e-6)
@@ -150,7 +150,7 @@ def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
 
 
 @pytest.mark.parametrize("crowds", [1, 255, 256, 4096])
-def test_messages_begin_with_the_crowd_and_sort_by_crowd(crowds: int) -> None:
+def test_messages_begin_with_the_crowd_and_are_sorted_by_crowd(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)
@@ -203,7 +203,7 @@ def test_invalid_values_are_rejected(values: NDArray[np.integer], problem: str) 
     assert devices.epoch == 0
 
 
-def test_guarantee_adds_losses_of_messages_and_of_crowd_sizes() -> None:
+def test_guarantee_sums_the_losses_of_messages_and_of_crowd_sizes() -> None:
     law = law_of(2)
     messages, counts = law.contents, law.counts
     assert isinstance(messages, SingleMessageLaw)

@@ -73,7 +73,7 @@ def test_every_message_goes_to_a_random_shuffler_independently(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
-def test_parts_exceed_capacity_with_at_most_the_stated_probability(
+def test_part_of_a_shuffler_exceeds_capacity_with_at_most_the_stated_probability(
     most: int, instances: int
 ) -> None:
     """The probability, over all shufflers, is exact. Much less capacity would not suffice."""

@@ -77,7 +77,7 @@ def test_conversion_to_dp_accounting_preserves_delta(name: str) -> None:
     assert twice == pytest.approx(ours, rel=2e-3)
 
 
-def test_conversion_to_dp_accounting_includes_rounding() -> None:
+def test_conversion_to_dp_accounting_includes_rounding_errors() -> None:
     rounded = LossDistribution(0.01, 3, np.array([0.5, 0.4]), 0.1, slack=0.015, rounding=0.01)
     handed = to_dp_accounting(rounded)
     plain = to_dp_accounting(LossDistribution(0.01, 3, np.array([0.5, 0.4]), 0.1))
@@ -86,7 +86,7 @@ def test_conversion_to_dp_accounting_includes_rounding() -> None:
         assert plain.get_delta_for_epsilon(epsilon) < rounded.delta(epsilon)
 
 
-def test_truncation_in_dp_accounting_never_lowers_delta() -> None:
+def test_truncation_by_dp_accounting_never_lowers_delta() -> None:
     handed = to_dp_accounting(normal_losses(2.0, 1e-3))
     whole, cut = handed.compose(handed), handed.compose(handed, tail_mass_truncation=1e-2)
     for epsilon in (0.0, 1.0, 2.0, 4.0, 8.0):

@@ -43,7 +43,9 @@ def test_number_on_an_edge_is_in_the_bucket_that_starts_there(
 
 
 @pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
-def test_devices_files_and_range_queries_agree_on_edges(low: str, high: str, buckets: int) -> None:
+def test_devices_and_files_and_range_queries_agree_on_edges_of_buckets(
+    low: str, high: str, buckets: int
+) -> None:
     edges = _written(low, high, buckets)[:-1]
     domain = NumericDomain(float(low), float(high), buckets)
     values = {"kind": "numbers", "size": buckets + 1, "slots": None, "buckets": buckets}

@@ -156,7 +156,7 @@ def test_exposure_to_one_shuffler_matches_enumeration(reports: int, instances: i
         assert stated <= law.exposure(reports) + 1e-12
 
 
-def test_exposure_grows_with_the_number_of_reports_up_to_the_backstop() -> None:
+def test_exposure_grows_with_the_number_of_reports_up_to_the_loss_of_the_backstop() -> None:
     law = law_of(6.0, reports=8, odds=ComposedLaw((round(math.exp(2) * (1 << 60)), 1 << 60)))
     told = {1: 1.9822, 2: 3.8731, 3: 5.3069, 4: 5.8731, 8: 6.0}
     for reports, exposure in told.items():
@@ -175,20 +175,20 @@ def test_exposure_of_a_report_matches_the_tables_in_the_paper(
     assert law_of(backstop, reports).exposure(1) == pytest.approx(first, abs=0.02)
 
 
-def test_epsilon_with_few_users_is_at_most_the_local_epsilon() -> None:
+def test_epsilon_for_few_users_is_at_most_the_local_epsilon() -> None:
     law = calibrate(requested(1.0), 1, 2)
     assert law.local_epsilon == pytest.approx(1.0, abs=1e-4)
     assert epsilon_with(law, 1) <= law.local_epsilon
 
 
-def test_loss_of_several_epochs_is_less_than_the_sum() -> None:
+def test_loss_over_several_epochs_is_less_than_the_sum_of_their_losses() -> None:
     law = calibrate(requested(0.25), 4, 100_000)
     assert 0.25 < law.stream_epsilon < 4 * 0.25
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
 
 
-def test_reports_of_a_device_share_the_bits_that_the_backstop_reverses() -> None:
+def test_all_reports_of_a_device_share_the_bits_reversed_by_its_backstop() -> None:
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
     for run in range(runs):
@@ -281,7 +281,7 @@ def test_table_errors_are_charged_for_every_report(
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
-def test_formula_of_the_paper_is_rejected_outside_its_range() -> None:
+def test_formula_in_the_paper_is_rejected_outside_its_range() -> None:
     with pytest.raises(
         ValueError, match=r"'calibration: published' does not support epsilon 0\.001 "
     ):

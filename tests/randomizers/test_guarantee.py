@@ -61,7 +61,7 @@ def test_loss_of_many_horizons_is_never_rounded_down() -> None:
     assert rounded == {False, True}
 
 
-def test_neighbor_relation_states_the_number_of_items() -> None:
+def test_neighbor_relation_states_the_maximum_number_of_items() -> None:
     assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("having an item at an epoch and having none;")
@@ -82,7 +82,9 @@ def test_basic_composition_with_delta_is_only_a_bound() -> None:
 
 @pytest.mark.parametrize("digits", [1, 3, 6])
 @pytest.mark.parametrize("number", [1e-9, 0.30000000000000004, 2.0, 5.9170001, 13.80000001, 1e7])
-def test_losses_are_rounded_up_and_remaining_budgets_down(number: float, digits: int) -> None:
+def test_losses_are_rounded_up_and_remaining_budgets_are_rounded_down(
+    number: float, digits: int
+) -> None:
     up, down = (float(each(number, digits)) for each in (rounded_up, rounded_down))
     assert down <= number * (1 + 1e-15)
     assert up >= number * (1 - 1e-15)

@@ -37,7 +37,7 @@ def test_invalid_item_parameters_are_rejected(wrong: dict[str, Any], message: st
         HadamardValuesParameters(**{"epsilon": 1, "max_changes": 2, "domain": ITEMS, **wrong})
 
 
-def test_about_half_of_the_possible_flips_are_boosted() -> None:
+def test_mechanism_boosts_about_half_of_the_possible_flips() -> None:
     found = [best_boosts(flip_law(20, values=changes + 1), 64) for changes in (1, 2, 4, 8, 16, 32)]
     assert found == [2, 2, 3, 5, 9, 18]
     # A user with one item flips at most once.

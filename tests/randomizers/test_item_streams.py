@@ -29,7 +29,7 @@ def view(mean: float, messages: int) -> NDArray[np.float64]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mean", "messages"), list(product((6.0, 15.0), (1, 2, 3))))
-def test_loss_between_two_items_is_at_most_the_charge(mean: float, messages: int) -> None:
+def test_loss_between_any_two_items_is_at_most_the_charged_loss(mean: float, messages: int) -> None:
     one = view(mean, messages)
     other = one.T
     removed, added = raised_losses(mean, messages)
@@ -42,7 +42,7 @@ def test_loss_between_two_items_is_at_most_the_charge(mean: float, messages: int
         assert delta <= 1.01 * spent + 1e-12
 
 
-def test_unboosted_items_need_the_noise_of_overlapping_cells() -> None:
+def test_items_without_a_boost_need_the_same_noise_as_overlapping_cells() -> None:
     overlap = 0.05
     reports = ItemReports(16, 0, 0, overlap)
     needed, none = noise_for_items(1.0, 1e-6, reports)
@@ -50,7 +50,7 @@ def test_unboosted_items_need_the_noise_of_overlapping_cells() -> None:
     assert needed == poisson_for_overlapping(1.0, 1e-6, overlap, epochs=16)
 
 
-def test_item_reports_reject_a_boost_when_items_share_messages() -> None:
+def test_boost_is_rejected_if_items_share_messages() -> None:
     with pytest.raises(
         ValueError,
         match=r"boost is 2 and overlap is .*; expected one of them to be 0",
@@ -65,7 +65,7 @@ def test_item_reports_reject_a_boost_when_items_share_messages() -> None:
         pytest.param(256, 5, (17_685, 6_582), marks=pytest.mark.verify),
     ],
 )
-def test_noise_is_at_most_that_of_the_reference(
+def test_noise_is_at_most_the_noise_of_the_reference(
     epochs: int, boost: int, reference: tuple[int, int]
 ) -> None:
     """The reference also charges for leaving an item at the first change, when no user has one."""

@@ -38,7 +38,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_constants_are_parsed_by_field_type() -> None:
+def test_constants_are_parsed_according_to_field_type() -> None:
     law = CoinTossLaw.from_json(json.loads(json.dumps(BODY)))
     assert law == CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3))
     with_spare = CoinTossLaw.from_json({**BODY, "spare": {"weight": 7}})
@@ -46,7 +46,7 @@ def test_constants_are_parsed_by_field_type() -> None:
     assert type(with_spare.spare.weight) is float
 
 
-def test_constants_are_serialized_by_field() -> None:
+def test_constants_are_serialized_according_to_field_type() -> None:
     written = CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3)).to_json()
     assert json.loads(json.dumps({**written, "share": "1/3"})) == BODY
 

@@ -85,7 +85,7 @@ def test_no_pair_of_boosted_streams_exceeds_the_stated_loss() -> None:
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_boosted_streams_differ_by_at_most_the_assumed_shifts(
+def test_messages_of_boosted_streams_differ_by_at_most_the_assumed_shifts(
     levels: Levels, changes: int, boost: int
 ) -> None:
     epochs, words = 3, levels.cells - 1
@@ -120,7 +120,7 @@ def test_charged_shifts_bound_every_pair_of_streams(last_epoch: int, levels: int
         )
 
 
-def test_noise_for_one_epoch_equals_the_noise_for_shared_cells() -> None:
+def test_noise_for_levels_at_one_epoch_equals_the_noise_for_shared_cells() -> None:
     for epsilon, levels in ((1.0, 1), (1.0, 5), (4.0, 2)):
         expected = poisson_for_code(epsilon, 1e-6, levels + 1, 1).mean
         assert poisson_for_levels(epsilon, 1e-6, 1, levels) == pytest.approx(expected, rel=1e-4)
@@ -190,7 +190,7 @@ def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
     ]
 
 
-def test_value_is_counted_in_all_nodes_on_its_path_from_the_root() -> None:
+def test_value_is_counted_in_all_nodes_on_the_path_from_the_root() -> None:
     """The root is cell 0, its children are cells 1 to 4, and values are cells 5 to 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
     assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]

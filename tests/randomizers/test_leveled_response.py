@@ -87,7 +87,7 @@ def test_loss_over_all_pairs_of_streams_is_epsilon(
 
 @pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
 @pytest.mark.parametrize("stream", [(3, 8), (0, 1)])
-def test_answers_follow_the_exact_law(
+def test_answers_follow_the_exact_distribution(
     code: CellCode, systems: tuple[AnswerSets, ...], stream: tuple[int, int]
 ) -> None:
     law, users = law_of(code, systems, 1.0, 2), 60_000
@@ -105,7 +105,7 @@ def test_answers_follow_the_exact_law(
     assert chi_square < len(expected) + 6 * math.sqrt(2 * len(expected))
 
 
-def test_levels_are_drawn_again_at_every_horizon_and_phases_are_kept() -> None:
+def test_levels_are_drawn_again_in_every_horizon_and_phases_are_kept() -> None:
     law = law_of(*TREE, 4.0, 2)
     first = devices_of(law, 10_000, 1)
     assert first.lasting == ("phase",)
@@ -119,14 +119,14 @@ def test_levels_are_drawn_again_at_every_horizon_and_phases_are_kept() -> None:
     assert abs(same - 0.5) < 6 * 0.5 / math.sqrt(5_000)
 
 
-def test_levels_share_the_answers_evenly_whatever_the_values() -> None:
+def test_answers_are_divided_evenly_among_levels_regardless_of_values() -> None:
     law = law_of(*TREE, 2.0, 1)
     for value in (0, 1, 8):
         sent = devices_of(law, 40_000).report(1, np.full(40_000, value), None, seeded_generator(5))
         assert abs(float((sent < 2).mean()) - 0.5) < 6 * 0.5 / 200
 
 
-def test_sets_of_items_are_reported_by_slot() -> None:
+def test_answer_about_a_set_of_items_is_about_a_random_slot() -> None:
     law = law_of(*PREFIXES, 4.0, 1, slots=2)
     exact, users = ExactLeveledResponse(law, 1), 60_000
     assert LeveledResponse(law).guarantee.basis == "bound"
@@ -139,13 +139,13 @@ def test_sets_of_items_are_reported_by_slot() -> None:
 
 
 @pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
-def test_constants_survive_json(code: CellCode, systems: tuple[AnswerSets, ...]) -> None:
+def test_constants_round_trip_through_json(code: CellCode, systems: tuple[AnswerSets, ...]) -> None:
     law = law_of(code, systems, 2.0, 5)
     assert LeveledResponseLaw.from_json(law.to_json()) == law
     assert law.message_format.distinct == sum(system.points for system in systems)
 
 
-def test_constants_that_do_not_fit_are_rejected() -> None:
+def test_inconsistent_constants_are_rejected() -> None:
     law = law_of(*TREE, 2.0, 5)
     coarse, fine = law.levels
     two_answers = replace(fine, flips=optimal(2, 2.0, 1, 7))
@@ -164,7 +164,7 @@ def numbers(**others: Any) -> SampledResponseParameters:
     return SampledResponseParameters(1.0, **{"low": 0, "high": 80, "buckets": 8, **others})
 
 
-def test_numbers_read_as_floats_and_have_a_share_of_one_bucket() -> None:
+def test_numeric_bounds_are_floats_and_the_expected_share_is_that_of_one_bucket() -> None:
     parameters = numbers(initial=5)
     assert (parameters.low, parameters.high, parameters.initial) == (0.0, 80.0, 5.0)
     assert expected_share(parameters) == 1 / 8
@@ -214,7 +214,7 @@ def test_levels_have_four_children_per_node_down_to_the_buckets(
         assert level.loss <= epsilon
 
 
-def test_an_answer_is_hidden_among_those_of_its_level() -> None:
+def test_answer_is_hidden_among_the_answers_of_its_level() -> None:
     """The crowd of a level is the number of its answers, except with half of delta."""
     single, several = calibrate_numbers(1.0, 4, 12), calibrate_numbers(1.0, 64, 12)
     delta = 1e-6
@@ -230,6 +230,6 @@ def test_an_answer_is_hidden_among_those_of_its_level() -> None:
     assert stats.binom.cdf(228, 899, 1 / 3) < delta / 2
 
 
-def test_few_answers_hide_nothing() -> None:
+def test_shuffling_few_answers_does_not_reduce_the_loss() -> None:
     law = calibrate_numbers(2.0, 64, 12)
     assert epsilon_of_any_if_shuffled(law, 1, 1e-6) == pytest.approx(law.loss)

@@ -238,7 +238,7 @@ def test_truncated_mass_counts_as_a_larger_loss_or_an_infinite_loss() -> None:
     assert cut.masses[0] == 0.4 + 1e-9
 
 
-def test_probabilities_of_an_infinite_loss_compose() -> None:
+def test_probabilities_of_an_infinite_loss_are_composed() -> None:
     one = LossDistribution(0.1, 0, np.array([0.9]), 0.1)
     other = LossDistribution(0.1, 0, np.array([0.8]), 0.2)
     for both in (one.composed_with(other), other.composed_with(one)):
@@ -290,7 +290,9 @@ NOISES: list[CellNoise] = [
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
-def test_dominating_distribution_has_the_larger_delta_at_every_epsilon(noise: CellNoise) -> None:
+def test_dominating_distribution_has_the_larger_of_both_deltas_at_every_epsilon(
+    noise: CellNoise,
+) -> None:
     cells = ShiftedEitherWay(noise, 1)
     up, down, both = (each.of(1) for each in cells._kinds)
     assert both.masses.min() >= 0
@@ -303,7 +305,7 @@ def test_dominating_distribution_has_the_larger_delta_at_every_epsilon(noise: Ce
         assert both.delta(epsilon) <= larger * (1 + 1e-9) + 1e-12
 
 
-def test_dominating_distribution_covers_epsilons_below_all_losses() -> None:
+def test_dominating_distribution_is_correct_for_epsilon_below_all_losses() -> None:
     # The first distribution has the larger delta at the least loss, the second next to it.
     one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
     other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)

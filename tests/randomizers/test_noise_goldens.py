@@ -371,7 +371,7 @@ def test_epsilon_and_delta_are_inverse_functions(parts: list[ShiftedCells], epsi
     [(3, range(4)), (16, range(17)), (64, range(0, 65, 4)), (1024, (0, 1, 2, 16, 512, 1022, 1023))],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_shifts_in_mixed_directions_are_no_worse_than_in_one_direction(
+def test_shifts_in_mixed_directions_cost_no_more_than_in_one_direction(
     last_epoch: int, ups: Sequence[int], epsilon: float
 ) -> None:
     """Every-epoch counts rely on the worst case that one stream has all the messages."""
@@ -385,7 +385,7 @@ def test_shifts_in_mixed_directions_are_no_worse_than_in_one_direction(
         assert delta_spent(parts, epsilon) <= 1e-6
 
 
-def test_delta_grows_with_cells_and_shrinks_with_noise() -> None:
+def test_delta_grows_with_the_number_of_cells_and_shrinks_with_noise() -> None:
     def delta(mean: float, cells: int) -> float:
         return delta_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], 1.0)
 
@@ -447,7 +447,7 @@ def test_targets_out_of_range_are_rejected(epsilon: float, delta: float, complai
         least_mean(epsilon, delta, lambda mean: [ShiftedCells(PoissonNoise(mean), 1, 1)], 1.0)
 
 
-def test_target_that_no_noise_reaches_is_rejected() -> None:
+def test_target_that_no_amount_of_noise_reaches_is_rejected() -> None:
     with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
     with pytest.raises(ValueError, match="expected a nonzero 'shift'"):

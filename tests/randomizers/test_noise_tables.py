@@ -103,7 +103,7 @@ def test_logarithmic_table_distance_is_within_its_bound(failure: float) -> None:
     assert table.distance < 1e-33
 
 
-def test_drawn_count_changes_exactly_at_the_bounds_of_the_table() -> None:
+def test_drawn_count_changes_exactly_at_the_thresholds_of_the_table() -> None:
     """A draw is a function of one uniform integer that changes exactly at the bounds."""
     table = poisson_table(3.0)
     for count, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
@@ -111,7 +111,7 @@ def test_drawn_count_changes_exactly_at_the_bounds_of_the_table() -> None:
             assert drawn(table, low) == drawn(table, high - 1) == count
 
 
-def test_bounds_with_shared_leading_bits_are_distinguished() -> None:
+def test_thresholds_with_shared_leading_bits_are_distinguished() -> None:
     """Test several bounds in one 64-bit integer, one at the start of a group, and empty counts."""
     whole = 1 << TABLE_BITS
     bounds = (0, 3, 3, 1 << 64, (1 << 64) + 5, 1 << 112, (1 << 112) + (1 << 70), whole - 1, whole)

@@ -61,7 +61,7 @@ def test_devices_of_all_protocols_need_only_numpy() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_device_reports_match_a_population_of_one(protocol: str) -> None:
+def test_single_device_reports_the_same_as_a_population_of_one(protocol: str) -> None:
     for law in laws_of(protocol):
         data = os.urandom(1 << 16)
         device = OneDevice(protocol, law)
@@ -144,7 +144,7 @@ def test_last_item_of_a_large_domain_is_reported() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["sampled_response", "value_stream"])
-def test_next_horizon_draws_all_but_lasting_state_again(protocol: str) -> None:
+def test_next_horizon_draws_all_state_again_except_for_lasting_state(protocol: str) -> None:
     """A phase drawn again would let two answers follow each other, at twice the epsilon."""
     law = next(iter(laws_of(protocol)))
     differ: set[str] = set()

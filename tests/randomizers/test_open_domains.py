@@ -25,7 +25,7 @@ from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNum
         (ShortStrings(7), ["", "a", "ab", "seven77", "né", "日本", "\U0001f600"]),
     ],
 )
-def test_values_round_trip(domain: OpenDomain, values: list[object]) -> None:
+def test_values_round_trip_through_their_numbers(domain: OpenDomain, values: list[object]) -> None:
     numbers = domain.numbers(values)
     assert numbers.dtype == np.int64
     assert numbers.min() >= 1
@@ -103,7 +103,7 @@ def test_invalid_domains_are_rejected(make: Callable[[], object], said: str) -> 
         make()
 
 
-def test_numbers_of_strings_preserve_order_and_shared_prefixes() -> None:
+def test_numbers_that_encode_strings_preserve_order_and_shared_prefixes() -> None:
     words = ["", "a", "ab", "abc", "abd", "b", "é"]
     numbers = ShortStrings(3).numbers(words)
     assert (np.diff(numbers) > 0).all()
@@ -137,7 +137,7 @@ def test_numbers_that_encode_no_string_have_no_value() -> None:
 
 
 @pytest.mark.parametrize("length", range(1, 17))
-def test_valid_prefixes_are_those_of_zero_padded_strings(length: int) -> None:
+def test_valid_prefixes_are_the_prefixes_of_zero_padded_strings(length: int) -> None:
     numbers = np.arange(1 << 16)
     begun = {int(n) >> (16 - length) for n in numbers if n >> 8 or not n & 0xFF}
     prefixes = np.arange(1 << length, dtype=np.int64)

@@ -270,7 +270,7 @@ def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_stated_delta_holds_for_all_values_of_other_users(name: str) -> None:
+def test_stated_delta_holds_whatever_values_other_users_have(name: str) -> None:
     protocol, law, users = law_of(name)
     case = protocol.case(law, users)
     worst = case.worst()
@@ -298,7 +298,7 @@ def test_worst_delta_depends_on_the_values_of_other_users() -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_epsilon_for_fewer_users_holds_for_all_values_of_other_users(name: str) -> None:
+def test_epsilon_for_fewer_users_holds_whatever_values_other_users_have(name: str) -> None:
     protocol, law, users = law_of(name)
     fewer = max(2, users // 2)
     epsilon = protocol.epsilon_with(law, fewer)
@@ -307,7 +307,7 @@ def test_epsilon_for_fewer_users_holds_for_all_values_of_other_users(name: str) 
 
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
-def test_delta_for_two_epochs_holds_for_all_values_of_other_users(name: str) -> None:
+def test_delta_for_two_epochs_holds_whatever_values_other_users_have(name: str) -> None:
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     requested = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
@@ -321,7 +321,9 @@ def test_delta_for_two_epochs_holds_for_all_values_of_other_users(name: str) -> 
 
 
 @pytest.mark.parametrize(("epsilon", "users"), [(3.0, 14), (2.0, 8)])
-def test_projective_delta_holds_for_all_values_of_other_users(epsilon: float, users: int) -> None:
+def test_projective_delta_holds_whatever_values_other_users_have(
+    epsilon: float, users: int
+) -> None:
     requested = ProjectiveGeometryParameters(epsilon, ALPHABET[:2], delta=0.1)
     case = of_sets(projective_geometry.calibrate(requested, 1, users), users)
     assert case.epsilon < epsilon
@@ -329,7 +331,7 @@ def test_projective_delta_holds_for_all_values_of_other_users(epsilon: float, us
 
 
 @pytest.mark.parametrize("users", [4, 9])
-def test_ldp_sgd_delta_holds_for_all_values_of_other_users(users: int) -> None:
+def test_ldp_sgd_delta_holds_whatever_values_other_users_have(users: int) -> None:
     requested = LdpSgdParameters(1.5, 0.05, features=2, classes=2)
     case = of_learning(ldp_sgd.calibrate(requested, 1, users), users)
     assert case.epsilon < 1.5
@@ -337,7 +339,7 @@ def test_ldp_sgd_delta_holds_for_all_values_of_other_users(users: int) -> None:
 
 
 @pytest.mark.parametrize(("loss", "users"), [(1.0, 6), (2.0, 20)])
-def test_stream_delta_holds_for_all_values_of_other_users(loss: float, users: int) -> None:
+def test_stream_delta_holds_whatever_values_other_users_have(loss: float, users: int) -> None:
     case = of_streams(loss, 0.05, users)
     assert case.epsilon < loss
     assert 0 < case.worst() <= case.delta

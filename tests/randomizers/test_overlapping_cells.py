@@ -131,7 +131,7 @@ def test_epsilon_is_a_tight_bound_over_all_weights(
 
 
 @pytest.mark.parametrize("items", [1, 2, 3, 6])
-def test_dominating_jumps_are_largest_in_convex_order(items: int) -> None:
+def test_dominating_jumps_are_the_largest_in_convex_order(items: int) -> None:
     """Extreme covers suffice: messages lie in one set or in `items` sets."""
     mean, overlap = 1.0, 0.9 / (2 * items - 1)
     beta, ceilings = (2 * items - 1) * overlap, np.linspace(0, 2 * items + 1, 500)
@@ -162,7 +162,7 @@ def test_dominating_jumps_are_largest_in_convex_order(items: int) -> None:
         2,
     ),
 )
-def test_noise_without_overlap_equals_that_of_a_row(
+def test_noise_without_overlap_equals_the_noise_for_a_single_row(
     epsilon: float, items: int, epochs: int
 ) -> None:
     expected = poisson_for_rows(epsilon, 1e-6, 1, items, epochs).mean
@@ -183,7 +183,7 @@ def test_mean_number_of_dummies_is_minimal(overlap: float, items: int, epochs: i
 
 
 @pytest.mark.parametrize("mean", [42.7, 42.7 / 2])
-def test_epsilon_without_overlap_equals_that_of_disjoint_cells(mean: float) -> None:
+def test_epsilon_without_overlap_equals_the_epsilon_for_disjoint_cells(mean: float) -> None:
     parts = [ShiftedCells(PoissonNoise(mean), shift, 1) for shift in (1, -1)]
     found = epsilon_for_overlapping(mean, 1e-6, 0.0)
     assert found == pytest.approx(epsilon_spent(parts, 1e-6), rel=1e-4)

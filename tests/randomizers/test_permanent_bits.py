@@ -47,7 +47,7 @@ def answer(key: NDArray[np.uint8], cell: int, bit: int, threshold: int) -> int:
 
 @pytest.mark.parametrize("cells", [1, 4, 7])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_batch_of_devices_gives_the_answers_of_single_devices(
+def test_batch_of_devices_yields_the_same_answers_as_single_devices(
     cells: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, devices, threshold = seeded_generator(120, cells, slots), 40, 3 << 30

@@ -120,7 +120,7 @@ def loss(
 
 @pytest.mark.parametrize(("epochs", "reports"), [(1, 2), (2, 1), (5, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize(("threshold", "odds"), [(WORDS // 20, (5, 1)), (WORDS // 4, (30, 1))])
-def test_local_losses_cover_all_possible_reports(
+def test_local_losses_equal_the_largest_loss_over_all_possible_reports(
     epochs: int, reports: int, threshold: int, odds: tuple[int, int]
 ) -> None:
     law = law_of(threshold, odds, epochs, reports)
@@ -180,7 +180,7 @@ def test_permanent_backstops_do_not_bound_the_shuffled_loss() -> None:
 
 
 @pytest.mark.parametrize("reports", [1, 4])
-def test_central_epsilon_counts_reports_but_not_the_backstop(reports: int) -> None:
+def test_central_epsilon_covers_fresh_randomness_but_not_the_backstop(reports: int) -> None:
     law = calibrate(requested(reports=reports), 4, 10_000)
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
@@ -201,7 +201,7 @@ def test_epsilon_with_two_users_is_the_sum_of_local_losses(reports: int) -> None
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
 
-def test_intervals_of_sums_include_the_lasting_error_of_the_backstop() -> None:
+def test_intervals_for_sums_include_the_permanent_error_of_the_backstop() -> None:
     """Errors of the sum of four epochs contradict a standard error that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
@@ -255,7 +255,7 @@ def test_inconsistent_backstop_parameters_are_rejected(
         )
 
 
-def test_permanent_backstop_of_a_single_epoch_is_rejected() -> None:
+def test_permanent_backstop_for_a_single_epoch_is_rejected() -> None:
     with pytest.raises(
         ValueError,
         match=("'permanent' is true, but the horizon has only 1 epoch; expected at least 2"),

@@ -79,7 +79,7 @@ def chosen(space: PointSpace, item: int, numbers: NDArray[np.uint32], inside: bo
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_points_and_their_numbers_are_one_to_one(order: int, coordinates: int) -> None:
+def test_points_and_their_numbers_correspond_one_to_one(order: int, coordinates: int) -> None:
     points = PointSpace(order, coordinates).points
     for vector_of in (word_vector, item_vector):
         vectors = [vector_of(number, order, coordinates) for number in range(points)]
@@ -92,7 +92,9 @@ def test_points_and_their_numbers_are_one_to_one(order: int, coordinates: int) -
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
-def test_each_point_on_or_off_the_hyperplane_is_chosen_once(order: int, coordinates: int) -> None:
+def test_each_point_inside_or_outside_the_set_of_an_item_is_chosen_once(
+    order: int, coordinates: int
+) -> None:
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):

@@ -60,7 +60,7 @@ def test_key_of_another_length_is_rejected() -> None:
         keyed_generator(bytes(33))
 
 
-def test_cryptographic_generators_differ_and_seeded_ones_repeat() -> None:
+def test_cryptographic_generators_differ_and_seeded_generators_repeat() -> None:
     first, second = (cryptographic_generator().bytes(32) for _ in range(2))
     assert first != second
     assert seeded_generator(1, 2).bytes(32) == seeded_generator(1, 2).bytes(32)
@@ -94,7 +94,7 @@ def test_random_bits_are_fair_at_every_position() -> None:
         [1 << (9 * step) for step in range(40)],
     ],
 )
-def test_drawn_category_changes_exactly_at_the_bounds(masses: list[int]) -> None:
+def test_drawn_category_changes_exactly_at_the_cumulative_masses(masses: list[int]) -> None:
     """A draw is a function of one uniform integer that changes exactly at the bounds.
 
     So a category has `scale * mass` of the `scale * total` accepted integers, and its probability
@@ -110,7 +110,7 @@ def test_drawn_category_changes_exactly_at_the_bounds(masses: list[int]) -> None
                 assert _draw(masses, value, lower_words) == category
 
 
-def test_draw_beyond_the_largest_multiple_of_the_total_is_repeated() -> None:
+def test_draw_from_the_largest_multiple_of_the_total_on_is_repeated() -> None:
     leftover = [2**64 - 1] * 2
     # 3 does not divide 2^128, so the largest value is rejected and the next draw decides.
     assert 2**128 % 3
@@ -170,7 +170,7 @@ def test_forked_children_draw_different_random_integers() -> None:
     assert len(set(words)) == len(words) == 64
 
 
-def test_unreferenced_generator_is_dropped_from_the_fork_hook() -> None:
+def test_fork_hook_does_not_retain_unreferenced_generators() -> None:
     before = len(_of_this_process())
     for _ in range(100):
         cryptographic_generator()

@@ -57,7 +57,7 @@ def devices_of(law: SampledResponseLaw, count: int, seed: int = 0) -> SampledRes
         (4, 4, 0.770108832, 0.171537097),
     ],
 )
-def test_gap_and_variance_match_the_reference(
+def test_c_gap_and_variance_match_the_reference(
     epsilon: float, reports: int, gap: float, flips: float
 ) -> None:
     law = law_of(epsilon, 52, reports)
@@ -75,7 +75,7 @@ def test_gap_and_variance_match_the_reference(
         (0.01, (2.722, 5.36, 6.72)),
     ],
 )
-def test_number_of_answers_grows_at_the_reference_epsilons(
+def test_number_of_answers_increases_at_the_reference_epsilons(
     share: float, thresholds: tuple[float, ...]
 ) -> None:
     for reports, threshold in enumerate(thresholds, start=1):
@@ -86,7 +86,9 @@ def test_number_of_answers_grows_at_the_reference_epsilons(
 
 @pytest.mark.parametrize("epsilon", [1.2, 1.4, 1.7, 1.8])
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_two_answers_beat_one_if_the_proven_rule_says_so(epsilon: float, share: float) -> None:
+def test_two_answers_are_more_accurate_than_one_exactly_by_the_proven_rule(
+    epsilon: float, share: float
+) -> None:
     one, two = (unit_variance(law_of(epsilon, 52, reports), share) for reports in (1, 2))
     assert (two < one) == ((math.exp(epsilon) - 1) ** 2 > 2 / (share * (1 - share)))
 
@@ -109,7 +111,7 @@ def test_each_device_answers_at_evenly_spread_epochs(
 
 
 @given(last_epoch=st.integers(1, 12), reports=st.integers(1, 8))
-def test_each_flip_reverses_the_answer_at_its_position_in_time(
+def test_each_flip_reverses_the_answer_at_the_same_position_in_time(
     last_epoch: int, reports: int
 ) -> None:
     reports = min(reports, last_epoch)
@@ -124,13 +126,13 @@ def test_each_flip_reverses_the_answer_at_its_position_in_time(
 
 
 @pytest.mark.parametrize("users", [7, 12, 1_000])
-def test_dealt_phases_are_balanced(users: int) -> None:
+def test_equally_many_devices_have_each_phase(users: int) -> None:
     phases = devices_of(law_of(1, 12), users).state_arrays()["phase"]
     counts = np.bincount(phases, minlength=12)
     assert set(counts.tolist()) <= {users // 12, -(-users // 12)}
 
 
-def test_dealt_phases_are_uniform_over_all_balanced_assignments() -> None:
+def test_phases_are_uniform_over_all_balanced_assignments() -> None:
     law = law_of(1, 3)
     rng = seeded_generator(5)
     drawn: Counter[tuple[int, ...]] = Counter()
@@ -165,7 +167,7 @@ def test_loss_over_all_pairs_of_streams_is_epsilon(
     assert math.log(worst) <= law.flips.loss <= epsilon
 
 
-def test_loss_is_epsilon_for_users_who_react_to_their_first_answer() -> None:
+def test_loss_is_epsilon_for_users_whose_value_depends_on_their_first_answer() -> None:
     """All strategies of two answers: a first value, and a second one for each first answer."""
     for epsilon in (1.0, 2.0, 4.0):
         law = law_of(epsilon, 2, 2)
@@ -208,7 +210,7 @@ def _views(
 @pytest.mark.parametrize(
     ("kept", "windows"), [(True, 1.0), (False, 2.0)], ids=["phases kept", "phases redrawn"]
 )
-def test_loss_within_any_window_of_two_horizons_is_as_expected(
+def test_loss_within_any_window_of_two_horizons_has_the_expected_value(
     epsilon: float, kept: bool, windows: float
 ) -> None:
     """All streams of two horizons of three epochs that differ within three consecutive epochs.
@@ -243,7 +245,7 @@ def test_loss_within_any_window_of_two_horizons_is_as_expected(
     assert (math.log(worst) <= rolling.epsilon) == kept
 
 
-def test_several_answers_cost_more_than_epsilon_across_horizons() -> None:
+def test_loss_of_several_answers_across_horizons_exceeds_epsilon() -> None:
     """Half of the answers of two horizons each: why no rolling guarantee is stated for them."""
     for epsilon, expected in ((1.0, 1.240), (2.0, 2.868), (4.0, 6.650)):
         law = law_of(epsilon, 4, 2)
@@ -275,7 +277,7 @@ def items_law(
         (1 << 20, False, 4, PointSpace(37, 5), 1, (0.602640765, 0.027026714)),
     ],
 )
-def test_mechanisms_of_items_match_reference(
+def test_mechanisms_for_items_match_the_reference(
     items: int,
     complete: bool,
     epsilon: float,
@@ -298,7 +300,7 @@ def test_mechanisms_of_items_match_reference(
         (1 << 20, 52, (9_069, 4_428, 1_963, 642)),
     ],
 )
-def test_planned_errors_of_items_match_reference(
+def test_planned_errors_for_items_match_the_reference(
     items: int, last_epoch: int, expected: tuple[int, ...]
 ) -> None:
     found = [
@@ -360,7 +362,7 @@ def test_loss_over_all_pairs_of_item_streams_is_epsilon(
     ],
     ids=lambda law: str(law.sets),
 )
-def test_answers_follow_the_exact_law(law: SampledResponseLaw) -> None:
+def test_answers_follow_the_exact_distribution(law: SampledResponseLaw) -> None:
     users, exact = 40_000, ExactSampledResponse(law, 2)
     rng = seeded_generator(8)
     for stream in ((1, 2), (0, 0)):
@@ -407,7 +409,7 @@ def test_invalid_parameters_of_items_are_rejected(parameters: dict[str, Any], wh
         SampledResponseParameters(1.0, **parameters)
 
 
-def test_large_domains_have_one_answer() -> None:
+def test_devices_answer_only_once_for_large_domains() -> None:
     with pytest.raises(ValueError, match="expected 1 for more than 20 values"):
         items_law(4.0, 20, reports=2)
 
@@ -422,7 +424,7 @@ def test_large_domains_have_one_answer() -> None:
         (25_000, (0.0110, 0.0264, 0.0700, 0.2491)),
     ],
 )
-def test_epsilon_if_shuffled_matches_reference(reports: int, expected: tuple[float, ...]) -> None:
+def test_shuffled_epsilon_matches_the_reference(reports: int, expected: tuple[float, ...]) -> None:
     for epsilon, shuffled in zip((0.5, 1.0, 2.0, 4.0), expected, strict=True):
         found = epsilon_if_shuffled(law_of(epsilon, 170, 1), reports, 1e-6)
         assert found == pytest.approx(shuffled, rel=6e-3 if shuffled < 0.05 else 1e-3)
@@ -439,7 +441,7 @@ def test_epsilon_if_shuffled_matches_reference(reports: int, expected: tuple[flo
         (25_000, (4.006, 5.229, 6.379)),
     ],
 )
-def test_local_epsilon_of_the_reference_gives_its_shuffled_epsilon(
+def test_local_epsilon_in_the_reference_yields_its_shuffled_epsilon(
     reports: int, local: tuple[float, ...]
 ) -> None:
     for epsilon, shuffled in zip(local, (0.25, 0.5, 1.0), strict=True):
@@ -447,7 +449,7 @@ def test_local_epsilon_of_the_reference_gives_its_shuffled_epsilon(
         assert found == pytest.approx(shuffled, rel=2e-3)
 
 
-def test_nothing_is_claimed_about_shuffling_several_answers() -> None:
+def test_shuffled_epsilon_of_several_answers_is_rejected() -> None:
     with pytest.raises(ValueError, match="the mechanism has 2 answers; expected 1"):
         epsilon_if_shuffled(law_of(2.0, 12, 2), 500, 1e-6)
 
@@ -480,7 +482,7 @@ def set_of_items_law(epsilon: float, items: int, slots: int) -> SampledResponseL
     return calibrate(parameters, 4)
 
 
-def test_sets_have_one_answer_about_one_slot() -> None:
+def test_device_with_a_set_answers_once_about_one_slot() -> None:
     single, several = (set_of_items_law(4.0, 3, items) for items in (1, 3))
     assert (single.slots, several.slots, several.reports) == (1, 3, 1)
     assert several.sets == single.sets

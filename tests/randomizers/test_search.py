@@ -36,14 +36,14 @@ def test_least_parameter_is_sufficient_and_minimal(needed: float, guess: float) 
     assert found in tried
 
 
-def test_least_parameter_accepts_zero_and_infinite_losses() -> None:
+def test_search_for_the_least_parameter_accepts_zero_and_infinite_losses() -> None:
     found = least_parameter(lambda noise: math.inf if noise < 7 else 0.0, 1e-6, 1.0)
     assert 7 <= found <= 7 * (1 + 3e-5)
     with pytest.raises(ValueError, match="noise of up to"):
         least_parameter(lambda noise: 1.0, 0.5, 1.0)
 
 
-def test_least_parameter_is_safe_next_to_the_end_of_the_bracket() -> None:
+def test_least_parameter_is_safe_next_to_the_end_of_the_searched_interval() -> None:
     guess = 55.0
     needed = math.nextafter(guess, math.inf)
     assert math.exp(math.log(guess)) > needed, "the rounded logarithm is on the other side"
@@ -60,19 +60,21 @@ def test_searches_for_real_numbers_round_to_the_safe_side(wanted: float, toleran
 
 
 @given(st.integers(-50, 50), st.integers(1, 10**9), st.integers(1, 100))
-def test_least_integer_is_exact_with_and_without_a_bound(low: int, above: int, step: int) -> None:
+def test_least_integer_is_exact_with_and_without_an_upper_bound(
+    low: int, above: int, step: int
+) -> None:
     wanted = low + above
     assert least_integer(lambda number: number >= wanted, low, step=step) == wanted
     assert least_integer(lambda number: number >= wanted, low, wanted + step) == wanted
     assert least_integer(lambda number: False, low, wanted) == wanted
 
 
-def test_least_integer_raises_when_no_integer_suffices() -> None:
+def test_search_for_the_least_integer_fails_if_no_integer_suffices() -> None:
     with pytest.raises(ValueError, match="no number up to"):
         least_integer(lambda number: False, 0)
 
 
-def test_search_upward_multiplies_by_increasing_factors() -> None:
+def test_upward_search_multiplies_by_increasing_factors() -> None:
     assert raised(lambda value: value in (0.5, 1.0), 0.0, 0.5, growth=2) == 0.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5, growth=2) == 1.5
     assert raised(lambda value: value >= 1.5, 0.5, 0.5) == 1.6875
@@ -101,7 +103,7 @@ def test_error_bound_of_sums_is_at_least_higham_s_bound(terms: int) -> None:
     assert 4 * np.finfo(np.float64).eps <= rounding.FUNCTION
 
 
-def test_terms_pass_through_at_most_the_counted_additions() -> None:
+def test_each_term_passes_through_at_most_the_counted_number_of_additions() -> None:
     for length in (*range(1, 70), 127, 128, 129, 1000):
         terms = np.array([Counted() for _ in range(length)], dtype=object)
         sums = rounding.running_sums(terms)
@@ -122,6 +124,6 @@ def test_divergence_includes_slack_and_rounding(alpha: float) -> None:
     assert largest <= found <= largest + slack + more / order
 
 
-def test_rounding_error_of_merged_masses_includes_that_of_summing() -> None:
+def test_rounding_error_of_merged_masses_includes_the_error_of_summation() -> None:
     told = Losses(np.zeros(1_000), np.full(1_000, 1e-3), 0.0, 0.0, rounding=1e-9)
     assert on_grid(told, 0.1).rounding >= 1e-9 + rounding.of_sum(1_000)

@@ -25,7 +25,7 @@ def chosen(system: SetSystem, value: int, numbers: range, *, inside: bool) -> li
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
-def test_every_point_is_chosen_once_inside_or_outside(system: Subsets | PointSpace) -> None:
+def test_every_point_inside_or_outside_a_set_is_chosen_once(system: Subsets | PointSpace) -> None:
     sets = sets_of(system)
     assert {len(each) for each in sets} == {system.block}
     assert {len(one & two) for one, two in combinations(sets, 2)} == {system.common}
@@ -37,7 +37,7 @@ def test_every_point_is_chosen_once_inside_or_outside(system: Subsets | PointSpa
 
 
 @given(data=st.data(), values=st.integers(2, 20))
-def test_points_are_ranks_of_subsets(data: st.DataObject, values: int) -> None:
+def test_each_point_is_the_rank_of_a_subset(data: st.DataObject, values: int) -> None:
     system = Subsets(values, data.draw(st.integers(1, values - 1)))
     value = data.draw(st.integers(0, values - 1))
     for inside, among in ((True, system.block), (False, system.outside)):
@@ -48,7 +48,9 @@ def test_points_are_ranks_of_subsets(data: st.DataObject, values: int) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
-def test_probability_of_another_set_is_that_of_its_points(system: Subsets | PointSpace) -> None:
+def test_probability_of_another_set_is_the_sum_over_its_points(
+    system: Subsets | PointSpace,
+) -> None:
     own = Fraction(2, 3)
     one, other, *_ = sets_of(system)
     inside, outside = own / system.block, (1 - own) / system.outside

@@ -64,18 +64,20 @@ def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
         ((None, 1, 0, 1), [0, 4, 0, 4]),
     ],
 )
-def test_worked_examples_send_the_expected_messages(
+def test_devices_send_the_messages_of_worked_examples(
     values: tuple[int | None, ...], expected: list[int]
 ) -> None:
     assert sent(without_dummies(max_changes=2, boost=3), values) == expected
 
 
-def test_messages_equal_values_without_a_boost() -> None:
+def test_messages_without_a_boost_equal_the_values() -> None:
     assert sent(without_dummies(0, 0), (0, 1, None, 1, 0)) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize(("max_changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
-def test_streams_differ_by_at_most_the_assumed_shifts(max_changes: int, boost: int) -> None:
+def test_messages_of_two_streams_differ_by_at_most_the_assumed_shifts(
+    max_changes: int, boost: int
+) -> None:
     """Differences of two streams, with any absences, are weakly majorized by the assumed shifts."""
     last_epoch = 5
     law = without_dummies(max_changes, boost, last_epoch)
@@ -168,7 +170,7 @@ def test_calibrated_noise_matches_the_reference(
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
-def test_half_the_minimum_number_of_contributors_has_a_larger_epsilon() -> None:
+def test_epsilon_is_larger_with_half_the_minimum_number_of_contributors() -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
     law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0

@@ -48,7 +48,9 @@ def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]
 
 
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_streams_differ_by_at_most_the_assumed_shifts(changes: int, boost: int) -> None:
+def test_messages_of_two_streams_differ_by_at_most_the_assumed_shifts(
+    changes: int, boost: int
+) -> None:
     last_epoch = 3
     law = without_dummies(changes, boost, last_epoch)
     reports = ItemReports(last_epoch, changes, boost, 0.0)

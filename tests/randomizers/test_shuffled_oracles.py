@@ -19,7 +19,7 @@ from dpstream.randomizers.accounting.shuffled_oracles import (
 pytestmark = pytest.mark.slow
 
 
-def test_rows_items_and_epochs_have_the_same_effect_on_noise() -> None:
+def test_numbers_of_rows_and_items_and_epochs_have_the_same_effect_on_noise() -> None:
     means = {
         poisson_for_rows(1.0, 1e-6, rows, items, epochs).mean
         for rows, items, epochs in ((12, 1, 1), (1, 12, 1), (1, 1, 12), (3, 2, 2))
@@ -52,7 +52,7 @@ def test_mean_noise_matches_the_table_in_the_paper(rows: int, printed: int) -> N
     assert round(published_mean(1.0, 1e-6, rows)) == printed
 
 
-def test_rule_of_the_paper_requires_more_noise_for_many_items() -> None:
+def test_rule_in_the_paper_requires_more_noise_for_many_items() -> None:
     """The condition k <= epsilon gamma n / (6 tau k) is binding for large epsilon."""
     assert published_mean(200.0, 0.5, rows=1, items=50) == 6 * 50 * 50 / 200
     assert published_mean(1.0, 1e-6, 2, 3) == 90 * 36 * math.log(12 / 1e-6)
@@ -60,7 +60,7 @@ def test_rule_of_the_paper_requires_more_noise_for_many_items() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.0])
 @pytest.mark.parametrize(("rows", "items"), [(1, 1), (5, 1), (2, 8)])
-def test_rule_of_the_paper_requires_far_more_noise_than_needed(
+def test_rule_in_the_paper_requires_far_more_noise_than_needed(
     epsilon: float, rows: int, items: int
 ) -> None:
     noise = PoissonNoise(published_mean(epsilon, 1e-6, rows, items))
@@ -77,6 +77,8 @@ def test_error_for_too_few_users_states_the_number_the_paper_requires() -> None:
 @pytest.mark.parametrize(
     ("rows", "items", "epochs"), [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1.5, 1, 1)]
 )
-def test_rows_items_and_epochs_below_1_are_rejected(rows: int, items: int, epochs: int) -> None:
+def test_numbers_of_rows_or_items_or_epochs_below_1_are_rejected(
+    rows: int, items: int, epochs: int
+) -> None:
     with pytest.raises(ValueError, match="expected a positive integer"):
         poisson_for_rows(1.0, 1e-6, rows, items, epochs)

@@ -158,7 +158,7 @@ def test_delta_at_the_largest_distance_is_at_most_the_stated_delta(
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_no_streams_over_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
+def test_no_two_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
     assert len(lost) == 4
@@ -167,7 +167,7 @@ def test_no_streams_over_two_epochs_exceed_the_stated_loss(epsilon: float, delta
 
 
 @pytest.mark.verify
-def test_no_streams_over_three_epochs_exceed_the_stated_loss() -> None:
+def test_no_two_streams_of_three_epochs_exceed_the_stated_loss() -> None:
     law = law_of(3, 8.0, 1e-2)
     lost = [delta_of(law.noise, shifts, 8.0) for shifts in differences(law, 3)]
     assert len(lost) > 12
@@ -175,7 +175,7 @@ def test_no_streams_over_three_epochs_exceed_the_stated_loss() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_adaptive_streams_do_not_increase_the_loss(epsilon: float, delta: float) -> None:
+def test_streams_chosen_adaptively_do_not_increase_the_loss(epsilon: float, delta: float) -> None:
     """The first sum determines the distance of the second sums, within the remaining budgets.
 
     However the squared-norm budgets are divided, two epochs lose as much as one epoch that spends
@@ -196,7 +196,7 @@ def test_adaptive_streams_do_not_increase_the_loss(epsilon: float, delta: float)
     assert min(found) > 0.95 * delta
 
 
-def test_fastest_spending_stream_is_capped_by_the_norm_budget() -> None:
+def test_stream_that_spends_its_norm_budget_fastest_is_limited_by_it() -> None:
     law = calibrate(ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
     devices.enroll(count, rng)
@@ -283,7 +283,7 @@ def test_noise_is_calibrated_to_the_norm_budget() -> None:
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
 
-def test_table_error_above_its_part_of_delta_is_rejected(
+def test_table_error_above_the_part_of_delta_reserved_for_it_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -323,7 +323,7 @@ def test_no_stream_spends_more_than_the_norm_budget(law: ShuffledValueStreamLaw)
     assert np.square(steps(law, values, present)).sum(axis=0).max() <= law.squared_norm_budget
 
 
-def test_norm_budget_clips_a_device_that_would_exceed_it() -> None:
+def test_messages_that_would_exceed_the_norm_budget_are_clipped() -> None:
     law = replace(DYADIC, squared_norm_budget=100_000)
     values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
     sent = steps(law, values)
@@ -354,7 +354,7 @@ def test_rounding_is_unbiased() -> None:
     assert np.ptp(sent[0]) == 0, "multiples of 1/256 are not rounded"
 
 
-def test_changes_without_a_boost_are_tracked() -> None:
+def test_values_are_tracked_through_changes_that_get_no_boost() -> None:
     values = np.array([[1], [0], [1], [1]], np.int8)
     np.testing.assert_array_equal(
         steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]
@@ -373,7 +373,7 @@ def test_first_value_1_of_a_newcomer_counts_as_a_change() -> None:
     assert (words[:, 0].astype(int) - ZERO).tolist() == [-128, 384]
 
 
-def test_released_sum_is_messages_plus_noise() -> None:
+def test_released_sum_equals_the_messages_plus_noise() -> None:
     words = np.array([[ZERO + 3], [ZERO - 1], [ZERO]], np.uint16)
     counts = np.array([5, 2, 9], np.uint32)
     noise = LAW.noise.draw(seeded_generator(3))

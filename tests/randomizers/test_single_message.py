@@ -69,7 +69,7 @@ def test_message_loses_at_most_the_calibrated_local_loss(response: Response, slo
         assert law.local_epsilon <= computed <= law.local_epsilon * (1 + 1e-14)
 
 
-def test_more_accurate_response_is_chosen() -> None:
+def test_more_accurate_of_two_responses_is_chosen() -> None:
     """Symbols are chosen for few items, and bits once most symbols would be false."""
     few, many = (
         calibrate(SingleMessageParameters(1.0, 1e-6, tuple(map(str, range(n)))), 1, 10_000)

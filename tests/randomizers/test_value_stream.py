@@ -234,7 +234,7 @@ def place_of(symbol: int) -> int:
     return sum(weights()[: symbol + 72]) << 2
 
 
-def test_draws_compare_all_64_bits() -> None:
+def test_sampling_of_symbols_compares_all_64_bits() -> None:
     """A client that compares fewer bits would draw other symbols."""
     body = (1 << 64) - 1
     bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
@@ -264,14 +264,14 @@ def test_draws_compare_all_64_bits() -> None:
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
-def test_tries_double_per_round_and_the_first_accepted_try_is_used() -> None:
+def test_number_of_tries_doubles_per_round_and_the_first_accepted_try_is_used() -> None:
     never = [(1 << 64) - 1] * 4
     places = [place_of(symbol) for symbol in (1, 2, 3, 4)]
     rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]
     assert draw_told([*rejected, *never, *places, never[0], never[0], 0, 0]) == 3
 
 
-def test_devices_at_the_floor_draw_from_the_base_distribution() -> None:
+def test_device_whose_probability_is_at_the_floor_draws_from_the_base_distribution() -> None:
     assert reach(np.array([-60.0]), np.array([1.0]), 2.0)[0] == FLOOR
     base = tilts_of_symbols(np.array([0.5]), np.array([-60.0]), np.array([1.0]), 2.0)
     assert base == pytest.approx(1.0, abs=1e-12)
@@ -327,7 +327,7 @@ def test_norm_budget_equals_that_of_the_worst_stream(
 
 
 @pytest.mark.parametrize("passed_over", [1, 2, 5])
-def test_skipped_epoch_has_the_effect_of_an_epoch_without_reports(passed_over: int) -> None:
+def test_skipping_an_epoch_has_the_same_effect_as_absence(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
     absent, called = ValueStream(law), ValueStream(law)
     first, none_present = np.arange(200) % 2, np.zeros(200, np.bool_)
@@ -505,7 +505,7 @@ def test_no_output_over_three_epochs_loses_more_than_epsilon(changes: int, epsil
     assert epsilon - 1e-4 < largest_loss(law_at_epsilon_itself(3, changes, epsilon)) <= epsilon
 
 
-def test_deployed_loss_leaves_a_margin_for_rounding() -> None:
+def test_calibrated_loss_leaves_a_margin_for_rounding() -> None:
     parameters = ValueStreamParameters(1.0, 2)
     law = law_of_budget(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
     assert largest_loss(law) == pytest.approx(0.99999814, abs=1e-8)
@@ -549,17 +549,17 @@ def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -
     return float(np.log(most / least).max())
 
 
-def test_coarser_lattice_has_a_larger_loss() -> None:
+def test_symbols_on_a_coarser_lattice_have_a_larger_loss() -> None:
     assert loss_on_a_lattice(0.25) == pytest.approx(1.0000072, abs=2e-7)
 
 
 @pytest.mark.verify
-def test_loss_on_a_reimplemented_lattice_equals_that_of_devices() -> None:
+def test_loss_of_a_reimplementation_equals_the_loss_of_devices() -> None:
     expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 
 
-def test_loss_exceeds_epsilon_if_the_reserve_or_symbol_sums_are_ignored() -> None:
+def test_loss_exceeds_epsilon_if_calibration_ignores_the_reserve_or_symbol_sums() -> None:
     assert loss_on_a_lattice(0.25, reserve=False) > 1.01
     assert loss_on_a_lattice(0.25, sums=False) > 1.01
 
@@ -660,7 +660,9 @@ def test_clipping_bounds_the_loss_unconditionally(
         assert most > high * 1.001
 
 
-def test_theta_without_the_reserve_lowers_the_loss_or_is_rejected(deployed: ValueStreamLaw) -> None:
+def test_theta_computed_without_the_reserve_lowers_the_loss_or_is_rejected(
+    deployed: ValueStreamLaw,
+) -> None:
     """If one r excludes the reserve, theta is too small and loses less, or is too large."""
     shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)
@@ -712,6 +714,8 @@ def test_constants_that_understate_the_loss_are_rejected(
         replace(deployed, **change)
 
 
-def test_too_few_input_independent_devices_are_rejected(deployed: ValueStreamLaw) -> None:
+def test_share_of_input_independent_devices_that_is_too_small_is_rejected(
+    deployed: ValueStreamLaw,
+) -> None:
     with pytest.raises(ValueError, match="loss"):
         replace(deployed, noise=deployed.noise * 99 // 100)

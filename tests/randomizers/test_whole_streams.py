@@ -24,12 +24,12 @@ def test_stream_is_charged_like_a_single_message() -> None:
 
 
 @pytest.mark.parametrize("throughout", [0, 1])
-def test_few_contributors_are_charged_the_local_loss(throughout: int) -> None:
+def test_stream_among_few_contributors_is_charged_the_local_loss(throughout: int) -> None:
     charged = charged_once(1.0, throughout, 1e-6)
     assert (charged.epsilon, charged.delta, charged.others) == (1.0, 0.0, 1.0)
 
 
-def test_local_loss_without_delta_is_charged_when_smaller() -> None:
+def test_local_loss_without_delta_is_charged_if_it_is_smaller() -> None:
     charged = charged_once(1.0, throughout=2, delta=1e-12)
     assert (charged.epsilon, charged.delta) == (1.0, 0.0)
 

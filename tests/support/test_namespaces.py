@@ -58,7 +58,7 @@ def arrives(
         return receiver.stdout.readline().strip() == network.address(source)
 
 
-def test_cut_drops_packets_in_one_direction_until_healed() -> None:
+def test_network_cut_drops_packets_in_one_direction_until_it_is_healed() -> None:
     with Namespaces(["a", "b", "c"], {"all": ("b", "c")}) as network:
         assert arrives(network, "a", "b", 30.0)
         network.cut("all", "a")
@@ -78,7 +78,7 @@ def test_changed_address_is_reachable_by_name() -> None:
         assert not arrives(network, "a", "b", 0.5, to=former)
 
 
-def test_lost_machine_closes_no_connection_and_has_none_on_return() -> None:
+def test_lost_machine_closes_no_connection_and_returns_without_connections() -> None:
     with Namespaces(["a"], {}) as network:
         serve = [*network.prefix("a"), sys.executable, "-c", _SERVE]
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:

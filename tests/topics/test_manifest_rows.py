@@ -135,7 +135,7 @@ def test_contradictory_fields_are_rejected(changes: dict[str, int]) -> None:
     ],
     ids=["membership", "producers", "parallel shufflers", "empty", "truncated"],
 )
-def test_records_with_unequal_membership_are_not_decoded_in_bulk(other: bytes) -> None:
+def test_manifests_with_unequal_membership_are_not_decoded_in_bulk(other: bytes) -> None:
     records = written()
     assert read_rows([*records, other]) is None
     assert read_rows([other, *records]) is None

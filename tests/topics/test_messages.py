@@ -38,7 +38,7 @@ def _multiset(words: Messages) -> Counter[tuple[int, ...]]:
 
 
 @given(plain_values(), st.randoms())
-def test_canonical_form_is_a_function_of_the_multiset(
+def test_canonical_form_depends_only_on_the_multiset(
     values: NDArray[np.unsignedinteger], random: Random
 ) -> None:
     order = list(range(len(values)))
@@ -153,7 +153,7 @@ def test_report_size_is_width_times_integer_size() -> None:
 
 
 @pytest.mark.parametrize("distinct", [1, 255, 256])
-def test_message_format_accepts_a_number_of_distinct_messages(distinct: int) -> None:
+def test_message_format_can_limit_the_number_of_distinct_messages(distinct: int) -> None:
     assert MessageFormat(np.dtype("u1"), distinct=distinct).distinct == distinct
 
 

@@ -296,7 +296,7 @@ def test_wrong_magic_number_is_rejected(plain: bytes) -> None:
             read(b"\x00" + plain[1:])
 
 
-def test_version_error_states_found_and_supported_versions(plain: bytes) -> None:
+def test_version_error_states_the_found_and_supported_versions(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(VersionError, match="record has version 2; expected 1"):
             read(plain[:4] + b"\x02" + plain[5:])
@@ -314,7 +314,9 @@ def test_unknown_or_unexpected_record_type_is_rejected(
         decode_batch(punctuation)
 
 
-def test_payload_length_other_than_stated_is_rejected(plain: bytes, forge: Forge) -> None:
+def test_payload_whose_length_differs_from_the_stated_length_is_rejected(
+    plain: bytes, forge: Forge
+) -> None:
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
         decode_batch(plain[:-1])
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
@@ -384,7 +386,7 @@ def test_oversized_batch_is_not_written(examples: dict[str, Any]) -> None:
         ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
     ],
 )
-def test_out_of_range_fields_of_other_records_are_rejected(
+def test_fields_of_other_records_that_are_out_of_range_are_rejected(
     examples: dict[str, Any],
     codecs: dict[RecordType, Any],
     forge: Forge,

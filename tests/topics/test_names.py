@@ -76,7 +76,7 @@ def test_invalid_job_names_are_rejected_with_the_rule(name: str) -> None:
 
 
 @given(st.sets(job_names, min_size=2, max_size=5))
-def test_topic_names_differ_even_if_dots_become_underscores(jobs: set[str]) -> None:
+def test_topic_names_differ_even_if_dots_are_replaced_by_underscores(jobs: set[str]) -> None:
     topics = [topic_name(job, role) for job in jobs for role in Role] + [JOBS_TOPIC]
     assert len({topic.replace(".", "_") for topic in topics}) == len(topics)
 
@@ -155,7 +155,7 @@ def test_status_and_jobs_topics_are_compacted_and_small() -> None:
 
 
 @pytest.mark.parametrize("replication", [None, 1, 2, 3, 5])
-def test_acknowledged_record_with_three_copies_survives_a_broker_failure(
+def test_acknowledged_record_with_three_replicas_survives_a_broker_failure(
     replication: int | None,
 ) -> None:
     durable = replication is not None and replication >= 3

@@ -32,7 +32,7 @@ def _edited(**changes: Any) -> bytes:
     return json.dumps(_BODY | changes).encode()
 
 
-def test_json_formatting_does_not_matter() -> None:
+def test_json_record_is_read_whatever_its_formatting() -> None:
     spaced = json.dumps(_BODY, indent=2, sort_keys=True).encode()
     expected = Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3)
     assert Registration.from_bytes(spaced) == expected
@@ -90,7 +90,7 @@ def test_invalid_record_is_rejected(data: bytes, message: str) -> None:
         decode_producer_record(data)
 
 
-def test_unsupported_version_and_size_are_rejected() -> None:
+def test_record_of_an_unsupported_version_or_size_is_rejected() -> None:
     without = {key: value for key, value in _BODY.items() if key != "version"}
     with pytest.raises(CodecError, match="registration is missing version"):
         Registration.from_bytes(json.dumps(without).encode())

@@ -212,7 +212,7 @@ def _parts(payload: bytes, **fields: Any) -> list[PartialPart]:
 
 
 @pytest.mark.parametrize("size", [0, 1, RECORD_CAP - 88, RECORD_CAP - 87, 3 * RECORD_CAP])
-def test_partial_is_split_into_records_and_joined(size: int) -> None:
+def test_large_partial_is_split_into_records_that_can_be_joined(size: int) -> None:
     payload = np.random.default_rng(size).bytes(size)
     records = [encode_partial(part) for part in _parts(payload)]
     assert len(records) == max(1, -(-size // (RECORD_CAP - 88)))

@@ -159,7 +159,7 @@ def test_sealed_batch_reveals_only_epoch_and_key(batch: Batch) -> None:
         assert hidden not in record
 
 
-def test_unseal_rejects_batch_of_another_job_or_epoch(batch: Batch) -> None:
+def test_batch_of_another_job_or_epoch_cannot_be_unsealed(batch: Batch) -> None:
     sealed = decode_sealed_batch(seal_batch(batch, LOCK))
     others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
     for name, value in others.items():

@@ -78,7 +78,9 @@ def read(form: ShareFormat, total: ShareSum) -> PartialSum:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3), max_size=4))
-def test_sums_of_shares_are_the_sum_of_tables_modulo_2_32(tables: list[list[int]]) -> None:
+def test_sum_of_all_shares_is_the_sum_of_tables_modulo_two_to_the_32(
+    tables: list[list[int]],
+) -> None:
     first, second = added(SMALL, *map(shared, tables))
     sums = joined_sums(read(SMALL, first), read(SMALL, second), SMALL)
     assert sums.tolist() == [sum(column) % 2**32 for column in zip(*tables, strict=True)] or (
@@ -86,7 +88,7 @@ def test_sums_of_shares_are_the_sum_of_tables_modulo_2_32(tables: list[list[int]
     )
 
 
-def test_counts_above_2_31_are_added_without_overflow() -> None:
+def test_counts_above_two_to_the_31_are_added_without_overflow() -> None:
     first, second = added(SMALL, shared([2**31, 2**32 - 2, 0]), shared([2**31 - 1, 1, 2**31]))
     sums = joined_sums(read(SMALL, first), read(SMALL, second), SMALL)
     assert sums.tolist() == [2**32 - 1, 2**32 - 1, 2**31]

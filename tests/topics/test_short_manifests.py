@@ -96,7 +96,7 @@ def test_complete_manifest_is_written_after_many_changes() -> None:
             decode_manifest(record)
 
 
-def test_manifest_is_complete_for_one_producer_or_parallel_shufflers() -> None:
+def test_manifest_is_never_short_for_one_producer_or_parallel_shufflers() -> None:
     writer, one = reader(), np.ones(1, np.bool_)
     for epoch in (1, 2):
         assert not is_short(passed(writer, epoch, manifest(epoch, one, crowd(1))))

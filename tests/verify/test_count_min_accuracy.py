@@ -162,5 +162,5 @@ def test_noise_error_matches_the_prediction(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_noise_in_the_paper_is_over_200_times_as_large() -> None:
+def test_noise_required_by_the_paper_is_over_200_times_as_large() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

@@ -146,7 +146,7 @@ if FOLDER.exists():
     @pytest.mark.parametrize(
         "setting", SETTINGS, ids=lambda each: f"{each.table}-epsilon-{each.epsilon:g}"
     )
-    def test_errors_on_real_lives_match_the_reference(setting: Setting) -> None:
+    def test_errors_on_real_life_courses_match_the_reference(setting: Setting) -> None:
         lives = np.array(resample(read_states(FOLDER / f"{setting.table}.csv.gz"), USERS, 1))
         labels, numbers = np.unique(lives, return_inverse=True)
         values = 1 + numbers.reshape(lives.shape).T.astype(np.int64)

@@ -23,14 +23,14 @@ test('losses have the same digits as in Python', () => {
   for (const wrong of ['', '-1', '1.50', '01', '1.', '.5', '1e3', ' 1', '1_0', null]) assert.throws(() => read(wrong, 9));
 });
 
-test('calendars match those of jobs', () => {
+test('devices and jobs compute the same epochs', () => {
   for (const { epochs, begins: starts, at } of vectors.calendars) {
     for (const [epoch, moment] of starts) assert.equal(begins(epochs, epoch), moment, JSON.stringify([epochs, epoch]));
     for (const [moment, epoch] of at) assert.equal(epochAt(epochs, moment), epoch, JSON.stringify([epochs, moment]));
   }
 });
 
-test('values are converted to numbers of the domain, and rejections do not reveal them', () => {
+test('values are converted to numbers in the domain, and error messages do not reveal them', () => {
   for (const { values, numbers } of vectors.values) {
     for (const [value, number] of numbers) {
       const told = readValues(values);
@@ -42,7 +42,7 @@ test('values are converted to numbers of the domain, and rejections do not revea
   assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
 });
 
-test('every number and set is accepted, so absence reveals nothing', () => {
+test('every number and every set is accepted, so that absence does not depend on values', () => {
   const numbers = { kind: 'numbers', size: 5, slots: null, low: 0, high: 8, buckets: 4 };
   for (const optional of [false, true]) {
     const told = readValues({ ...numbers, optional });
@@ -60,7 +60,7 @@ test('composed and decomposed accents are the same label', () => {
   assert.deepEqual(['caf\u00e9', 'cafe\u0301'].map((label) => numberOf(told, label)), [2, 2]);
 });
 
-test('responses have the same meaning as in Python', () => {
+test('server responses are handled as in Python', () => {
   for (const [status, told, kind, others, begins] of vectors.outcomes) {
     assert.deepEqual(outcomeOf(status, told), { kind, others, begins }, JSON.stringify([status, told]));
   }
@@ -98,7 +98,7 @@ test('a signed statement is rejected if its noise is too small for its guarantee
   assert.ok(tried >= 3);
 });
 
-test('a mechanism that ends before the horizon, or exceeds its epsilon, is rejected', async () => {
+test('a mechanism that ends before the horizon or exceeds its epsilon is rejected', async () => {
   const tried = new Set();
   for (const { label, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;

@@ -131,7 +131,7 @@ for (const unit of Object.keys(JOBS)) {
     assert.ok(drawn > 100, `${drawn} draws`);
   });
 
-  test(`a wrong time on joining does not gain another ${unit}`, async () => {
+  test(`a wrong server time when joining does not allow another ${unit}`, async () => {
     const statement = told(JOBS[unit]);
     for (const days of [-3, 1, 400, 100_000]) {
       let own = statement.epochs.start;
@@ -164,7 +164,7 @@ for (const unit of Object.keys(JOBS)) {
   });
 }
 
-test('deployments older than the app allows are rejected, and joining uses the given terms', async () => {
+test('a deployment older than the app allows is rejected, and a device joins under the terms it was given', async () => {
   const statement = told(JOBS.stream);
   let text = JOBS.stream;
   const options = {

@@ -28,7 +28,7 @@ test('reports sealed by Python and by JavaScript can be decrypted', { skip }, as
   assert.equal(await opened(Buffer.from(sealed.javascript, 'base64')), sealed.content);
 });
 
-test('a sealed report differs from the one of Python only in its ciphertext', { skip }, async () => {
+test('a sealed report differs from the report that Python sends only in its ciphertext', { skip }, async () => {
   const [ours, theirs] = [await sealedReport(), Buffer.from(sealed.body, 'base64')];
   assert.equal(await opened(ours), sealed.content);
   // Everything except the ciphertext is the same as in Python.

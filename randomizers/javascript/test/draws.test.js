@@ -60,7 +60,7 @@ function countsOf(draws, size, draw) {
 
 const lawsOf = (protocol) => vectorsOf(protocol).cases.map(({ law }) => law);
 
-test('integers are uniform over any range', () => {
+test('drawn integers are uniform over any range', () => {
   const random = new ByteGenerator(systemRandom);
   for (const values of [3, 200, 1000, 70000, 5e9, 1n << 63n]) {
     const cells = values < 300 ? Number(values) : 100;
@@ -74,7 +74,7 @@ test('integers are uniform over any range', () => {
   }
 });
 
-test('integers of every width are rejected above the largest multiple', () => {
+test('random integers of every width are redrawn from the largest multiple of the range on', () => {
   for (const [values, width] of [[192, 1], [40_000, 2], [3 * 2 ** 30, 4], [3n << 62n, 8]]) {
     const bytes = new Uint8Array(2 * width);
     const write = (number, at) => {
@@ -315,7 +315,7 @@ test('messages of shuffled_counts are rounded up with a probability equal to the
   follows(ups, [1 - share, share], [1 - share / 2, share / 2]);
 });
 
-test('devices draw from WebCrypto by default', (context) => {
+test('devices draw random bytes from WebCrypto by default', (context) => {
   const asked = [];
   context.mock.method(globalThis.crypto, 'getRandomValues', (array) => {
     asked.push(array.length);

@@ -63,7 +63,7 @@ test('the README example runs unchanged with the installed package', { skip: npm
   assert.equal(taken.length, 1);
 });
 
-test('all files to which the package refers exist', { skip: npm ? false : 'needs npm' }, async (context) => {
+test('all files that the package refers to exist', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
   const links = [...page.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link);

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { vectorsOf } from './support.js';
 
-test('the README example of randomizers runs', async () => {
+test('the example in the README of randomizers runs', async () => {
   const page = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
   const [, example] = /## Randomizers[^]*?```js\n([^]*?)```/.exec(page);
   const index = new URL('../src/index.js', import.meta.url).href;

@@ -38,7 +38,7 @@ function rejection(call) {
 
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
-  test(`${protocol}: invalid laws are rejected with a readable message`, () => {
+  test(`${protocol}: invalid mechanisms are rejected with a readable message`, () => {
     let [rejected, read] = [0, 0];
     for (const { law } of cases) {
       for (const wrong of mutations(law)) {
@@ -81,7 +81,7 @@ test('protocols without a device implementation are rejected', () => {
   }
 });
 
-test('a law whose loss exceeds its epsilon is rejected', () => {
+test('a mechanism whose loss exceeds its epsilon is rejected', () => {
   const [{ law }] = vectorsOf('future_rand').cases;
   assert.match(rejection(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /loss is .*; expected at most epsilon/);
   const [[, heavy], ...others] = law.laws[0].weights;
@@ -93,7 +93,7 @@ test('a law whose loss exceeds its epsilon is rejected', () => {
   }
 });
 
-test('the loss of range_values is that of the most expensive level with positive weight', () => {
+test('the loss of range_values is the largest loss of any level with positive weight', () => {
   const [{ law }] = vectorsOf('range_values').cases;
   const [{ booleans }] = law.levels;
   const levels = law.levels.map((level, index) => {
@@ -105,12 +105,12 @@ test('the loss of range_values is that of the most expensive level with positive
   assert.equal(createDevice('range_values', { ...law, levels, level_weights: weights }).loss.epsilon, booleans.epsilon);
 });
 
-test('a boost for items that share buckets is rejected', () => {
+test('a boost is rejected if items share buckets', () => {
   const { law } = vectorsOf('shuffled_counts').cases.find((each) => each.law.boost && each.law.buckets);
   assert.match(rejection(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
 });
 
-test('a law read by JSON.parse, which loses digits, is rejected', () => {
+test('a mechanism is rejected if JSON.parse, which loses digits, has read it', () => {
   const [{ law }] = vectorsOf('value_stream').cases;
   assert.match(rejection(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);
 });

@@ -112,7 +112,9 @@ calendars = st.builds(
 
 
 @given(calendars, st.integers(1, 400))
-def test_every_instant_lies_in_the_last_started_epoch(calendar: EpochCalendar, epoch: int) -> None:
+def test_every_instant_lies_in_the_epoch_that_started_last(
+    calendar: EpochCalendar, epoch: int
+) -> None:
     begins, ends = calendar.start_of(epoch), calendar.start_of(epoch + 1)
     assert begins < ends
     last = ends - timedelta(microseconds=1)
@@ -184,7 +186,7 @@ def test_epochs_start_at_local_clock_times(
 
 @pytest.mark.parametrize("length", ["P1DT7H", "P1M3D"])
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
-def test_repeated_hour_chosen_for_the_start_applies_to_all_epochs(zone: str, length: str) -> None:
+def test_epochs_can_start_in_the_second_of_two_repeated_clock_hours(zone: str, length: str) -> None:
     half_hours = (
         datetime(2022, 1, 1, 0, 15, tzinfo=UTC) + timedelta(minutes=30) * each
         for each in range(366 * 48)
@@ -262,7 +264,7 @@ def test_device_jobs_use_utc() -> None:
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
     begins=st.datetimes(datetime(2020, 1, 31), datetime(2032, 3, 1)),
 )
-def test_no_period_overlaps_more_epochs_than_counted(
+def test_period_never_overlaps_more_epochs_than_are_counted_for_it(
     length: str, span: str, zone: str, begins: datetime
 ) -> None:
     begin = begins.replace(tzinfo=UTC)
@@ -289,7 +291,7 @@ def test_leap_year_can_overlap_54_weeks() -> None:
         ("P1M", datetime(2031, 3, 30, 23, 59, 59), 3),
     ],
 )
-def test_months_from_the_31st_can_overlap_one_more_period(
+def test_month_from_the_31st_can_overlap_one_more_period(
     span: str, begin: datetime, count: int
 ) -> None:
     month, begins = parse_duration("P1M"), begin.replace(tzinfo=UTC)

@@ -78,7 +78,7 @@ def test_items_do_not_depend_on_the_order_of_conditions() -> None:
     assert first.numbers_of(["young", "adult"]) == (5, 1)
 
 
-def test_file_row_yields_an_item_for_each_condition_met(tmp_path: Path) -> None:
+def test_row_of_a_file_yields_an_item_for_each_condition_it_meets(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
     log = load_value_log(path, domain=job().domain, last_epoch=2)
@@ -91,7 +91,7 @@ def test_file_row_yields_an_item_for_each_condition_met(tmp_path: Path) -> None:
     assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
-def test_items_beyond_the_limit_per_user_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_items_above_the_limit_per_user_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
@@ -192,7 +192,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_crowd_of_a_file_row_is_read_from_its_column(tmp_path: Path) -> None:
+def test_crowd_of_a_row_in_a_file_is_read_from_its_column(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "version,user,epoch,value\n"
@@ -206,7 +206,7 @@ def test_crowd_of_a_file_row_is_read_from_its_column(tmp_path: Path) -> None:
     assert ground_truth[0].tolist() == [1, 1, 1, 2, 1, 0]
 
 
-def test_user_is_in_the_crowd_of_the_first_row_of_an_epoch(tmp_path: Path) -> None:
+def test_first_row_of_a_user_in_an_epoch_determines_the_crowd(tmp_path: Path) -> None:
     path = written(
         tmp_path, "user,epoch,value,version\nann,1,dark,2.0\nann,1,light,1.0\nann,2,light,1.0\n"
     )
@@ -240,7 +240,7 @@ def test_crowd_of_a_live_row_is_read_from_its_column() -> None:
     assert events == [Held(1, "ann", (4, 6)), Held(1, "bob", (1,))]
 
 
-def test_queries_can_be_limited_to_a_crowd() -> None:
+def test_query_can_be_limited_to_a_crowd() -> None:
     assert QueryOptions(crowd="2.0").counts_query(DOMAIN) == Items((4, 5, 6))
     assert QueryOptions(["light"], crowd="2.0").counts_query(DOMAIN) == Items((6,))
     assert QueryOptions(["1.0: light", "2.0"]).counts_query(DOMAIN) == Items((3, 4))

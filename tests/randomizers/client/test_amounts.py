@@ -100,7 +100,7 @@ def test_inconsistent_account_entry_is_rejected(unit: str, charges: int, last: i
         AccountEntry.from_json(entry.to_json())
 
 
-def test_deltas_have_a_separate_limit() -> None:
+def test_sum_of_deltas_has_a_separate_limit() -> None:
     statement = read_statement(statement_of(values=SETS))
     with pytest.raises(LimitError, match=r"costs epsilon 1, delta 0\.000001 for each epoch"):
         Account().opened(statement, Limit.of(100))
@@ -111,7 +111,7 @@ def test_deltas_have_a_separate_limit() -> None:
         account.charged(statement, 3, Limit.of(100, 2e-6))
 
 
-def test_deployments_of_a_population_share_its_limit() -> None:
+def test_deployments_for_a_population_share_one_limit() -> None:
     account, limit = Account(), Limit.of(3)
     for number, name in enumerate(("one", "two", "three", "four")):
         text = statement_of(values={**STREAM, "name": name}, number=number, population="people")

@@ -108,7 +108,9 @@ def asked(phone: Phone) -> tuple[list[tuple[int, int]], list[int]]:
     return reports, sorted(epoch for epoch, _ in phone.collector.enrolled)
 
 
-def test_asked_device_enrolls_at_once_and_reports_at_every_epoch(make_phone: MakePhone) -> None:
+def test_device_that_answers_later_enrolls_at_once_and_reports_at_every_epoch(
+    make_phone: MakePhone,
+) -> None:
     phone = make_phone({"values": ASKED})
     device = phone.joined()
     assert asked(phone) == ([], [1])
@@ -127,7 +129,9 @@ def test_asked_device_enrolls_at_once_and_reports_at_every_epoch(make_phone: Mak
     assert str(device.account().entries[0]).endswith("2 x epsilon 1")
 
 
-def test_asked_device_enrolls_before_its_first_report(make_phone: MakePhone) -> None:
+def test_device_that_answers_later_sends_no_report_before_it_is_enrolled(
+    make_phone: MakePhone,
+) -> None:
     phone = make_phone({"values": ASKED})
     device = phone.start()
     terms = device.terms()
@@ -177,7 +181,7 @@ def test_enrollment_is_resent_unchanged_until_it_is_acknowledged(make_phone: Mak
     assert (member["state"], member["enrolled"], member["epoch"]) == (state, 1, 0)
 
 
-def test_late_joiner_draws_among_all_epochs_and_answers_only_at_its_own(
+def test_device_that_joins_late_draws_among_all_epochs_when_to_answer(
     make_phone: MakePhone,
 ) -> None:
     answered = {}
@@ -229,7 +233,7 @@ def test_value_for_an_ended_epoch_is_reported_for_that_epoch_or_lost(
             device.report(True, ago=wrong)  # type: ignore[arg-type]
 
 
-def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
+def test_terms_state_when_a_device_answers_and_the_loss_over_a_few_epochs(
     make_phone: MakePhone,
 ) -> None:
     terms = make_phone({"values": ASKED}).start().terms()
@@ -255,7 +259,7 @@ def test_terms_state_when_a_device_answers_and_the_cost_of_a_few_epochs(
     assert "forever" not in described
 
 
-def test_terms_state_what_an_answer_is_about() -> None:
+def test_terms_state_what_part_of_a_value_an_answer_concerns() -> None:
     parameters = {"epsilon": 1, "domain": ["a", "b", "c"], "items": 2}
     told = deployed({**ASKED, "parameters": parameters}).signed_description
     assert told is not None
@@ -414,7 +418,7 @@ def test_early_report_waits_until_its_epoch_starts(phone: Phone) -> None:
     assert [epoch for epoch, _ in phone.collector.taken] == [3]
 
 
-def test_false_server_times_cost_at_most_the_limit(make_phone: MakePhone) -> None:
+def test_charges_caused_by_false_server_times_stay_within_the_limit(make_phone: MakePhone) -> None:
     for job, affordable in ((STREAM, 3), (SETS, 3)):
         phone = make_phone({"values": job}, limit=Limit.of(3, 1))
         # The clock is certainly wrong, so the server's time is used.
@@ -434,7 +438,7 @@ def test_false_server_times_cost_at_most_the_limit(make_phone: MakePhone) -> Non
 
 
 @pytest.mark.parametrize("lie", [10 * DAY, 400 * DAY, LAST_MOMENT])
-def test_one_false_server_time_costs_at_most_a_day_of_reports(phone: Phone, lie: int) -> None:
+def test_one_false_server_time_loses_at_most_one_day_of_reports(phone: Phone, lie: int) -> None:
     device = phone.joined()
     honest = phone.collector.tell
     phone.collector.tell = lambda now: min(now + lie, LAST_MOMENT)
@@ -485,7 +489,7 @@ def restated_job(job: DeployedJob, horizons: int) -> DeployedJob:
     return restated(job.model_copy(update={"horizons": horizons}), OPERATOR)
 
 
-def test_later_revision_can_change_only_the_last_epoch(phone: Phone) -> None:
+def test_later_revision_of_a_statement_can_change_only_the_last_epoch(phone: Phone) -> None:
     first = described(phone.collector.job.model_copy(update={"horizons": 1}), OPERATOR)
     second = restated_job(first, 2)
     third = restated_job(second, 1)
@@ -525,7 +529,7 @@ def test_later_revision_can_change_only_the_last_epoch(phone: Phone) -> None:
     assert str(device.account().spent) == "epsilon 2"
 
 
-def test_older_deployment_is_rejected(phone: Phone) -> None:
+def test_return_to_an_older_deployment_is_rejected(phone: Phone) -> None:
     phone.collector.job = deployed(number=2, at=START + 5)
     device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
@@ -582,7 +586,7 @@ def test_device_does_not_report_without_an_account_entry(phone: Phone) -> None:
         Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
 
-def test_statement_of_unknown_signer_is_rejected(phone: Phone) -> None:
+def test_statement_by_an_unknown_signer_is_rejected(phone: Phone) -> None:
     phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
     with pytest.raises(StatementError, match="not signed by the key"):
         phone.start().join()
@@ -753,7 +757,7 @@ def test_uncharged_epoch_is_not_randomized(make_phone: MakePhone) -> None:
             steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
 
 
-def test_false_server_time_on_joining_causes_no_extra_charge(
+def test_false_server_time_when_joining_causes_no_additional_charge(
     make_phone: MakePhone,
 ) -> None:
     for days in (-3, 1, 400, 100_000):
@@ -921,7 +925,7 @@ def test_tokens_are_sent_only_with_reports(phone: Phone) -> None:
         (ServerResponse(500, b"\xff"), 1.0),
     ],
 )
-def test_report_is_retried_after_responses_that_are_not_final(
+def test_report_is_resent_after_temporary_failures_of_the_server(
     phone: Phone, answer: ServerResponse, after: float
 ) -> None:
     device = phone.joined()
@@ -937,7 +941,9 @@ def test_report_is_retried_after_responses_that_are_not_final(
     assert len(bodies(phone)) == 2
 
 
-def test_delivery_honors_retry_after(phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_waits_for_the_time_in_a_retry_after_header(
+    phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
 
     def passing() -> float:
@@ -1005,7 +1011,7 @@ def test_observable_traffic_is_independent_of_the_value() -> None:
         assert all(each == seen[0] for each in seen)
 
 
-def test_repr_of_a_membership_omits_state_and_reports() -> None:
+def test_repr_of_a_membership_omits_its_state_and_reports() -> None:
     waiting = Waiting(7, b"name", body=b"what it says")
     member = Membership(b"statement", b"id", state={"memo": "what it drew"}, waiting=(waiting,))
     written = f"{member} {member!r}"

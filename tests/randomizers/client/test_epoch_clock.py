@@ -25,7 +25,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 @given(instants, lengths, instants, st.integers(1, 40))
-def test_epochs_on_devices_match_those_computed_by_jobs(
+def test_devices_and_jobs_compute_the_same_epochs(
     start: datetime, length: tuple[int, int], moment: datetime, epoch: int
 ) -> None:
     months, exact = length

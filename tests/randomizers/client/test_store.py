@@ -42,7 +42,7 @@ print(device.report(True).drawn, device.report(False).drawn, device.account().sp
 """
 
 
-def test_concurrent_processes_act_as_one_device_and_need_only_numpy(tmp_path: Path) -> None:
+def test_concurrent_processes_act_as_one_device_and_import_only_numpy(tmp_path: Path) -> None:
     collector = SmallCollector(deployed())
     path = tmp_path / "device"
     with served(collector.request) as url:
@@ -59,7 +59,7 @@ def test_concurrent_processes_act_as_one_device_and_need_only_numpy(tmp_path: Pa
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_file_store_keeps_the_latest_text(tmp_path: Path) -> None:
+def test_file_store_returns_the_text_saved_last(tmp_path: Path) -> None:
     store, other = FileStore(tmp_path / "device"), FileStore(tmp_path / "device")
     assert store.read() == (0, None)
     assert store.replace(0, "one")

@@ -26,7 +26,9 @@ OPTIONAL = DeviceValues("numbers", 5, None, (), 0.0, 8.0, 4, optional=True)
     st.integers(1, 70_000),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=1),
 )
-def test_buckets_match_those_of_jobs(low: float, width: float, n: int, shares: list[float]) -> None:
+def test_devices_and_jobs_assign_numbers_to_the_same_buckets(
+    low: float, width: float, n: int, shares: list[float]
+) -> None:
     high = low + width
     domain = NumericDomain(low, high, n)
     values = DeviceValues("numbers", n + 1, None, (), low, high, n)
