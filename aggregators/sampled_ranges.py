@@ -24,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.counts import EstimatedCounts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates, norm_sub
 from dpstream.aggregators.range_estimates import Ends, OrderedEstimates
@@ -73,7 +74,18 @@ class AskedLevel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SampledRanges(OrderedEstimates):
+class OwnErrors(OrderedEstimates):
+    """Numbers of users in buckets, each with its own standard error."""
+
+    def intervals_of(self, items: NDArray[np.int64]) -> Array:
+        return self.ranges(items - 1, items)
+
+    def item(self, index: int) -> Estimate:
+        return self.range(index, index + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledRanges(OwnErrors):
     """Number of users with values in each of 2^L buckets; all users have a value.
 
     Every bucket and range has its own variance. `standard_error` and `half_width` are those of the
@@ -107,22 +119,25 @@ class SampledRanges(OrderedEstimates):
     def total(self) -> float:
         return float(self.population)
 
-    def intervals_of(self, items: NDArray[np.int64]) -> Array:
-        return self.ranges(items - 1, items)
+    @property
+    def below(self) -> Array:
+        """Share of users in the buckets before each edge, increasing, shape (buckets + 1,)."""
+        users = max(1.0, float(self.population))
+        shares = np.insert(np.cumsum(norm_sub(self.values, users) / users), 0, 0.0)
+        shares[-1] = 1.0
+        return np.minimum(shares, 1.0)
 
-    def item(self, index: int) -> Estimate:
-        return self.range(index, index + 1)
+    def spread(self, starts: Ends, ends: Ends) -> Array:
+        """Return the variance between users of being in a range: p (1 - p) for a share p."""
+        inside = self.below[ends] - self.below[starts]
+        return np.asarray(inside * (1 - inside), np.float64)
 
     def variances(self, starts: Ends, ends: Ends) -> Array:
         shape = np.broadcast(starts, ends).shape
         first, last = (np.broadcast_to(each, shape).reshape(-1) for each in (starts, ends))
         size, users = len(self.values), max(1.0, float(self.population))
-        evenly = np.linspace(0.0, 1.0, size + 1)
-        shares = norm_sub(self.values, users) / users
-        below = np.minimum(np.insert(np.cumsum(shares), 0, 0.0), 1.0)
-        below[-1] = 1.0
-        inside = below[last] - below[first]
-        result = -(users**2) / max(1.0, users - 1) / self.epochs * inside * (1 - inside)
+        evenly, below = np.linspace(0.0, 1.0, size + 1), self.below
+        result = -(users**2) / max(1.0, users - 1) / self.epochs * self.spread(first, last)
         places, weights = _steps(self.levels, first, last, size)
         for level, of_level in zip(self.levels, weights, strict=True):
             _, squares = _moments(places, of_level, evenly)
@@ -148,6 +163,22 @@ class SampledRanges(OrderedEstimates):
         levels = tuple(level.times(1 / count**2) for level in first)
         return type(self).of(mean.values, levels, *mean.about, epochs=count)
 
+    def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:
+        change = ItemEstimates.change_from(self, earlier, standard_error)
+        if change is None or not isinstance(earlier, SampledRanges):
+            return change
+        largest = (each.headline.standard_error or 0.0 for each in (self, earlier))
+        independent = math.hypot(*largest) * (1 + 1e-9)
+        return RangeChanges(
+            change.values,
+            standard_error,
+            change.half_width,
+            *change.about,
+            earlier=earlier,
+            later=self,
+            others=standard_error > independent,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return `ItemEstimates.to_json` with the levels."""
         levels = [
@@ -171,6 +202,37 @@ class SampledRanges(OrderedEstimates):
         ):
             raise ValueError(f"levels of {nodes} nodes are invalid for {size} buckets")
         return cls(**shared, levels=levels, epochs=epochs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeChanges(OwnErrors):
+    """Changes of the number of users in each range; quantiles of changes do not exist.
+
+    Attributes:
+        earlier, later: The estimates.
+        others: True if different users answered, so that errors are negatively correlated where
+            values persist. Variances are then upper bounds, as in
+            `dpstream.aggregators.change_errors.SampledChanges`.
+    """
+
+    earlier: SampledRanges = field(kw_only=True)
+    later: SampledRanges = field(kw_only=True)
+    others: bool = field(kw_only=True)
+
+    @property
+    def total(self) -> float:
+        return 0.0
+
+    def variances(self, starts: Ends, ends: Ends) -> Array:
+        before, now = self.earlier, self.later
+        result = before.variances(starts, ends) + now.variances(starts, ends)
+        if not self.others:
+            return result
+        one, other = before.spread(starts, ends), now.spread(starts, ends)
+        epochs = min(before.epochs, now.epochs)
+        both = 2 * np.sqrt(one * other) if epochs == 1 else (one + other) / epochs
+        users = float(now.population)
+        return np.asarray(result + users**2 / max(1.0, users - 1) * both, np.float64)
 
 
 def _steps(

@@ -179,6 +179,10 @@ def estimates(
             value = "mean"
         if change is not None:
             check_changes(deployed, change, window or 1)
+            if deployed.domain.kind == "numbers" and (query is None or not range_):
+                raise UsageProblem(
+                    "--change of numbers requires --range: quantiles have no changes"
+                )
             value = "change"
         records = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         if window is not None:

@@ -10,13 +10,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import rounded_up
+from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
@@ -302,3 +305,46 @@ def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) ->
     assert (result.code, result.output) == (2, "")
     wrong = "parameters.buckets: is 24; expected a power of two, such as 16 or 32"
     assert result.errors == f"error: {hours}:3: {wrong}\n"
+
+
+def test_numbers_of_sampled_users_have_ranges_changes_and_means(
+    dpstream: Commands, cluster: MemoryCluster, hours: Path
+) -> None:
+    text = hours.read_text().replace("range_values", "sampled_response")
+    hours.write_text(text.replace("max_changes: 1, ", "").replace("buckets: 8", "buckets: 32"))
+    assert dpstream("deploy", hours).code == 0
+    job = find_deployed(cast(Cluster, cluster), "hours")
+    devices, aggregator, rng = job.randomizer(), job.aggregator(), seeded_generator(1)
+    devices.enroll(8_000, rng)
+    values = np.repeat([4, 30], 4_000)
+    for epoch in (1, 2):
+        aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
+        published = EstimateRecord(
+            job.deployment,
+            epoch,
+            WindowStatus.RELEASED,
+            0,
+            2_000,
+            8_000,
+            aggregator.estimate(epoch, Participation.constant(EPOCHS, 8_000)),
+            {"epsilon": 8.0},
+        )
+        cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
+
+    def printed(*arguments: object) -> dict[str, Any]:
+        found = dpstream(*arguments, "--range", "0:40", "--json")
+        assert found.code == 0, found.errors
+        return answers(json.loads(found.output.splitlines()[-1]), "ranges")["0:40"]
+
+    single = printed("estimates", "hours")
+    mean = printed("estimates", "hours", "--window", 2)
+    change = printed("estimates", "hours", "--change", 1)
+    for found, truth in ((single, 4_000), (mean, 4_000), (change, 0)):
+        assert found["ci95_low"] < truth < found["ci95_high"]
+    assert mean["standard_error"] < 0.8 * single["standard_error"] < change["standard_error"]
+    assert printed("query", "hours", "--epochs", "1..2") == mean
+    shown = dpstream("estimates", "hours", "--quantile", 0.25, "--json").output.splitlines()
+    assert 7 <= json.loads(shown[0])["quantiles"][0]["estimate"] <= 10.5
+    wrong = dpstream("estimates", "hours", "--change", 1)
+    assert (wrong.code, wrong.errors.count("\n")) == (2, 1)
+    assert "--change of numbers requires --range" in wrong.errors

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Published
+from dpstream.aggregators.counts import NoValuesError
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Participation, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.sampled_ranges import RangeChanges, SampledRanges
 from dpstream.pipeline.devices.bad_rows import BadRows
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -25,6 +28,8 @@ from dpstream.pipeline.results.coverage import (
     used_up,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.counted_messages import written_out
+from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.topics.manifests import WindowStatus
 from tests.aggregators.test_changes import change_errors
@@ -45,9 +50,9 @@ JOB = deployed(max_changes=2)
 ITEMS = deployed("projective_geometry", domain=["a", "b", "c"])
 
 
-def record(epoch: int, estimate: Published | None) -> EstimateRecord:
+def record(epoch: int, estimate: Published | None, people: int = PEOPLE) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, WindowStatus.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+        bytes(16), epoch, WindowStatus.RELEASED, epoch, people, people, estimate, {"epsilon": 1.0}
     )
 
 
@@ -178,3 +183,44 @@ def test_first_epoch_at_which_a_user_exceeds_the_change_limit_is_found(
 ) -> None:
     limit = ChangeLimit(changes, "delayed", first_is_free=free)
     assert used_up(log_of(TOGGLING, 8), limit, horizon).tolist() == epochs
+
+
+@pytest.mark.parametrize(("persist", "most"), [(True, 1.0), (False, 0.98)])
+def test_changes_of_ranges_of_numbers_have_intervals(persist: bool, most: float) -> None:
+    """If values persist, errors of different users are at most as correlated as assumed."""
+    job, users = deployed("sampled_response", epsilon=4.0, low=0, high=16, buckets=16), 8_000
+    starts, ends = np.array(list(combinations(range(17), 2))).T[:, :-1]
+    participation, random = Participation.constant(EPOCHS, users), np.random.default_rng(1)
+    first = random.integers(1, 17, users)
+    later = first if persist else random.permutation(np.maximum(first - 1, 1))
+    truth = [np.insert(np.cumsum(np.bincount(v, minlength=17)[1:]), 0, 0) for v in (first, later)]
+    expected = (truth[1] - truth[0])[ends] - (truth[1] - truth[0])[starts]
+    covered = []
+    for seed in range(40):
+        devices, aggregator, rng = job.randomizer(), job.aggregator(), seeded_generator(seed)
+        devices.enroll(users, rng)
+        records = []
+        for epoch, values in ((1, first), (2, later)):
+            aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
+            records.append(record(epoch, aggregator.estimate(epoch, participation), users))
+        change = next(iter(changes(job, records, 1))).estimate
+        assert isinstance(change, RangeChanges)
+        _, low, high = change.ranges(starts, ends)
+        covered.append(((low <= expected) & (expected <= high)).mean())
+        with pytest.raises(NoValuesError):
+            change.quantile(0.5)
+    assert 0.935 < np.mean(covered) <= most
+    assert not has_changes(job)
+
+
+def test_changes_one_horizon_apart_have_independent_errors() -> None:
+    job, users = deployed("sampled_response", low=0, high=8, buckets=4), 900
+    aggregator = job.aggregator()
+    aggregator.add(1, np.arange(4, dtype=np.uint8).repeat(40)[:, None], None)
+    estimate = aggregator.estimate(1, Participation.constant(EPOCHS, users))
+    records = [record(epoch, estimate if epoch in (1, 5) else None, users) for epoch in range(1, 6)]
+    change = list(changes(job, records, EPOCHS))[-1].estimate
+    assert isinstance(change, RangeChanges)
+    assert isinstance(estimate, SampledRanges)
+    assert float(change.variances(0, 2)) == pytest.approx(2 * float(estimate.variances(0, 2)))
+    assert change.item(0).standard_error == change.range(0, 1).standard_error
