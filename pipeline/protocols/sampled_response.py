@@ -321,7 +321,10 @@ PROTOCOL = Protocol(
         _make,
         _read,
         changes=_changes,
-        window_errors=lambda law, requested: IndependentWindows(),
+        # Estimates that cover several epochs have answers in common.
+        window_errors=lambda law, requested: (
+            None if _added_epochs(law, requested) else IndependentWindows()
+        ),
         window_changes=_window_changes,
         added_epochs=_added_epochs,
     ),

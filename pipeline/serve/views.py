@@ -379,6 +379,11 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
         if not kind.quantiles:
             simultaneous = estimate.simultaneous_half_width
             places = kind.ranks(state.job, point)
+    averaged = None if estimate is None else estimate.averaged
+    if averaged is not None and averaged > 1:
+        notes.append(
+            f"Estimates are means over {averaged:,} epochs, of which this one is the last."
+        )
     if len(series) > 1 and not kind.quantiles:
         notes.append(
             "Selecting the largest items biases their estimates upward: each interval is valid "

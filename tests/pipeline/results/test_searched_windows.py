@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.protocols.forecasts import SearchedForecast
 from dpstream.pipeline.results.compared_protocols import least_error, notes_of_deployment
+from dpstream.pipeline.results.coverage import expected_coverage
 from dpstream.pipeline.results.epoch_counts import NoCountsError, composed, read_counts
 from dpstream.pipeline.results.expected_errors import forecast_of
 from dpstream.pipeline.results.sentences import sentence_of
@@ -179,6 +180,8 @@ def test_simulation_compares_means_with_the_mean_over_the_input(tmp_path: Path) 
         assert tea.ground_truth == held
         assert within(tea.value, held, tea.standard_error or 0)
         assert last.covered.all()
+        together = "within a run are correlated" if window is None else "nearly independent"
+        assert together in expected_coverage(job, log)
         assert last.recall is not None
         assert last.recall >= 2 / 3
         estimate = found.records[-1].estimate

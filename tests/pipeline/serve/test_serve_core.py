@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Published
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
@@ -25,6 +26,8 @@ from dpstream.pipeline.results.privacy_sentences import (
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.reduction import reduce_curve
+from dpstream.pipeline.serve.views import JobState, top
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import BOOLEAN
 from dpstream.topics.manifests import WindowStatus
 from tests.support.shown_jobs import FRUIT, MODES, count, gap
@@ -145,3 +148,26 @@ def test_budget_sums_the_charges_of_all_deployments() -> None:
     assert body["remaining"]["epsilon"] == 11.8
     assert budget_line(body) == "epsilon 8.2 of 20 charged in total"
     assert any("3 deployments have charged" in words for words in body["description"])
+
+
+def test_page_states_how_many_epochs_an_estimate_covers() -> None:
+    job = deploy_job(
+        parse_job(
+            "name: words\nprotocol: sampled_response\nepochs: {count: 4}\n"
+            "parameters: {epsilon: 4, domain: {bits: 24}}\n"
+        ),
+        deployed_at=0,
+    )
+    items, values = np.array([7, 9]), np.array([80.0, 50.0])
+    for averaged, stated in ((None, False), (1, False), (3, True)):
+        found = HeavyHitters(items, values, 5.0, 9.8, 20.0, 90, 100, averaged=averaged)
+        point = Point.of(record_of(found), job.domain)
+        history = History(job.domain)
+        history.append(point)
+        notes = top(JobState(job, history), point, 5)["notes"]
+        assert any("means over 3 epochs" in note for note in notes) == stated
+        assert len(notes) == 1 + stated
+
+
+def record_of(found: HeavyHitters) -> EstimateRecord:
+    return EstimateRecord(bytes(16), 3, WindowStatus.RELEASED, 0, 90, 100, found, {"epsilon": 4})
