@@ -378,7 +378,7 @@ def test_dividing_messages_without_enough_delta_is_rejected(
                 "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
                 "shuffle": {"minimum": 1000, "instances": 2},
             },
-            r"set parameters\.dummies: poisson",
+            r"set parameters\.dummies to poisson",
         ),
     ],
 )

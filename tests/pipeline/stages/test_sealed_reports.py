@@ -394,7 +394,7 @@ def test_settings_that_make_reports_distinguishable_are_rejected() -> None:
         "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "shuffle": {"minimum": 1000},
     }
-    with pytest.raises(JobError, match=r"set parameters\.dummies: poisson"):
+    with pytest.raises(JobError, match=r"set parameters\.dummies to poisson"):
         deployed(**noisy)
 
 

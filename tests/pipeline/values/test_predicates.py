@@ -215,7 +215,7 @@ def test_first_row_of_a_user_in_an_epoch_determines_the_crowd(tmp_path: Path) ->
         [4, 5, 0],
         [1, 3, 0],
     ]
-    assert any("in another version" in notice for notice in log.warnings)
+    assert any("in a version other than" in notice for notice in log.warnings)
 
 
 def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
