@@ -154,7 +154,7 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
     late = _span(0, round(1000 * statement.late))
     return [
         f"This device answers {answers} of every {count} times, which it draws at random when it "
-        f"joins{kept}. A time that is over by then is not made up for, and nor is an answer that "
+        f"joins{kept}. A time that is over by then is not made up for, nor is an answer that "
         f"has not arrived {late} after its time.",
         "An answer is random: the user's value at that time only makes some answers likelier.",
         *_of_content(statement),

@@ -241,7 +241,7 @@ def test_terms_state_when_a_device_answers_and_the_loss_over_a_few_epochs(
     assert terms.description.startswith(
         "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
         "answers 1 of every 4 times, which it draws at random when it joins and keeps forever. A "
-        "time that is over by then is not made up for, and nor is an answer that has not arrived 2 "
+        "time that is over by then is not made up for, nor is an answer that has not arrived 2 "
         "days after its time. An answer is random: the user's value at that time only makes some "
         "answers likelier. Each time, the device sends an envelope of the same size, with or "
         "without an answer. One more, without an answer, when it joins, and again every 4 times, "

@@ -43,7 +43,7 @@ function inSentences(told, spent, limit, charges) {
     const [kept, again] = told.recurring ? [' and keeps forever', `, and again every ${epochs.count} times`] : ['', ''];
     sentences.push(
       `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
-        `A time that is over by then is not made up for, and nor is an answer that has not arrived ${span(0, Math.round(1000 * told.late))} after its time.`,
+        `A time that is over by then is not made up for, nor is an answer that has not arrived ${span(0, Math.round(1000 * told.late))} after its time.`,
       "An answer is random: the user's value at that time only makes some answers likelier.",
     );
     const { slots } = told.values;
