@@ -153,7 +153,7 @@ def test_invalid_saved_state_is_rejected(state: dict[str, object]) -> None:
         aggregator.resume(state, Participation.constant(4, 5))
 
 
-def test_each_of_few_items_is_smoothed_with_its_own_noise() -> None:
+def test_each_item_of_a_small_domain_is_smoothed_with_its_own_noise() -> None:
     users, horizon = 6_000, 12
     law = law_of(2.0, 3, horizon)
     aggregator = sampled_items(law)
@@ -190,7 +190,7 @@ def test_each_of_few_items_is_smoothed_with_its_own_noise() -> None:
     assert not hasattr(sampled_items(law_of(2.0, 60, horizon, complete=False)), "smoothed")
 
 
-def test_merged_tables_are_narrow_until_they_overflow() -> None:
+def test_merged_tables_use_narrow_integers_until_they_overflow() -> None:
     tables = EpochTables(3)
     for count in (1, 255, 256, 1 << 40):
         other = EpochTables(3)

@@ -85,7 +85,7 @@ def test_constant_values_are_found_as_if_all_users_had_answered_in_one_epoch() -
 
 
 @pytest.mark.parametrize("persists", [True, False])
-def test_errors_of_a_window_are_at_most_those_stated(persists: bool) -> None:
+def test_errors_of_a_window_are_at_most_the_stated_errors(persists: bool) -> None:
     """With half of the noise, the errors of cells without users would not match."""
     users, law, runs = 1_200, law_of(4, 2.0), 60
     values = np.where(np.arange(users) % 3, 77, 4_000)

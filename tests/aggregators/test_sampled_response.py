@@ -88,7 +88,7 @@ def test_mean_and_stated_variance_are_exact(population: int, received: int, hold
     assert stated == pytest.approx(formula)
 
 
-def test_intervals_cover_the_ground_truth_when_a_third_is_absent() -> None:
+def test_intervals_cover_the_ground_truth_when_a_third_of_all_users_is_absent() -> None:
     law, users, horizon = law_of(4.0, 3, 12), 3_000, 12
     rng = seeded_generator(11)
     truth = np.arange(users) < 300

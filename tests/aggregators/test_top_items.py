@@ -42,14 +42,16 @@ VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
 
 
 @given(VALUES, st.floats(0, 1e6))
-def test_counts_are_nonnegative_with_the_given_sum(values: np.ndarray, population: float) -> None:
+def test_norm_sub_counts_are_nonnegative_with_the_given_sum(
+    values: np.ndarray, population: float
+) -> None:
     fitted = norm_sub(values, population)
     assert (fitted >= 0).all()
     assert fitted.sum() == pytest.approx(population, abs=1e-6)
 
 
 @given(VALUES, st.floats(1, 1e6))
-def test_positive_counts_are_shifted_by_the_same_amount(
+def test_norm_sub_shifts_positive_counts_by_the_same_amount(
     values: np.ndarray, population: float
 ) -> None:
     """As all other counts are below the shift, this proves that the result is the nearest one."""

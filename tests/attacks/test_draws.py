@@ -45,7 +45,7 @@ def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_noise_table_ignoring_low_random_bits_is_detected(
+def test_noise_table_that_ignores_low_random_bits_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -172,7 +172,7 @@ def test_wrong_samplers_are_detected(
     ("devices", "array", "place"),
     [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
 )
-def test_devices_not_updating_budgets_or_sums_are_detected(
+def test_devices_that_do_not_update_budgets_or_sums_are_detected(
     devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = devices.report
@@ -188,7 +188,7 @@ def test_devices_not_updating_budgets_or_sums_are_detected(
     assert found == [each == place for each in range(4)]
 
 
-def test_devices_forgetting_past_changes_or_learning_steps_are_detected(
+def test_devices_that_forget_past_changes_or_learning_steps_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:

@@ -105,7 +105,7 @@ def test_observations_depend_on_crowds_only_through_undeleted_messages(
     assert compare(tmp_path, Commands(capsys), minimum) == released
 
 
-def test_crowd_size_in_manifest_is_detected(
+def test_size_of_a_crowd_in_a_manifest_is_detected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = ShuffleDecision.manifest

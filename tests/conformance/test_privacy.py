@@ -16,7 +16,7 @@ NEWCOMERS = 20_000
 
 
 @every_case
-def test_neighbors_satisfy_the_guarantee(case: Case) -> None:
+def test_neighboring_inputs_satisfy_the_guarantee(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     spent = largest_divergence(case, guarantee, exponential(guarantee.epsilon, rounded_up=False))
     assert spent <= Fraction(guarantee.delta)

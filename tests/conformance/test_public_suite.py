@@ -268,7 +268,7 @@ def test_failed_checks_state_what_is_wrong(
         (0.0, "the smallest being 0; expected positive probabilities with sum 1"),
     ],
 )
-def test_exact_law_with_a_wrong_total_is_rejected(factor: float, message: str) -> None:
+def test_exact_distribution_with_a_wrong_total_is_rejected(factor: float, message: str) -> None:
     class Wrong(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
@@ -302,7 +302,7 @@ def test_missing_protocol_parts_are_reported(find: Callable[[], object], message
         find()
 
 
-def test_built_in_protocols_use_the_installed_exact_laws() -> None:
+def test_built_in_protocols_use_the_installed_exact_distributions() -> None:
     (first, *_) = find_cases("future_rand")
     assert type(first.exact).__module__ == "dpstream.pipeline.conformance.laws.future_rand"
 

@@ -109,7 +109,7 @@ def test_devices_send_no_dummies_if_the_stage_adds_them(case: Case) -> None:
 
 
 @every_case
-def test_stage_adds_as_many_dummies_as_the_minimum_contributors_would(case: Case) -> None:
+def test_stage_adds_as_many_dummies_as_the_minimum_number_of_contributors_would(case: Case) -> None:
     """The smallest window has the same noise from contributors and from the stage."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)

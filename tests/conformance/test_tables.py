@@ -233,6 +233,6 @@ def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[...,
                 yield name, value
 
 
-def test_every_kind_of_dummies_is_covered() -> None:
+def test_suite_covers_every_kind_of_dummy_messages() -> None:
     kinds = {getattr(parameters, "dummies", None) for _, parameters in with_dummies()}
     assert kinds >= {None, "poisson", "bernoulli", "negative_binomial", "shuffle"}

@@ -80,7 +80,7 @@ seeds: 2
 """
 
 
-def test_results_of_drawn_items_show_messages_and_selection(
+def test_results_for_drawn_items_state_messages_and_selection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

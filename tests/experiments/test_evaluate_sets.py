@@ -63,7 +63,7 @@ def requested(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
     }
 
 
-def test_evaluation_covers_frequent_random_and_all_items() -> None:
+def test_evaluation_covers_frequent_items_and_random_items_and_all_items() -> None:
     ground_truth = np.arange(600)[::-1].copy()
     values = ground_truth.astype(np.float64) + np.where(ground_truth >= 500, 2.0, -1.0)
     epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), ground_truth)

@@ -291,7 +291,7 @@ def wait_for_replicas(fleet: Fleet) -> None:
 
 @pytest.mark.verify
 @pytest.mark.timeout(2 * 3_600)
-def test_reports_count_once_when_hosts_fail_restart_and_move(
+def test_reports_count_once_when_hosts_fail_or_restart_or_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = namespaces.rejection()

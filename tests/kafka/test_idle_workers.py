@@ -172,7 +172,7 @@ def test_idle_workers_exit_and_restart_without_loss(
     assert ages.sub("", json.dumps(listed)) == ages.sub("", json.dumps(alone))
 
 
-def test_crashing_hanging_or_hostile_jobs_do_not_affect_other_jobs(operator: Operator) -> None:
+def test_jobs_that_crash_or_hang_or_attack_do_not_affect_other_jobs(operator: Operator) -> None:
     jobs = {name: operator.deploy(name) for name in ("sound", "crashing", "hanging", "hostile")}
     shuffle = operator.supervisors[0]
     for job in jobs.values():

@@ -89,7 +89,7 @@ def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
-def test_replays_reproduce_the_live_job(
+def test_replays_reproduce_the_results_of_the_live_job(
     dpstream: Commands,
     start: Start,
     bootstrap_servers: str,

@@ -104,7 +104,7 @@ def test_suitable_existing_topic_is_used(
     assert job.name in read_jobs(cluster).jobs
 
 
-def test_worker_and_status_report_records_lost_to_retention(
+def test_worker_and_status_command_report_records_lost_to_retention(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -122,7 +122,7 @@ def test_worker_and_status_report_records_lost_to_retention(
     assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.issues[0])
 
 
-def test_status_reports_added_partitions_and_deleted_topics(
+def test_status_command_reports_added_partitions_and_deleted_topics(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -172,7 +172,7 @@ def test_recreated_topic_is_rejected_by_all_workers(
         pass
 
 
-def test_status_reports_changed_topic_settings(cluster: Cluster, job: Job) -> None:
+def test_status_command_reports_changed_topic_settings(cluster: Cluster, job: Job) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     changed = {
         job.topic(Role.REPORTS): {"cleanup.policy": "compact", "max.message.bytes": "300"},

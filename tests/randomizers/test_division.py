@@ -33,7 +33,9 @@ def tables(
 
 
 @pytest.mark.parametrize("instances", [1, 2, 3, 4])
-def test_parts_sum_to_the_divided_reports(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_sent_to_shufflers_sum_to_the_divided_reports(
+    instances: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dpstream.randomizers.division._BLOCK", 7)
     for seed in range(50):
         rng = seeded_generator(seed)

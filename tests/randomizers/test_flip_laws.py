@@ -38,7 +38,7 @@ def test_flip_distribution_matches_enumeration(items: int, values: int) -> None:
     assert flip_law(items, values) == pytest.approx([float(share) for share in exact], abs=1e-12)
 
 
-def test_each_change_in_a_large_domain_flips_the_tracked_bit_with_probability_half() -> None:
+def test_each_change_in_a_large_domain_flips_the_tracked_bit_with_probability_one_half() -> None:
     binomial = stats.binom.pmf(np.arange(13), 12, 0.5)
     assert flip_law(4096, 12) == pytest.approx(binomial, abs=2e-3)
     assert flip_law(4, 12) != pytest.approx(binomial, abs=2e-2)

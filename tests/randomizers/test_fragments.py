@@ -100,7 +100,7 @@ def test_calibration_reverses_the_fewest_bits_that_privacy_allows(
 
 
 @pytest.mark.parametrize(("loss", "blanket"), [(8.55, 0.337), (2.94, 0.0159)])
-def test_exact_epsilon_of_the_horse_image_is_below_that_of_the_paper(
+def test_exact_epsilon_for_the_horse_image_is_below_the_epsilon_in_the_paper(
     loss: float, blanket: float
 ) -> None:
     exact = amplified_epsilon(of_randomized_response(loss, 2), HORSE, 5e-8)

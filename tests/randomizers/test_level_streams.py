@@ -204,7 +204,7 @@ def test_message_width_fits_the_last_cell(values: int, word_bytes: int) -> None:
     assert sent(law, values) == [[0, values]]
 
 
-def test_boosted_change_is_sent_on_every_level_but_the_root() -> None:
+def test_boosted_change_is_sent_on_every_level_except_the_root() -> None:
     """Children are cells 0 to 3, values cells 4 to 11; cells of left values start at 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 2, 1, STAGE, STAGE)
     first, second, third, *_ = sent(law, 5, 8, 1)

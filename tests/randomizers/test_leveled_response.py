@@ -203,7 +203,7 @@ def test_invalid_parameters_of_numbers_are_rejected(parameters: dict[str, Any], 
         (4096, 1.0, (4, 16, 64, 256, 1024, 4096)),
     ],
 )
-def test_levels_have_four_children_per_node_down_to_the_buckets(
+def test_tree_of_levels_has_four_children_per_node_down_to_the_buckets(
     buckets: int, epsilon: float, nodes: tuple[int, ...]
 ) -> None:
     law = calibrate_numbers(epsilon, buckets, 52)

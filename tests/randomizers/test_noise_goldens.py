@@ -156,7 +156,7 @@ def test_negative_binomial_noise_over_time_matches_the_reference(
     assert_least(lambda scale: shifts(NegativeBinomialNoise(shape, mean * scale)), 1.0, DELTA)
 
 
-def test_dummies_over_time_are_fewer_than_those_of_the_reference() -> None:
+def test_dummies_over_time_are_fewer_than_in_the_reference() -> None:
     """The reference tried only a few shapes, with up to 1.25 times the Poisson variance."""
     assert negative_binomial_for_epochs(1.0, DELTA, 64).mean < 213.8
 

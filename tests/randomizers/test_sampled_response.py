@@ -86,7 +86,7 @@ def test_number_of_answers_increases_at_the_reference_epsilons(
 
 @pytest.mark.parametrize("epsilon", [1.2, 1.4, 1.7, 1.8])
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_two_answers_are_more_accurate_than_one_exactly_by_the_proven_rule(
+def test_two_answers_are_more_accurate_than_one_exactly_if_the_proven_rule_holds(
     epsilon: float, share: float
 ) -> None:
     one, two = (unit_variance(law_of(epsilon, 52, reports), share) for reports in (1, 2))
@@ -380,7 +380,7 @@ def test_answers_follow_the_exact_distribution(law: SampledResponseLaw) -> None:
         assert chi_square < len(expected) + 7 * math.sqrt(2 * len(expected))
 
 
-def test_devices_without_an_item_answer_for_a_random_one() -> None:
+def test_devices_without_an_item_answer_for_a_random_item() -> None:
     law, users = items_law(4.0, 4, 1, complete=True, reports=1), 80_000
     rng = seeded_generator(2)
     counts = np.bincount(

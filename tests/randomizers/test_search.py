@@ -95,7 +95,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 10**4, 10**8])
-def test_error_bound_of_sums_is_at_least_higham_s_bound(terms: int) -> None:
+def test_error_bound_of_sums_is_at_least_the_bound_by_higham(terms: int) -> None:
     """Higham's gamma bounds the error of products and of their sum in any order."""
     lost = terms * Fraction(rounding.UNIT)
     assert Fraction(rounding.of_sum(terms)) >= lost / (1 - lost)

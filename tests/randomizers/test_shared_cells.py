@@ -61,7 +61,7 @@ def test_noise_for_replacing_items_does_not_suffice_for_removal() -> None:
     assert max(delta_of(exchange, 4.0, *pair) for pair in shifts(code, 1)) > 1.4 * DELTA
 
 
-def test_noise_without_shared_cells_equals_that_of_hash_rows() -> None:
+def test_noise_without_shared_cells_equals_the_noise_for_hash_rows() -> None:
     assert poisson_for_code(1.0, DELTA, 3, 0, items=2) == poisson_for_rows(1.0, DELTA, 3, items=2)
 
 

@@ -76,7 +76,7 @@ def test_messages_of_two_streams_differ_by_at_most_the_assumed_shifts(
                 assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
 
 
-def test_boost_is_rejected_when_items_share_buckets() -> None:
+def test_boost_is_rejected_if_items_share_buckets() -> None:
     law = without_dummies(2, 2)
     with pytest.raises(ValueError, match="boost is 2; expected 0 for items that share buckets"):
         replace(law, buckets=2)

@@ -308,7 +308,7 @@ def test_invalid_parameters_are_rejected(epsilon: float, changes: int) -> None:
 @pytest.mark.parametrize("epochs", range(1, 9))
 @pytest.mark.parametrize("changes", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("rounding", [0.0, 0.25])
-def test_norm_budget_equals_that_of_the_worst_stream(
+def test_norm_budget_equals_the_squared_norm_of_the_worst_stream(
     epochs: int, changes: int, rounding: float
 ) -> None:
     kernel = Kernel(boost=3.05, decay=0.43)

@@ -49,7 +49,7 @@ ERRORS = {
 }
 
 
-def test_c_gaps_and_losses_match_the_reference() -> None:
+def test_c_gaps_and_privacy_losses_match_the_reference() -> None:
     rows = []
     for k, golden in C_GAPS.items():
         law = published(k, 1.0)

@@ -105,7 +105,7 @@ def coverage_of(buckets: int, epsilon: float, values: NDArray[np.int64]) -> list
     return [float(each) for each in np.mean(covered, axis=0)]
 
 
-def test_errors_are_as_planned_and_at_most_those_of_the_reference() -> None:
+def test_errors_match_the_planned_errors_and_are_at_most_the_reference_errors() -> None:
     rows, scale = [], math.sqrt(USERS * EPOCHS)
     for buckets, reference in TABLE.items():
         cells = []
@@ -125,7 +125,7 @@ def test_errors_are_as_planned_and_at_most_those_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS[1:])
-def test_intervals_of_skewed_values_hold(epsilon: float) -> None:
+def test_intervals_for_skewed_values_have_nominal_coverage(epsilon: float) -> None:
     found = []
     for buckets in TABLE:
         rng = np.random.default_rng(buckets)

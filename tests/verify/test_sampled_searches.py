@@ -51,7 +51,7 @@ def found(epsilon: float, epochs: int, values: NDArray[np.int64], seed: int) -> 
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_words_that_last_are_found_over_all_epochs(epsilon: float) -> None:
+def test_words_that_users_keep_are_found_in_a_window_over_all_epochs(epsilon: float) -> None:
     rows, by_way = [], []
     for seed in range(1, 1 + SEEDS):
         values = words_of(seed)

@@ -79,7 +79,7 @@ def test_errors_on_student_data_match_predictions(
 @pytest.mark.parametrize(
     ("epsilon", "changes", "public", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
-def test_errors_with_absent_and_late_students_match_predictions(
+def test_errors_with_students_who_are_absent_or_late_match_predictions(
     students: ChangeLog, epsilon: float, changes: int, public: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.

@@ -123,7 +123,7 @@ def test_messages_are_redrawn_only_if_they_exceed_capacity(monkeypatch: pytest.M
     assert drawn()[0] <= fewer
 
 
-def test_all_items_can_be_queried_when_only_the_top_are_published(
+def test_all_items_can_be_queried_although_only_top_items_are_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)

@@ -77,7 +77,7 @@ def test_loss_under_clamped_noise_is_at_most_and_close_to_epsilon(loss: float) -
     assert noise.gap == pytest.approx(1.0, abs=1e-4)
 
 
-def test_masses_are_those_of_shifted_and_clamped_noise() -> None:
+def test_masses_are_the_probabilities_of_shifted_and_clamped_noise() -> None:
     noise = ClampedNoise(0.5, 3)
     masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
     for measurement in (-1, 0, 1):
@@ -268,7 +268,7 @@ def test_device_with_two_items_is_rejected_before_measuring() -> None:
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 
-def test_plan_marks_comparison_protocols_and_states_the_bound() -> None:
+def test_plan_marks_protocols_meant_for_comparison_only_and_states_their_bound() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"

@@ -267,7 +267,7 @@ def attacked(target: Fake) -> Finding:
 
 
 @pytest.mark.parametrize("worst", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1), (0, 0, 1, 1)])
-def test_worst_neighbors_are_found(worst: Stream) -> None:
+def test_worst_pair_of_neighbors_is_found(worst: Stream) -> None:
     finding = attacked(Fake(worst, np.inf))
     assert finding.failed
     assert ", ".join(map(str, worst)) in finding.reason
@@ -289,7 +289,7 @@ def test_candidate_pairs_are_neighbors_under_the_guarantee() -> None:
     assert {(other, one) for one, other in pairs} == set(pairs)
 
 
-def test_sampling_attacks_divide_the_false_alarm_probability() -> None:
+def test_sampling_attacks_share_one_false_alarm_probability() -> None:
     shares: list[float] = []
 
     def run(randomness: np.random.Generator, share: float) -> list[Finding]:

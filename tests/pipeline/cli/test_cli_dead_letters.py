@@ -148,7 +148,7 @@ def test_discard_resumes_deletion_after_an_interruption(
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
-def test_dead_letters_actions_are_mutually_exclusive(dpstream: Commands) -> None:
+def test_actions_of_the_dead_letters_command_are_mutually_exclusive(dpstream: Commands) -> None:
     result = dpstream("dead-letters", "small", "--discard", "--redrive")
     assert (result.code, result.errors.count("are mutually exclusive")) == (2, 1)
 

@@ -71,7 +71,7 @@ def test_partially_written_results_are_removed(job_file: Path, buffered: bool) -
     assert (done.returncode, done.stderr) == (1, message)
 
 
-def test_write_errors_print_one_line_and_other_errors_a_traceback() -> None:
+def test_write_errors_print_one_line_and_other_errors_print_a_traceback() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
         explained = explain(OSError(number, "why"))
         assert explained == ("standard output: why; the output is truncated", FAILED)

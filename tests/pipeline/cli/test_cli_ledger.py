@@ -248,7 +248,9 @@ def test_verify_detects_an_uncharged_job(dpstream: Commands, cluster: MemoryClus
     assert "and costs its users more than they are charged" in dpstream("ledger", "--verify").output
 
 
-def test_ledger_lists_a_replay_without_a_charge(dpstream: Commands, cluster: MemoryCluster) -> None:
+def test_replay_is_listed_in_the_ledger_without_a_charge(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
     first = begin(cluster, "first")
     again = start_replay(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5

@@ -249,7 +249,7 @@ def deploy(dpstream: Commands, tmp_path: Path, keys: str = "", calendar: str = "
     assert result.code == 0, result.errors
 
 
-def test_topic_input_resumes_after_the_last_epoch(
+def test_topic_input_resumes_after_the_last_closed_epoch(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     deploy(dpstream, tmp_path, "input: {columns: {user: who.id, value: on, epoch: week}}\n")

@@ -84,7 +84,7 @@ def ends(cluster: MemoryCluster) -> Counter[str]:
     return Counter({topic: sum(cluster.end_offsets(topic)) for topic in cluster.topics()})
 
 
-def test_damaged_recording_deploys_nothing(
+def test_replay_of_a_damaged_recording_deploys_nothing(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
 ) -> None:
     run.record(tmp_path / "recorded")

@@ -48,7 +48,7 @@ def test_second_supervisor_with_the_same_name_is_rejected(dpstream: Commands) ->
     assert "(supervisor w1 of shuffle)" in result.errors
 
 
-def test_metrics_port_in_use_prints_one_line(dpstream: Commands) -> None:
+def test_metrics_port_in_use_is_reported_in_one_line(dpstream: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)

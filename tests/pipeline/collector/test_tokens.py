@@ -106,7 +106,7 @@ def test_missing_token_is_rejected(header: bytes | None) -> None:
     rejected(header, "Bearer")
 
 
-def test_signature_algorithm_follows_from_the_key() -> None:
+def test_signature_algorithm_is_determined_by_the_key() -> None:
     wrong = 'Bearer error="invalid_token"'
     none = jwt.encode(CLAIMS, "", "none", headers={"kid": "ec"})
     rejected(bearer(none), wrong)

@@ -46,7 +46,7 @@ def test_training_example_of_a_user_is_the_same_at_every_epoch(tmp_path: Path) -
     assert np.array_equal(again.examples, log.examples)
 
 
-def test_user_list_defines_the_users(tmp_path: Path) -> None:
+def test_users_outside_the_user_list_are_ignored(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
     assert (log.users, log.on_user_list, log.unknown_users) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]

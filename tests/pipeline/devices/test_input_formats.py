@@ -83,7 +83,7 @@ weiß;31.03.2024 02:30;1.234,5;
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252"]
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_german_export_is_read_in_every_encoding(
+def test_file_exported_with_german_settings_is_read_in_every_encoding(
     tmp_path: Path, encoding: str, packed: bool
 ) -> None:
     data = GERMAN.encode(encoding)
@@ -150,7 +150,7 @@ def test_column_separator_can_be_set(tmp_path: Path, separator: str) -> None:
         ),
     ],
 )
-def test_missing_column_lists_the_columns_found(
+def test_error_for_a_missing_column_lists_the_columns_found(
     tmp_path: Path, header: str, keys: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -188,7 +188,7 @@ def test_time_formats_are_parsed(tmp_path: Path, time_format: str | None, texts:
         ("%d.%m.%Y", "2024-03-30", "does not match %d.%m.%Y"),
     ],
 )
-def test_row_with_a_time_in_another_format_is_bad(
+def test_row_with_a_time_in_another_format_counts_as_bad(
     tmp_path: Path, time_format: str, text: str, reason: str
 ) -> None:
     with pytest.raises(BadRowsError, match=reason):
@@ -221,7 +221,7 @@ def test_decimal_separator_can_be_set(tmp_path: Path, decimal: str, text: str, b
 
 
 @pytest.mark.parametrize("text", ["1.5", "1.23", "12.34,5", "1,2,3", "1,234.5"])
-def test_row_with_another_decimal_separator_is_bad(tmp_path: Path, text: str) -> None:
+def test_row_with_another_decimal_separator_counts_as_bad(tmp_path: Path, text: str) -> None:
     rows = f'user,epoch,value\nann,1,"{text}"\n'
     with pytest.raises(BadRowsError, match="1 bad row"):
         load(tmp_path, rows, domain=NumericDomain(0, 2000, 20), decimal=",")
@@ -546,7 +546,7 @@ def test_unreadable_parquet_file_is_rejected(tmp_path: Path, damage: Any, messag
         load_file(tmp_path, damage(as_parquet(rows)))
 
 
-def test_live_parquet_is_rejected(tmp_path: Path) -> None:
+def test_parquet_as_live_input_is_rejected(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, as_parquet([{"user": "ann", "epoch": 1, "value": 1}]))
     os.close(write)

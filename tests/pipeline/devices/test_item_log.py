@@ -76,7 +76,7 @@ def test_times_map_to_calendar_epochs(tmp_path: Path) -> None:
     assert "1 row before epoch 1: not used" in log.warnings[0]
 
 
-def test_item_counts_are_read_plain_or_gzipped(tmp_path: Path) -> None:
+def test_item_counts_are_read_from_plain_or_gzipped_files(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     text = ' Item,COUNT\n"milk, fresh",30\nbread,12.5\n\nrare,0\n'
     for data in (text.encode(), gzip.compress(text.encode())):
@@ -86,7 +86,7 @@ def test_item_counts_are_read_plain_or_gzipped(tmp_path: Path) -> None:
         assert found.tolist() == [30, 12.5]
 
 
-def test_input_file_is_not_read_as_item_counts(tmp_path: Path) -> None:
+def test_file_of_user_rows_is_not_read_as_item_counts(tmp_path: Path) -> None:
     path = tmp_path / "input.csv"
     path.write_text("user,epoch,value\nann,1,a\n")
     assert counts_in(path) is None

@@ -281,7 +281,9 @@ def test_closed_epoch_is_randomized_once(job: DeployedJob, log: MemoryLog, tmp_p
         assert list(words(log)) == [sent], "acknowledged records are not sent again"
 
 
-def test_full_disk_prevents_randomization(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
+def test_no_epoch_is_randomized_while_the_disk_is_full(
+    job: DeployedJob, log: MemoryLog, tmp_path: Path
+) -> None:
     producer = open_producer(job, tmp_path / "state", log)
     producer.enroll([f"user {number}" for number in range(200_000)])
     before = {k: v.copy() for k, v in producer._randomizer.state_arrays().items()}
@@ -412,7 +414,7 @@ def test_interrupted_draw_is_rolled_back(
     ],
     ids=["enroll", "withdraw", "close"],
 )
-def test_full_disk_does_not_lose_values(
+def test_values_are_not_lost_when_the_disk_is_full(
     job: DeployedJob,
     log: MemoryLog,
     tmp_path: Path,
@@ -483,7 +485,7 @@ def test_device_state_is_readable_by_its_owner_only(
     assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
 
 
-def test_leaving_producer_writes_a_deregistration(job: DeployedJob, log: MemoryLog) -> None:
+def test_producer_that_leaves_writes_a_deregistration(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.leave(3)
     registration, deregistration = log.values(Role.PRODUCERS)

@@ -377,7 +377,7 @@ HELD = {
 
 @pytest.mark.parametrize("length", ["P1D", "P1M", "PT1S"])
 @pytest.mark.parametrize("stamp", [-1, 1_711_800_000_000_000, 1_711_800_000_000_000_000, 2**63 - 1])
-def test_event_with_an_invalid_timestamp_is_bad(stamp: int, length: str) -> None:
+def test_event_with_an_invalid_timestamp_counts_as_bad(stamp: int, length: str) -> None:
     job = deployed(JOB.replace("P1D", length))
     records = [
         LogRecord(0, b'{"user": "ann", "value": 1}', stamp),

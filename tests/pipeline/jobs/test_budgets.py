@@ -80,7 +80,7 @@ def renewing(
     return deployed(name, epsilon, epochs=epochs, population="students", **keys)
 
 
-def test_horizons_are_limited_by_the_budget() -> None:
+def test_number_of_horizons_is_limited_by_the_budget() -> None:
     job = renewing(budget={"epsilon": 14})
     assert horizons_within_budget(job, []) == 3
     earlier = [Charge.of(deployed(population="students"))]
@@ -277,7 +277,7 @@ def test_charges_must_fit_every_budget_that_applies() -> None:
     check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
-def test_composed_budget_rejects_jobs_after_an_unlimited_charge() -> None:
+def test_budget_with_composition_rejects_jobs_after_an_unlimited_charge() -> None:
     endless = replace(small(1)[0], horizons=None)
     with pytest.raises(
         BudgetError, match=("a recurring job deployed without a budget: no budget can be enforced")
@@ -285,13 +285,13 @@ def test_composed_budget_rejects_jobs_after_an_unlimited_charge() -> None:
         check_budget(job(), [endless], [COMPOSED])
 
 
-def test_composed_budget_requires_delta() -> None:
+def test_budget_with_composition_requires_delta() -> None:
     assert filter_of(COMPOSED) is not None
     for other in (replace(COMPOSED, composed=False), replace(COMPOSED, delta=0.0)):
         assert filter_of(other) is None
 
 
-def test_composed_budget_round_trips() -> None:
+def test_budget_with_composition_round_trips() -> None:
     assert BudgetDeclaration.from_bytes(COMPOSED.to_bytes()) == COMPOSED
     summed = replace(COMPOSED, composed=False)
     assert BudgetDeclaration.from_bytes(summed.to_bytes()) == summed

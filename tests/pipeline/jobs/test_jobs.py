@@ -712,7 +712,9 @@ def test_altered_central_guarantee_is_detected() -> None:
         ),
     ],
 )
-def test_invalid_central_section_is_rejected_with_its_key(more: dict[str, Any], words: str) -> None:
+def test_error_for_an_invalid_central_section_states_its_key(
+    more: dict[str, Any], words: str
+) -> None:
     with pytest.raises(JobError, match=words):
         job_of(**more)
 

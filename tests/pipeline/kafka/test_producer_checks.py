@@ -209,7 +209,7 @@ def test_producer_starts_on_a_full_disk() -> None:
     assert not north.is_old_copy(1)
 
 
-def test_start_reports_the_loss_of_acknowledged_reports() -> None:
+def test_producer_start_reports_the_loss_of_acknowledged_reports() -> None:
     """Only producers can detect that a cluster was restored from an earlier copy."""
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)

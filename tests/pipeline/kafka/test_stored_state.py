@@ -28,7 +28,7 @@ def test_no_contradiction_is_reported_if_topics_are_unchanged_since_deployment()
 
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.MANIFESTS])
-def test_contradictions_report_a_recreated_topic(role: Role) -> None:
+def test_recreated_topic_is_reported_as_a_contradiction(role: Role) -> None:
     kept = StoredState(ids={**IDS, role: "another"})
     (found,) = contradictions(JOB, kept)
     assert found.startswith(f"topic small.{role} was deleted and recreated")
@@ -37,7 +37,7 @@ def test_contradictions_report_a_recreated_topic(role: Role) -> None:
         check(JOB, kept)
 
 
-def test_contradictions_report_a_truncated_topic() -> None:
+def test_truncated_topic_is_reported_as_a_contradiction() -> None:
     assert list(contradictions(JOB, StoredState(starts={Role.MANIFESTS: 0}))) == []
     (found,) = contradictions(JOB, StoredState(starts={Role.MANIFESTS: 7}, decided=0, published=6))
     assert "topic small.manifests, which must keep all records, starts at offset 7" in found
@@ -54,7 +54,7 @@ def test_contradictions_report_a_truncated_topic() -> None:
         (StoredState(decided=5, aggregated=6), "epoch 6 is aggregated, but no epoch after 5 is"),
     ],
 )
-def test_contradictions_report_epochs_that_were_not_finalized(
+def test_epochs_that_were_not_finalized_are_reported_as_a_contradiction(
     kept: StoredState, message: str | None
 ) -> None:
     found = list(contradictions(JOB, kept))
@@ -76,7 +76,7 @@ def test_contradictions_report_epochs_that_were_not_finalized(
         (Role.REPORTS, "max.message.bytes", "1048576", None),
     ],
 )
-def test_contradictions_report_settings_that_lose_or_reject_records(
+def test_settings_that_lose_or_reject_records_are_reported_as_a_contradiction(
     role: Role, key: str, value: str, message: str | None
 ) -> None:
     found = list(contradictions(JOB, StoredState(settings={role: {key: value}})))
@@ -99,7 +99,7 @@ def test_contradictions_report_settings_that_lose_or_reject_records(
         (Committed(5, own=False), None),
     ],
 )
-def test_contradictions_report_unexplained_offsets(
+def test_unexplained_offsets_are_reported_as_a_contradiction(
     committed: Committed | None, message: str | None
 ) -> None:
     offsets = StageOffsets(Role.REPORTS, [5, 0], [committed, None], [8, 0])

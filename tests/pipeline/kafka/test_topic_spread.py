@@ -166,7 +166,9 @@ def test_unresponsive_cluster_times_out_with_a_message() -> None:
     assert brokers.requested == 3
 
 
-def test_error_lists_a_broker_that_never_learns_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_lists_a_broker_that_never_receives_topic_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:

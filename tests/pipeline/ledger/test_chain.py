@@ -99,7 +99,7 @@ def test_entry_that_lost_a_race_is_void_but_not_reported() -> None:
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_interleaved_writers_leave_one_chain(
+def test_interleaved_writers_produce_a_single_chain(
     data: st.DataObject,
 ) -> None:
     log: list[bytes] = []

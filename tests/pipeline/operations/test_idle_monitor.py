@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return private_folder(worker_folder(JOB.name, "publish", "w"))
 
 
-def test_saved_idle_note_applies_only_to_the_same_job_version(folder: Path) -> None:
+def test_saved_idle_state_applies_only_to_the_same_job_version(folder: Path) -> None:
     assert noted_idle_job(JOB, VERSION, "publish", "w") is None
     IdleNote(ENDS, VERSION.hex(), idle_heartbeat(stage="publish")).write(folder, "metrics 1")
     idle_job = noted_idle_job(JOB, VERSION, "publish", "w")
@@ -56,7 +56,7 @@ def test_saved_idle_note_applies_only_to_the_same_job_version(folder: Path) -> N
 
 
 @pytest.mark.parametrize("seconds", [5.5, math.inf])
-def test_idle_note_round_trips(folder: Path, seconds: float) -> None:
+def test_saved_idle_state_round_trips(folder: Path, seconds: float) -> None:
     idle_job = IdleCondition({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
     IdleNote(idle_job, "version", {"words": [1, None]}).write(folder, "metrics")
     note = IdleNote.read(folder)
@@ -75,7 +75,9 @@ def test_idle_note_round_trips(folder: Path, seconds: float) -> None:
         {"since": "x"},
     ],
 )
-def test_malformed_idle_note_file_is_ignored(folder: Path, changed: dict[str, object]) -> None:
+def test_malformed_file_of_saved_idle_state_is_ignored(
+    folder: Path, changed: dict[str, object]
+) -> None:
     IdleNote(ENDS, "version", {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())
     for text in (json.dumps(body | changed), "[]", "{}", "x", "[" * 100_000):

@@ -390,7 +390,7 @@ def test_forking_is_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
+def test_lines_printed_by_a_child_process_are_forwarded(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     process = start("tell", command("tell"), on_line=printed.append)

@@ -154,7 +154,7 @@ def test_watch_shows_the_last_state_of_a_removed_job(
         watched([DeploymentError("job small is not deployed")], capsys)
 
 
-def test_unauthorized_jobs_are_reported_and_other_jobs_shown(
+def test_jobs_without_permission_are_reported_and_other_jobs_are_shown(
     cluster: MemoryCluster,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -176,7 +176,7 @@ def test_new_version_does_not_inherit_the_backoff() -> None:
     assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
 
 
-def test_urgent_stop_kills_without_waiting() -> None:
+def test_urgent_stop_kills_workers_without_waiting() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
     list(schedule.steps(0.0))

@@ -59,7 +59,9 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("protocol", "more"), LAWS)
-def test_loss_grows_as_honest_users_decrease(protocol: str, more: dict[str, Any]) -> None:
+def test_loss_grows_as_the_number_of_honest_users_decreases(
+    protocol: str, more: dict[str, Any]
+) -> None:
     curve = curve_of(protocol, more, (1.0, 0.9, 0.5))
     assert [each.contributors for each in curve] == [10_000, 9_000, 5_000]
     whole, most, half = (each.epsilon or math.inf for each in curve)
@@ -95,7 +97,7 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
-def test_noise_and_losses_depend_only_on_the_part_of_delta_not_reserved(
+def test_noise_and_losses_depend_only_on_the_part_of_delta_that_is_not_reserved(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reserving 1/2 of a delta, or 3/4 of its double, leaves the same delta for the noise."""
@@ -122,7 +124,7 @@ def test_loss_with_half_of_the_honest_users_matches_the_reference() -> None:
     assert list(epsilons.values()) == sorted(epsilons.values())
 
 
-def test_honest_users_are_rounded_down() -> None:
+def test_number_of_honest_users_is_rounded_down() -> None:
     half, nothing = curve_of("count_min", {"domain": ITEMS}, (0.5, 0.0001), minimum=999)
     assert (half.contributors, nothing.contributors, nothing.epsilon) == (499, 0, None)
     law = job_of("count_min", {"domain": ITEMS}, minimum=999).calibrate()

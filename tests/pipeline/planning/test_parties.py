@@ -151,7 +151,7 @@ def test_shuffled_counts_are_visible_to_the_shuffler_unless_sealed() -> None:
     assert shared["shuffler operator"].epsilon == rows["analyst"].epsilon
 
 
-def test_shuffler_that_adds_noise_sees_everything() -> None:
+def test_shuffler_that_adds_noise_sees_every_message() -> None:
     parameters = {"delta": 1e-6, "max_changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
     assert rows["shuffler operator"].epsilon is None

@@ -64,7 +64,7 @@ class TestLabels:
         (tmp_path / "modes.txt").unlink()
         assert DeployedJob.from_bytes(deployed.to_bytes()).domain.items == LABELS
 
-    def test_yaml_numbers_and_booleans_are_labels(self) -> None:
+    def test_yaml_numbers_and_booleans_are_read_as_labels(self) -> None:
         labels = parse_job(modes_text("[7, -1, 2.5, 007, yes, true]")).domain.items
         assert labels == ("7", "-1", "2.5", "007", "yes", "true")
 

@@ -49,7 +49,7 @@ def registry(*entries: EntryPoint) -> Registry:
     return Registry(["value_stream"], PROTOCOLS.__getitem__, lambda: entries)
 
 
-def test_external_protocol_is_registered_like_builtin_ones() -> None:
+def test_external_protocol_is_registered_like_builtin_protocols() -> None:
     protocols = registry(ENTRY)
     assert (list(protocols), len(protocols)) == (["value_stream", "fresh_response"], 2)
     assert "fresh_response" in protocols

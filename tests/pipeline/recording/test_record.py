@@ -433,7 +433,7 @@ def publish(cluster: MemoryCluster, world: World) -> None:
             ]
 
 
-def test_record_command_can_record_resume_and_verify(
+def test_record_command_can_record_and_resume_and_verify(
     tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     world = finished_world(tmp_path / "producers", to=2)

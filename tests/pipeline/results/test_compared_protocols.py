@@ -128,7 +128,7 @@ def test_plan_does_not_suggest_one_change_for_a_value_that_starts_and_stops(prot
     assert one_change_warning(job_of(protocol, count=1, parameters=changes)) is None
 
 
-def test_deployment_names_a_more_accurate_protocol_with_the_same_trust(
+def test_deploy_command_names_a_more_accurate_protocol_with_the_same_trust(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.yaml"

@@ -93,7 +93,7 @@ def test_series_are_selected_by_id(text: str, estimate: Published, headline: str
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED[:4])
-def test_smoothed_estimate_has_the_type_of_a_published_one(
+def test_smoothed_estimate_has_the_same_type_as_a_published_estimate(
     text: str, estimate: Published, headline: str
 ) -> None:
     kind = kind_of(deployed(text).domain)
@@ -106,7 +106,7 @@ def test_smoothed_estimate_has_the_type_of_a_published_one(
     assert smoothed_one.to_json() == estimate.to_json()
 
 
-def test_ranges_computed_together_match_those_computed_one_by_one() -> None:
+def test_ranges_computed_together_match_ranges_computed_one_by_one() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
         "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"

@@ -332,7 +332,7 @@ def written_twice(folder: Path) -> World:
     return world.finish()
 
 
-def test_successor_writes_the_same_window(folder: Path) -> None:
+def test_successor_of_a_killed_stage_writes_the_same_window(folder: Path) -> None:
     assert check_writings(written_twice(folder)) == 2
 
 

@@ -220,7 +220,7 @@ def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
 
 
 @pytest.mark.parametrize("pending", [None, 177, 180])
-def test_assignment_reads_manifests_once_for_all_partitions(
+def test_partition_assignment_reads_manifests_once_for_all_partitions(
     history: tuple[DeployedJob, list[Append]], pending: int | None
 ) -> None:
     job, written = history

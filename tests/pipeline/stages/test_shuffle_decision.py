@@ -133,7 +133,7 @@ def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     [(deployed(), [20, 20, 20]), (deployed("sampled_response", {"epsilon": 1}), [20, 20, 9])],
     ids=["builds on earlier epochs", "sampled"],
 )
-def test_users_of_a_retired_producer_leave_at_once_if_epochs_are_sampled(
+def test_users_of_a_retired_producer_leave_at_once_in_jobs_that_sample_users(
     job: DeployedJob, populations: list[int]
 ) -> None:
     worker, found = Worker(job=job), []
@@ -166,7 +166,7 @@ def test_decision_already_in_the_log_takes_precedence() -> None:
         (MINIMUM, WindowStatus.RELEASED),
     ],
 )
-def test_minimum_contributor_count_determines_the_window_status(
+def test_minimum_number_of_contributors_determines_the_window_status(
     contributors: int, window_status: WindowStatus
 ) -> None:
     worker = Worker()
@@ -190,7 +190,7 @@ def test_population_includes_the_latest_population_of_missing_producers() -> Non
     assert manifest.contributors == 6, "missing devices do not count"
 
 
-def test_latest_population_of_a_producer_is_known_in_any_order() -> None:
+def test_latest_population_of_a_producer_is_known_for_any_order_of_records() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):

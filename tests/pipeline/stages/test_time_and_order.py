@@ -246,7 +246,7 @@ def test_single_producer_cannot_exclude_others_from_an_epoch(
     assert max(decided) == len(pauses)
 
 
-def test_future_epoch_is_rejected_with_producer_and_lead(
+def test_error_for_a_future_epoch_states_the_producer_and_how_far_it_is_ahead(
     folder: Path,
 ) -> None:
     world = World(deployed(calendar=True), folder, values())
@@ -285,7 +285,7 @@ def test_epoch_is_accepted_within_the_tolerance(folder: Path) -> None:
         world.shut()
 
 
-def test_window_closes_after_its_end_by_broker_time_plus_grace(folder: Path) -> None:
+def test_window_closes_a_grace_period_after_its_end_by_the_broker_clock(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = 0.1 * HOUR
     close(world, 1, "north", "south", "east")
@@ -566,7 +566,7 @@ def test_chunks_of_other_jobs_or_out_of_range_become_dead_letters(
 
 
 @given(st.integers(1, 1 << 62), st.integers(0, 253_402_300_799_999))
-def test_calendar_supports_all_epochs(epoch: int, now: int) -> None:
+def test_calendar_handles_every_epoch_number_without_an_error(epoch: int, now: int) -> None:
     times = times_of(deployed(calendar=True))
     assert times is not None
     times.has_ended(epoch, now)

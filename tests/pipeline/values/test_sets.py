@@ -106,7 +106,7 @@ def test_large_domains_label_items_on_demand() -> None:
     assert strings.label(1 << 24) == f"#{1 << 24}"
 
 
-def test_value_lies_in_the_bucket_starting_at_or_below_it() -> None:
+def test_value_lies_in_the_bucket_that_starts_at_or_just_below_it() -> None:
     domain = NumericDomain(low=-1, high=1, buckets=8)
     texts = ["-1", "-0.76", "-0.75", "0", "0.999", " 0.25 ", "1e-3", "+0.5"]
     values, problems = domain.parse(texts)

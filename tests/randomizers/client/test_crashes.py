@@ -101,7 +101,9 @@ def seen_twice(collector: SmallCollector) -> list[object]:
 
 
 @pytest.mark.parametrize("job", [STREAM, SETS, ASKED], ids=["stream", "epochs", "asked"])
-def test_device_resumes_after_kill_at_any_step(make_phone: MakePhone, job: dict[str, Any]) -> None:
+def test_device_resumes_after_it_is_killed_at_any_step(
+    make_phone: MakePhone, job: dict[str, Any]
+) -> None:
     told = {"values": job}
     undisturbed = make_phone(told)
     steps = days(undisturbed, kill=None)

@@ -391,7 +391,7 @@ def test_server_time_replaces_a_wrong_device_clock(phone: Phone, wrong: int) -> 
 
 
 @pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
-def test_device_clock_is_used_without_a_valid_server_time(phone: Phone, time: object) -> None:
+def test_device_clock_is_used_if_there_is_no_valid_server_time(phone: Phone, time: object) -> None:
     phone.collector.tell = lambda _: time
     device = phone.joined()
     assert device.report(True).epoch == 1
@@ -473,7 +473,7 @@ def test_privacy_account_survives_new_deployments(make_phone: MakePhone) -> None
     ] * 2
 
 
-def test_changed_statement_of_joined_deployment_is_rejected(phone: Phone) -> None:
+def test_changed_statement_of_a_joined_deployment_is_rejected(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
     device.report(True)

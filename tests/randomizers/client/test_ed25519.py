@@ -66,7 +66,7 @@ def test_malleable_signatures_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("message", [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
-def test_signature_of_negated_message_is_rejected(message: bytes) -> None:
+def test_signature_of_a_negated_message_is_rejected(message: bytes) -> None:
     """The negated point has the other sign bit, which is set for about half of the points."""
     signature, key = signed(message)
     scalar = ORDER - int.from_bytes(signature[32:], "little")
