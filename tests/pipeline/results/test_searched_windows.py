@@ -99,6 +99,29 @@ def test_commands_state_the_number_of_epochs_that_a_search_covers(
     assert document["reports"] == USERS
 
 
+def test_any_period_of_a_recurring_job_contains_one_answer_of_each_user(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps({**values_of(2, renew=True), "budget": {"epsilon": 12}}))
+    assert dpstream("deploy", path).code == 0
+    run = Run(cluster, "sets")
+    for epoch in (1, 2, 3):
+        run.report(epoch, WORDS)
+    body = dpstream("query", "sets", "--epochs", "2..3", "--json").json
+    # Epochs of two horizons: phases are kept, so all users have answered once.
+    assert (body["contributors"], body["population"]) == (USERS, USERS)
+    assert body["composed"]["epsilon"] <= 6
+    tea = body["items"][0]
+    assert tea["name"] == "tea"
+    assert within(tea["estimate"], 900, tea["standard_error"])
+    published = [EstimateRecord.from_bytes(each) for each in run.driver.log.values(Role.ESTIMATES)]
+    # What a horizon publishes does not build on the previous one.
+    assert [record.notes for record in published] == [
+        *(["mean of 1 epoch"], ["mean of 2 epochs"], ["mean of 1 epoch"])
+    ]
+
+
 def test_queries_of_windows_longer_than_the_period_are_rejected() -> None:
     job = deploy_job(job_of(renew=True), deployed_at=0)
     assert composed(job, 3).epsilon == job.guarantee.epsilon
