@@ -152,6 +152,7 @@ class SampledRanges(OwnErrors):
         If epochs lack different levels, each epoch counts like the one with the fewest levels.
         """
         epochs = [each for each in window if isinstance(each, SampledRanges)]
+        population = round(sum(each.population for each in epochs) / len(epochs))
         alike = len({tuple(level.nodes for level in each.levels) for each in epochs}) == 1
         if not alike:
             fewest = max(epochs, key=lambda each: (-len(each.levels), each.standard_error))
@@ -161,7 +162,7 @@ class SampledRanges(OwnErrors):
             first = tuple(one.plus(other) for one, other in zip(first, levels, strict=True))
         count = len(epochs)
         levels = tuple(level.times(1 / count**2) for level in first)
-        return type(self).of(mean.values, levels, *mean.about, epochs=count)
+        return type(self).of(mean.values, levels, mean.reports, population, mean.flags, count)
 
     def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:
         change = ItemEstimates.change_from(self, earlier, standard_error)

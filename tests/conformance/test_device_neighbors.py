@@ -49,6 +49,10 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 8, "reports": 2, "complete": True, **ITEMS},
         [None, "a", "c"],
     ),
+    "sampled_response of numbers": (
+        {"epsilon": 8, "low": 0, "high": 8, "buckets": 64},
+        [0, 7, -3, 99],
+    ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
     "single_message": (
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
@@ -128,7 +132,8 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
     parameters, _ = PROTOCOLS[protocol]
     keys = (SEALING_KEY,) if sealed else ()
     shuffle = {"minimum": minimum, "grace": "PT40S"}
-    job = device_job(protocol, parameters, EPOCHS, keys, shuffle=shuffle)
+    name = protocol.partition(" of ")[0]
+    job = device_job(name, parameters, EPOCHS, keys, shuffle=shuffle)
     key = CollectorKey(bytes(32))
     job = described(job.model_copy(update={"collector_key": key.digest}), SIGNING_KEY)
     world = DeviceWorld(job, keys=KeyRing.of(keys))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -233,3 +234,29 @@ def test_answer_is_hidden_among_the_answers_of_its_level() -> None:
 def test_shuffling_few_answers_does_not_reduce_the_loss() -> None:
     law = calibrate_numbers(2.0, 64, 12)
     assert epsilon_of_any_if_shuffled(law, 1, 1e-6) == pytest.approx(law.loss)
+
+
+def test_answers_about_all_levels_or_a_level_that_depends_on_the_value_lose_more() -> None:
+    law = law_of(*TREE, 1.0, 1)
+    exact = ExactLeveledResponse(law, 1)
+    cells = law.cells_of(np.arange(1, 9)).tolist()
+    by_level = [
+        [level.sent([cell]) for level, cell in zip(exact.levels, row, strict=True)] for row in cells
+    ]
+
+    def loss(views: list[dict[tuple[int, ...], Fraction]]) -> float:
+        seen = {view for one in views for view in one}
+        if any(view not in one for one in views for view in seen):
+            return math.inf
+        return max(math.log(max(one[v] / two[v] for v in seen)) for one in views for two in views)
+
+    every = [
+        {(*one, *two): p * q for one, p in up.items() for two, q in down.items()}
+        for up, down in by_level
+    ]
+    assert loss(every) == pytest.approx(2.0, abs=1e-12)
+    chosen = [
+        {(item % 2, *point): p for point, p in row[item % 2].items()}
+        for item, row in enumerate(by_level)
+    ]
+    assert loss(chosen) == math.inf

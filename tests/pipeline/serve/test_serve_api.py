@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
+import numpy as np
 import pytest
 from pyarrow import parquet
 
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -25,6 +27,8 @@ from dpstream.pipeline.serve.follower import BrokerAvailability
 from dpstream.pipeline.serve.job_store import milliseconds
 from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
+from dpstream.randomizers.counted_messages import written_out
+from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -393,3 +397,29 @@ async def test_curve_of_means_over_windows_has_their_own_intervals(
         ):
             assert why in (await page.get(f"/api/jobs/{path}", 404))["error"]
         await page.get("/api/jobs/sampled/curve?window=1", 400)
+
+
+async def test_numbers_of_sampled_users_have_medians_and_ranges(cluster: MemoryCluster) -> None:
+    text = SAMPLED.replace("reports: 1", "low: 0, high: 64, buckets: 16")
+    job = deploy_text(cluster, text, b"n" * 16)
+    devices, aggregator, rng = job.randomizer(), job.aggregator(), seeded_generator(1)
+    devices.enroll(12_000, rng)
+    values = 1 + np.random.default_rng(2).integers(0, 16, 12_000)
+    participation = Participation.constant(12, 12_000)
+    for epoch in range(1, 7):
+        aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
+        publish(cluster, job, epoch, aggregator.estimate(epoch, participation))
+    async with live_page(cluster) as page:
+        jobs = {each["job"]: each for each in (await page.get("/api/jobs"))["jobs"]}
+        assert jobs["sampled"]["headline"].startswith("median ")
+        assert (await page.get("/api/jobs/sampled"))["changes"] is False
+        widths = {}
+        for window in ("", "&window=6"):
+            for series, truth in (("q0.5", 32.0), ("r0:32", 6_000.0)):
+                path = f"/api/jobs/sampled/curve?series={series}{window}"
+                (curve,) = (await page.get(path))["series"]
+                low, high = curve["ci95_low"][-1], curve["ci95_high"][-1]
+                assert low <= truth <= high
+                widths[series, window] = high - low
+        assert widths["r0:32", "&window=6"] < 0.5 * widths["r0:32", ""]
+        assert widths["q0.5", "&window=6"] <= widths["q0.5", ""]
