@@ -87,7 +87,9 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
                 f"{law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("counts of 0 and 1 are out of range; expected 0 to 2^53, not both 0")
+            raise ValueError(
+                "the number of 0s or of 1s is out of range; expected 0 to 2^53 each, and not both 0"
+            )
         aggregator = cls(law)
         for epoch, row in zip(epochs.tolist(), counts, strict=True):
             aggregator._counts[epoch] = row.astype(np.int64)

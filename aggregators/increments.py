@@ -53,7 +53,9 @@ class Increment:
         numbers = all(type(number) is int and number >= 0 for number in (reports, *gaps))
         finite = np.isfinite(value).all() and all(0 <= each < math.inf for each in variances)
         if value.shape != (counts,) or not (numbers and finite):
-            raise ValueError(f"increment is invalid; expected {counts} finite values and variances")
+            raise ValueError(
+                f"increment is invalid; expected {counts} finite values with finite variances"
+            )
         return cls(value, *variances, reports, gaps)
 
 

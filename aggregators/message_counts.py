@@ -85,7 +85,7 @@ class MessageCounts:
         return b"".join(self.buffers())
 
     def buffers(self) -> Iterator[bytes | memoryview]:
-        """Yield `to_bytes` in chunks, so that large chunks are never in memory twice."""
+        """Yield the result of `to_bytes` in pieces, so that large arrays are not copied."""
         if not self._only_rises:
             self._sort()
         parts = self._rising or [(self._words, self._counts)]

@@ -98,8 +98,9 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         """Estimate the number of devices with values in each bucket; return None if unknown.
 
         Every enrolled device is assumed to have a value, so the total is the population. A level
-        with a gap is left out, unless it is the lowest level, that of the buckets. In that case all
-        levels are used, with the deviations that their gaps add, and the result is flagged `GAP`.
+        with a gap is left out, unless it is the lowest one (the buckets themselves). In that case
+        all levels are used, standard errors include the error that gaps cause, and the result is
+        flagged `GAP`.
         """
         found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:

@@ -124,7 +124,7 @@ def reversed_with(loss: float) -> float:
 
 
 def sent(ones: Counts, users: int, loss: float, rng: np.random.Generator) -> Counts:
-    """Draw each cell's number of 1 bits after reversal; each user has one bit per cell."""
+    """Draw the number of ones in each cell after random flips; each user has one bit per cell."""
     reversed_ = reversed_with(loss)
     return rng.binomial(ones, 1 - reversed_) + rng.binomial(users - ones, reversed_)
 

@@ -97,7 +97,7 @@ class ByteGenerator:
 def byte_randomness(read: ReadBytes) -> np.random.Generator:
     """Return a `ByteGenerator` that is typed as a numpy generator.
 
-    The methods of devices accept numpy's generator, which simulates whole populations, but a single
-    device calls only its `integers`.
+    Device methods take a numpy generator so that whole populations can be simulated, but a single
+    device calls only the generator's `integers` method.
     """
     return cast(np.random.Generator, ByteGenerator(read))

@@ -26,7 +26,7 @@ class Kernel:
         """Return the maximum sum of (|u| + rounding)^2 over epochs, with `max_changes` boosts.
 
         Changes that alternate in sign attain the maximum. The boost of each change decays, so l
-        epochs after the last change |u| is at most 1/2 + a b^l. The sum over a segment between two
+        epochs after the last change, |u| is at most 1/2 + a b^l. The sum over a segment between two
         changes is concave in the segment's length, so segments of equal length maximize the total.
         """
         segments, least = min(max_changes, last_epoch), 0.5 + rounding

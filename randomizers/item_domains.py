@@ -132,7 +132,7 @@ class Attributes:
         for name, values in self.attributes.items():
             if not name or "=" in name:
                 raise ValueError(
-                    f"attributes: a name is {name!r}; expected a non-empty name without '='"
+                    f"attributes: invalid name {name!r}; expected a non-empty name without '='"
                 )
             if not values or len(set(values)) < len(values) or "" in values:
                 raise ValueError(

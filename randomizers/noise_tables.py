@@ -96,10 +96,10 @@ class NoiseTable:
 
 
 def poisson_table(mean: float) -> NoiseTable:
-    """Return the table of Poisson(mean): one contributor's dummies, over all cells.
+    """Return the table of Poisson(mean), the number of one contributor's dummies in all cells.
 
-    Raises `ValueError` if the mean is not positive, or so large that the table is too long. For
-    such a mean, sum several independent draws: the sum is Poisson too.
+    Raises `ValueError` if the mean is not positive, or so large that the table would be too long.
+    For a larger mean, sum several independent draws: the sum is Poisson too.
 
     >>> table = poisson_table(1e-6)
     >>> table.first, len(table.bounds), table.distance < 1e-30

@@ -37,7 +37,9 @@ def least_parameter(loss: Callable[[float], float], target: float, guess: float)
     while excess(high) > 0:
         low, high, step = high, high * step, step**2
         if high > _MOST:
-            raise ValueError(f"noise of up to {_MOST:g} messages per cell is not enough")
+            raise ValueError(
+                f"noise of up to {_MOST:g} messages per cell is not enough for the guarantee"
+            )
     while low == high or excess(low) <= 0:
         low, high, step = low / step, low, step**2
         if low < 1 / _MOST:

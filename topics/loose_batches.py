@@ -89,7 +89,10 @@ class LooseBatch:
         if self.key is not None and len(self.key) != KEY_ID_BYTES:
             raise CodecError(f"key ID has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if self.rows.ndim != 2 or not len(self.rows) or self.rows.shape[1] <= self._beside_content:
-            raise CodecError(f"rows have shape {self.rows.shape}; expected tags and contents")
+            raise CodecError(
+                f"rows have shape {self.rows.shape}; expected at least one row, each of more than "
+                f"{self._beside_content} bytes"
+            )
 
     @property
     def _beside_content(self) -> int:

@@ -142,7 +142,10 @@ class Manifest:
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
             raise CodecError(f"a draw ID has the wrong size; expected {DRAWING_BYTES} bytes")
         if self.window_status not in _STATUS_CODES:
-            raise CodecError(f"window is {self.window_status}; expected {', '.join(_STATUS_CODES)}")
+            raise CodecError(
+                f"window status is {self.window_status}; expected one of: "
+                f"{', '.join(_STATUS_CODES)}"
+            )
 
     @property
     def of_instances(self) -> bool:

@@ -149,7 +149,7 @@ def _without_missing(payload: bytes, producers: int) -> tuple[NDArray[np.bool_],
         index += 1 + between
         if index >= producers:
             raise CodecError(
-                f"the missing producers include number {index}, but only {producers} exist"
+                f"missing producers include number {index}; the job has only {producers} producers"
             )
         inside[index] = False
     return inside, end

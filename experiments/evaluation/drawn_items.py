@@ -42,7 +42,7 @@ class DrawnItems(ABC):
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
                 f"{self.kind} data require a domain of at most {MOST_DRAWN:,} items; this "
-                f"{job.protocol} job has none. Use a 'change_log' instead"
+                f"{job.protocol} job has no such domain. Use a 'change_log' instead"
             )
         if domain.slots is None and self.held_at_once > 1:
             raise InputError(
@@ -186,7 +186,7 @@ class ZipfQueries(ZipfItems):
 
 @dataclass(frozen=True, slots=True)
 class SelectionSets(DrawnItems):
-    """Sets for selecting the most frequent item: all users have it; half have any given other item.
+    """Item sets for finding the top item: all users have it, and each other item is held by half.
 
     With this distribution, Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows that
     selection is hard with one message per user. If the job limits the items per user, users name a

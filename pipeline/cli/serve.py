@@ -110,7 +110,7 @@ def serve(
 ) -> None:
     """Serve a live page and a JSON API for all jobs, until Ctrl-C or SIGTERM.
 
-    It is read-only, and uses only estimates and manifests. /api documents the API.
+    Both are read-only and use only estimates and manifests. /api documents the API.
     """
     if not address.strip():
         raise UsageProblem("--address is empty: use 127.0.0.1, or 0.0.0.0 for all interfaces")

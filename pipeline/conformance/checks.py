@@ -107,7 +107,7 @@ def spends_at_most_the_requested_epsilon(case: Case) -> None:
         stated = getattr(guarantee, name)
         if not 0 <= stated <= most:
             raise DoesNotConformError(
-                f"states {name} {stated:g} for {unit}; expected at most {most:g}, as requested"
+                f"guarantee states {name} {stated:g} for {unit}; requested: at most {most:g}"
             )
     if (guarantee.stream_epsilon is None) != (guarantee.unit == "stream"):
         raise DoesNotConformError(

@@ -212,8 +212,8 @@ class LiveProducer:
     ) -> None:
         if producer.job.domain.columns is not None:
             raise InputError(
-                f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
-                "change: pass them with --input FILE"
+                f"job {producer.job.name} collects {producer.job.domain.about}, which do not "
+                "change. Pass them with --input FILE"
             )
         reject_reader_of_topic(producer)
         self._producer = producer

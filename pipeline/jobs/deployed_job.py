@@ -385,7 +385,7 @@ def deploy_job(
 
     `start_offsets` are the current end offsets of all topics, or None if the topics are new.
     `deployed_at` is in milliseconds since 1970. `deployment` is 16 bytes, random by default. Raises
-    `JobError` if the job's parameters and horizon cannot be calibrated.
+    `JobError` if the protocol cannot be calibrated for the job's parameters and horizon.
     """
     if start_offsets is None:
         topics = job.topic_settings()

@@ -85,7 +85,7 @@ class DeviceReports(Section):
             means half of the shuffler's grace period.
         seal: The shuffler's public keys, one per key period. If empty, collectors can read reports.
         rotate: Number of epochs per key; the last key has no end.
-        tokens: Tokens that devices need to report; None accepts reports without a token.
+        tokens: Tokens that devices must present to report; None accepts reports without a token.
     """
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)

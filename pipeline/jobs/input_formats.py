@@ -188,7 +188,7 @@ class InputFormat(Section):
         both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
         if both:
             raise ValueError(
-                f"true contains {min(both)!r}, which 'false' also contains. Remove one of the two"
+                f"true contains {min(both)!r}, and so does 'false'. Remove it from one of them"
             )
         return self
 

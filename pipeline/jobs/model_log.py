@@ -36,9 +36,9 @@ class ModelLog:
         """Return the model that devices use at an epoch, or None if it is not published yet.
 
         The model is float64, shape (numbers,). All its numbers are 0 at the first epoch of a
-        horizon, and at the first epoch for which a producer has registered, because no earlier
-        model is ever published. Reading stops after the batch of records that contains the model;
-        earlier models are dropped.
+        horizon, and at the first epoch for which a producer has registered: no model is published
+        before these. Reading stops after the batch of records that contains the model; models of
+        earlier epochs are discarded.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

@@ -49,7 +49,7 @@ class Route:
         return self.output(0)
 
     def output(self, index: int) -> Role:
-        """Return the topic that a chained shuffler writes; shuffler 0 finalizes windows."""
+        """Return the topic that a chained shuffler writes to; shuffler 0 writes windows instead."""
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:

@@ -20,7 +20,7 @@ from dpstream.topics.short_manifests import ManifestReader
 
 @dataclass(frozen=True, slots=True)
 class Unbacked:
-    """An estimate whose window no manifest releases.
+    """An estimate for a window that no manifest releases.
 
     `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window status in
     the manifest; None if there is no manifest.

@@ -93,11 +93,11 @@ def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
 def recommend(
     found: Sequence[Compared], trust: Trust, error: float | None = None
 ) -> Recommendation:
-    """Choose a protocol, given a trust and a maximum RMSE in users (None for the least RMSE).
+    """Choose a protocol for a level of trust and a maximum RMSE in users (None for the least RMSE).
 
-    Candidates need at most the given trust and have at most the given error. Of these, the protocol
-    is chosen that needs the least trust and, among equals, sends the least. Without candidates, the
-    protocol with the least error is chosen.
+    Candidates need at most this trust and have at most this error. The candidate that needs the
+    least trust is chosen and, among equals, the one that sends the least. If there are no
+    candidates, the protocol with the least error is chosen.
     """
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"

@@ -30,8 +30,8 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
     ranges = job.domain.kind == "numbers" and job.protocol_entry.sampled is not None
     if not (kind_of(job.domain).same_items or ranges) or job.domain.column is not None:
         raise ChangeError(
-            f"job {job.name} does not publish the same items at every epoch; changes require a "
-            "single count, a list of items, or numbers of sampled_response"
+            f"job {job.name} does not publish the same items at every epoch. Changes can be shown "
+            "only for a single count, a fixed list of items, or numbers in sampled_response"
         )
     if job.protocol_entry.per_epoch or _errors(job, lag, window) is not None:
         return

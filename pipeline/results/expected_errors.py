@@ -43,7 +43,7 @@ def forecast_of(job: Job, law: Law, shares: NDArray[np.float64] | None = None) -
             [
                 Problem(
                     ("protocol",),
-                    f"protocol {protocol.name} has no forecast; 'plan' does not support it",
+                    f"'plan' does not support {protocol.name}, which has no error forecast",
                 )
             ]
         )

@@ -140,7 +140,9 @@ def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord)
     if checkpoint.state:
         estimate = estimation.estimate()
         if estimate is None or published.estimate is None:
-            raise ValueError(f"epoch {checkpoint.epoch}: there is no estimate to compare with")
+            raise ValueError(
+                f"epoch {checkpoint.epoch}: an estimate is missing, published or recomputed"
+            )
         if estimate.to_json() != published.estimate.to_json():
             raise ValueError(f"epoch {checkpoint.epoch}: published and restored estimates differ")
     return estimation

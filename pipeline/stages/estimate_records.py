@@ -182,7 +182,7 @@ class EstimateListener(Protocol):
         """True if the listener needs all records of a horizon, not only the latest records."""
 
     def start_over(self) -> None:
-        """Reset: published records are passed to `next` again."""
+        """Start over: records already published will be passed to `next` again."""
 
     def next(self, record: EstimateRecord) -> None: ...
 

@@ -166,10 +166,11 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             state.decided[epoch] = decision.offset
 
     def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
-        """Schedule a partial window for its partition's owner; the first manifest counts.
+        """Schedule the write of a partial window if this worker owns its partition.
 
-        The committed offset never passes the first offset of an unfinished partial window, so a
-        partial window that starts below the committed offset is finished.
+        Only the first manifest of an epoch applies. The committed offset never passes the first
+        offset of an unfinished partial window, so a partial window that starts below the committed
+        offset must already be written.
         """
         epoch = partial_window.epoch
         if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):

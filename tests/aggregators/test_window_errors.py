@@ -83,7 +83,7 @@ def test_epoch_without_an_estimate_adds_no_variance() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "reports", "window"), [(4.0, 1, 4), (4.0, 3, 4), (1.0, 1, 6)])
-def test_means_over_windows_and_their_changes_have_the_stated_errors(
+def test_window_means_and_changes_between_them_have_the_stated_errors(
     epsilon: float, reports: int, window: int
 ) -> None:
     """Measure means of sampled answers; the sampling error dominates at the larger epsilon.

@@ -221,7 +221,7 @@ def test_brokers_match_local_settings_and_tolerate_losing_one_broker() -> None:
     assert len({env["CLUSTER_ID"] for env in settings.values()}) == 1
 
 
-def test_docker_files_contain_no_secret() -> None:
+def test_docker_files_contain_no_secrets() -> None:
     text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
     names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
     assert names == []

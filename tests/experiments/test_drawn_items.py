@@ -80,7 +80,7 @@ seeds: 2
 """
 
 
-def test_results_for_drawn_items_state_messages_and_selection(
+def test_results_of_drawn_items_include_message_counts_and_selected_items(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -269,8 +269,9 @@ def test_numbers_in_the_readme_match_the_plan() -> None:
     for words in (
         f"{planned.rmse:,.0f} students, {planned.rmse / STUDENTS:.1%} of".replace("%", " %"),
         f"epsilon {planned.guarantee.epsilon:.3g} over a student's whole stream of 170 weeks",
-        f"| none | 4 | {plan(local, STUDENTS).rmse:,.0f} (with the noise that its paper "
-        f"prescribes: {plan(published, STUDENTS).rmse:,.0f}) | {smoothed:,.0f} |",
+        f"| none | 4 | {plan(local, STUDENTS).rmse:,.0f} ("
+        f"{plan(published, STUDENTS).rmse:,.0f} with the noise of the FutureRand paper) | "
+        f"{smoothed:,.0f} |",
         f"| none | 4 | {planned.rmse:,.0f} | {planned.smoothed_rmse:,.0f} |",
         f"| the shuffler and Kafka's operator | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
         "is {:,.0f} for `value_stream` and {:,.0f} for `future_rand`".format(*less),

@@ -78,11 +78,11 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         ),
         (
             lambda: Attributes({"": ("x",)}),
-            "attributes: a name is ''; expected a non-empty name without '='",
+            "attributes: invalid name ''; expected a non-empty name without '='",
         ),
         (
             lambda: Attributes({"a=b": ("x",)}),
-            "attributes: a name is 'a=b'; expected",
+            "attributes: invalid name 'a=b'; expected",
         ),
         (
             lambda: Attributes({"a": ()}),

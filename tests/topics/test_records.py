@@ -100,7 +100,7 @@ def test_record_of_an_unsupported_version_or_size_is_rejected() -> None:
         Registration.from_bytes(_edited() + b" " * (4097 - len(_edited())))
 
 
-def test_record_is_not_read_as_another_type() -> None:
+def test_record_of_one_type_is_not_read_as_another() -> None:
     with pytest.raises(CodecError, match="type 'registration'; expected 'deregistration'"):
         Deregistration.from_bytes(_edited())
     deregistration = Deregistration(bytes(16), bytes(16), 0)

@@ -188,7 +188,7 @@ def test_variable_length_number_round_trips(number: int) -> None:
         (b"\x01\x80\x80\x80\x80\x80\x00", 100, "the number at byte 1 is longer than 5 bytes"),
         (b"\x01\x02\x05", 100, "the number at byte 3 is longer than"),
         (b"\x01\x65", 100, "101 producers are missing; expected at most 100"),
-        (b"\x01\x02\x05\x5e", 100, "include number 100, but only"),
+        (b"\x01\x02\x05\x5e", 100, "include number 100; the job has only"),
     ],
 )
 def test_invalid_membership_is_rejected(payload: bytes, producers: int, problem: str) -> None:

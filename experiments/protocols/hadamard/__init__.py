@@ -127,7 +127,7 @@ class HadamardLaw(Constants):
             raise ValueError(f"'blanket' is {self.blanket}; expected a positive number")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
             raise ValueError(
-                f"'blanket' is {self.blanket}; expected an integer with bernoulli dummies"
+                f"'blanket' is {self.blanket}; with bernoulli dummies, expected an integer"
             )
 
     def of_one_epoch(self) -> HadamardLaw:

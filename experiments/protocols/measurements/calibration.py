@@ -254,8 +254,8 @@ def with_noise(
     (epsilon, needed), (stream_epsilon, of_stream) = lost(1), lost(last_epoch)
     if epsilon > requested:
         raise ValueError(
-            f"the published noise for epsilon {requested:g} and delta {delta:g} costs epsilon "
-            f"{epsilon:.4g}: Theorem 2.5 of the paper holds only for epsilon below 1. Lower "
+            f"the paper's noise for epsilon {requested:g} and delta {delta:g} has epsilon "
+            f"{epsilon:.4g}, because its Theorem 2.5 holds only for epsilon below 1. Lower "
             "epsilon, or use 'calibration: sampled'"
         )
     return Spent(

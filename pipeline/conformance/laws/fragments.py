@@ -20,7 +20,7 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 class ExactFragments:
-    """Enumerate the number of reversed bits: by the backstop, then in each report."""
+    """Enumerate the possible numbers of flipped bits: in the backstop, then in each report."""
 
     def __init__(self, law: FragmentsLaw, last_epoch: int) -> None:
         self.law = law

@@ -42,7 +42,7 @@ class ExactProjectiveGeometry:
 
 
 def words(order: int, coordinates: int) -> list[Vector]:
-    """Return a vector for every message: its first nonzero coordinate is 1."""
+    """Return one vector for each message; the first nonzero coordinate of each vector is 1."""
     return [
         vector
         for vector in product(range(order), repeat=coordinates)

@@ -62,7 +62,7 @@ class WorkerSnapshot:
     """State of a worker at one moment.
 
     Attributes:
-        hides_messages: True if message counts of this stage are secret.
+        hides_messages: True if the stage's message counts are secret.
         restored: True if the worker's partitions are assigned and restored.
         broker_answers: True if the broker answered recently.
         records: Number of records read from the topic.

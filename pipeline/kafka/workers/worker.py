@@ -545,10 +545,10 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _identity(directory: Path) -> str:
-    """Return the part of the group instance ID that names the worker, created at the first call.
+    """Return the part of the group instance ID that names the worker; the first call creates it.
 
-    Two live workers with one ID would evict each other forever. The ID is stored in the worker's
-    folder, which only one process can lock.
+    Two live workers with the same ID would evict each other forever. The ID is stored in the
+    worker's folder, which only one process can lock.
     """
     path = _identity_file(directory)
     if not path.exists():

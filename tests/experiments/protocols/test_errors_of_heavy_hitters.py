@@ -62,7 +62,7 @@ def test_noise_of_jl_hh_and_glps_hh_suffices_only_for_removal() -> None:
     assert decays[0] == pytest.approx(decays[1] ** 2, rel=1e-6)
 
 
-def test_noise_of_the_bucket_protocol_suffices_for_replacement() -> None:
+def test_noise_of_the_bucket_protocol_suffices_for_replacing_a_users_items() -> None:
     """In the paper a bucket is 0 or 1 and moves by 1; here it is -1 or 1 and moves by 2."""
     law = calibrate(BucketParameters(0.9, LABELS, 1e-6), 1)
     assert isinstance(law, BucketLaw)

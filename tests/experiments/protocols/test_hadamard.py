@@ -165,7 +165,7 @@ def test_infeasible_parameters_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2, 8])
-def test_published_blanket_is_many_times_the_exact_blanket(items: int) -> None:
+def test_published_blanket_is_many_times_as_large_as_the_exact_one(items: int) -> None:
     labels = tuple(map(str, range(10)))
     exact, published = (
         calibrate(

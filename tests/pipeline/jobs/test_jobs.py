@@ -198,7 +198,7 @@ topics:
             'input.timezone: "Berlin" is not allowed; expected the time zone',
         ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', which 'false' also"),
+        ("input: {true: [ja], false: [JA]}", "input.true: contains 'ja', and so does 'false'"),
         ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",

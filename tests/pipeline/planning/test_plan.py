@@ -110,7 +110,7 @@ def test_unplannable_job_is_rejected_with_the_reason(monkeypatch: pytest.MonkeyP
         plan(job(4, 1), users=0)
     mute = replace(PROTOCOLS["future_rand"], planning=None)
     monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
-    with pytest.raises(JobError, match="protocol future_rand has no forecast"):
+    with pytest.raises(JobError, match="future_rand, which has no error forecast"):
         plan(job(4, 1))
 
 

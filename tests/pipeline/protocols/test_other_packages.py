@@ -191,8 +191,8 @@ def test_conformance_suite_in_pytest_detects_a_loss_above_epsilon(
     assert "2 failed, 6 passed" in done.stdout
     for number, epsilon in enumerate((1, 4)):
         assert (
-            f"greedy_response-{number}: states epsilon {50 * epsilon} for the whole stream; "
-            f"expected at most {epsilon}, as requested\n"
+            f"greedy_response-{number}: guarantee states epsilon {50 * epsilon} for the whole "
+            f"stream; requested: at most {epsilon}\n"
         ) in done.stdout
     assert "Traceback" not in done.stdout
 

@@ -197,7 +197,7 @@ def test_interval_of_a_change_between_windows_accounts_for_their_correlation() -
         list(changes(deployed("value_stream", max_changes=2), [], 1, 3))
 
 
-def test_mean_of_any_window_is_queried_by_its_epochs() -> None:
+def test_mean_of_any_window_can_be_queried_by_naming_its_epochs() -> None:
     records = [count(epoch) for epoch in range(1, 8)]
     mean = window_mean(JOB, records, 2, 6)
     assert isinstance(mean.estimate, Estimate)

@@ -408,7 +408,7 @@ def test_sealed_reports_are_decrypted_with_the_key_of_their_period() -> None:
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 
-def test_valid_report_counts_despite_earlier_undecryptable_reports_with_its_tag() -> None:
+def test_valid_report_is_counted_despite_earlier_undecryptable_reports_with_its_tag() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(1, 10)
     row = world.row(1, Sent(9, [1]))

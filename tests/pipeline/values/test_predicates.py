@@ -164,7 +164,7 @@ def test_attribute_values_are_items() -> None:
         (ATTRIBUTES, "values of 'age' are missing, duplicate or empty; expected distinct"),
         (
             "{attributes: {'a=b': [c]}}",
-            "a name is 'a=b'; expected a non-empty name without '='",
+            "invalid name 'a=b'; expected a non-empty name without '='",
         ),
         ("{attributes: {a: b}}", '"b" is not allowed; expected {NAME: \\[VALUE, ...\\], ...}'),
         ("{attributes: {a: [[b]]}}", "is not a label; expected text"),

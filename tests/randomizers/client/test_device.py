@@ -551,7 +551,7 @@ def test_return_to_an_older_deployment_is_rejected(phone: Phone) -> None:
     device.join(again=True)
 
 
-def test_device_joins_the_deployment_whose_terms_were_given(phone: Phone) -> None:
+def test_device_joins_the_deployment_whose_terms_it_was_shown(phone: Phone) -> None:
     device = phone.start()
     terms = device.terms()
     assert phone.store.text is None
