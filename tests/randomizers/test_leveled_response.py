@@ -236,7 +236,7 @@ def test_shuffling_few_answers_does_not_reduce_the_loss() -> None:
     assert epsilon_of_any_if_shuffled(law, 1, 1e-6) == pytest.approx(law.loss)
 
 
-def test_answers_about_all_levels_or_a_level_that_depends_on_the_value_lose_more() -> None:
+def test_answering_about_all_levels_or_a_level_chosen_by_value_loses_more() -> None:
     law = law_of(*TREE, 1.0, 1)
     exact = ExactLeveledResponse(law, 1)
     cells = law.cells_of(np.arange(1, 9)).tolist()

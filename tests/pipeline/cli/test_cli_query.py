@@ -307,7 +307,7 @@ def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) ->
     assert result.errors == f"error: {hours}:3: {wrong}\n"
 
 
-def test_numbers_of_sampled_users_have_ranges_changes_and_means(
+def test_query_of_a_sampled_numeric_job_returns_ranges_and_changes_and_means(
     dpstream: Commands, cluster: MemoryCluster, hours: Path
 ) -> None:
     text = hours.read_text().replace("range_values", "sampled_response")

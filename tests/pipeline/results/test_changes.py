@@ -186,7 +186,9 @@ def test_first_epoch_at_which_a_user_exceeds_the_change_limit_is_found(
 
 
 @pytest.mark.parametrize(("persist", "most"), [(True, 1.0), (False, 0.98)])
-def test_changes_of_ranges_of_numbers_have_intervals(persist: bool, most: float) -> None:
+def test_intervals_for_changes_in_range_counts_have_sufficient_coverage(
+    persist: bool, most: float
+) -> None:
     """If values persist, errors of different users are at most as correlated as assumed."""
     job, users = deployed("sampled_response", epsilon=4.0, low=0, high=16, buckets=16), 8_000
     starts, ends = np.array(list(combinations(range(17), 2))).T[:, :-1]

@@ -122,7 +122,7 @@ def test_mean_of_items_is_computed_per_item() -> None:
     assert mean.estimate.half_width == pytest.approx(2.5 * NORMAL_95)
 
 
-def test_mean_of_numbers_answers_ranges_and_quantiles() -> None:
+def test_mean_over_epochs_of_a_numeric_job_provides_ranges_and_quantiles() -> None:
     job = deployed(low=0, high=64, buckets=64)
     devices, rng = job.randomizer(), seeded_generator(1)
     devices.enroll(60_000, rng)

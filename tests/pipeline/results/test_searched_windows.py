@@ -99,7 +99,7 @@ def test_commands_state_the_number_of_epochs_that_a_search_covers(
     assert document["reports"] == USERS
 
 
-def test_any_period_of_a_recurring_job_contains_one_answer_of_each_user(
+def test_every_period_of_a_recurring_job_contains_one_answer_by_each_user(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.yaml"

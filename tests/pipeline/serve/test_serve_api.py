@@ -399,7 +399,9 @@ async def test_curve_of_means_over_windows_has_their_own_intervals(
         await page.get("/api/jobs/sampled/curve?window=1", 400)
 
 
-async def test_numbers_of_sampled_users_have_medians_and_ranges(cluster: MemoryCluster) -> None:
+async def test_page_of_a_sampled_numeric_job_shows_medians_and_ranges(
+    cluster: MemoryCluster,
+) -> None:
     text = SAMPLED.replace("reports: 1", "low: 0, high: 64, buckets: 16")
     job = deploy_text(cluster, text, b"n" * 16)
     devices, aggregator, rng = job.randomizer(), job.aggregator(), seeded_generator(1)
