@@ -123,9 +123,11 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         # A deployment within a horizon of the calendar covers only the rest of that horizon.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
-        sentences.append(f"All answers{until} together cost {cost}: a guess about them {right}.")
+        sentences.append(
+            f"All answers{until} together cost {cost}: a guess about the user {right}."
+        )
         if until:
-            sentences.append(f"The next {clock.count} times cost the same again, and so on.")
+            sentences.append(f"Every further {clock.count} times cost the same again.")
         if statement.rolling is not None:
             sentences.append(_of_rolling(*statement.rolling))
     else:
@@ -147,19 +149,19 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
 def _of_answers(statement: Statement, answers: int) -> list[str]:
     count = statement.clock.count
     kept, again = (
-        (" and keeps forever", f", and again every {count} times")
+        (", and the same in all later rounds", f" and again every {count} times")
         if statement.recurring
         else ("", "")
     )
     late = _span(0, round(1000 * statement.late))
     return [
-        f"This device answers {answers} of every {count} times, which it draws at random when it "
-        f"joins{kept}. A time that is over by then is not made up for, nor is an answer that "
-        f"has not arrived {late} after its time.",
+        f"In a round of {count} times, this device answers {answers}, drawn at random when it "
+        f"joins{kept}. An answer whose time has passed by then is skipped, and an answer that "
+        f"has not arrived {late} after its time is lost.",
         "An answer is random: the user's value at that time only makes some answers likelier.",
         *_of_content(statement),
-        "Each time, the device sends an envelope of the same size, with or without an answer. One "
-        f"more, without an answer, when it joins{again}, counts the user as a participant.",
+        "Each time, the device sends an envelope of the same size, with or without an answer. It "
+        f"sends one more when it joins{again}, to count the user as a participant.",
     ]
 
 
@@ -177,11 +179,10 @@ def _of_content(statement: Statement) -> Iterator[str]:
 def _of_rolling(epochs: int, epsilon: int) -> str:
     once, twice = losses(epsilon, 0), losses(2 * epsilon, 0)
     return (
-        f"The user's values at any {epochs} times in a row cost {once} in total, forever, even if "
-        f"everything that this device ever sends is seen. Values that differ at more times in a "
-        f"row cost more: {twice} for {epochs + 1} to {2 * epochs} times, and so on. All this is "
-        "for one installation of the app: after another, the device draws again, at the same cost "
-        "once more."
+        f"Whatever the user does within any {epochs} times in a row costs {once} in total, even if "
+        f"everything that this device ever sends is seen. What lasts longer costs more: {twice} "
+        f"for {epochs + 1} to {2 * epochs} times in a row, and so on. If the app is installed "
+        "again, the device draws again, and the costs of both installations add up."
     )
 
 

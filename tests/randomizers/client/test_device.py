@@ -239,24 +239,24 @@ def test_terms_state_when_a_device_answers_and_the_loss_over_a_few_epochs(
     terms = make_phone({"values": ASKED}).start().terms()
     assert terms.answers == 1
     assert terms.description.startswith(
-        "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. This device "
-        "answers 1 of every 4 times, which it draws at random when it joins and keeps forever. A "
-        "time that is over by then is not made up for, nor is an answer that has not arrived 2 "
-        "days after its time. An answer is random: the user's value at that time only makes some "
-        "answers likelier. Each time, the device sends an envelope of the same size, with or "
-        "without an answer. One more, without an answer, when it joins, and again every 4 times, "
-        "counts the user as a participant. "
+        "Job visits asks every day, with no end date, starting 2026-03-01 00:00 UTC. In a round of "
+        "4 times, this device answers 1, drawn at random when it joins, and the same in all later "
+        "rounds. An answer whose time has passed by then is skipped, and an answer that has not "
+        "arrived 2 days after its time is lost. An answer is random: the user's value at that time "
+        "only makes some answers likelier. Each time, the device sends an envelope of the same "
+        "size, with or without an answer. It sends one more when it joins and again every 4 times, "
+        "to count the user as a participant. "
     )
     assert (
-        " The user's values at any 4 times in a row cost epsilon 1 in total, forever, even if "
-        "everything that this device ever sends is seen. Values that differ at more times in a row "
-        "cost more: epsilon 2 for 5 to 8 times, and so on. All this is for one installation of the "
-        "app: after another, the device draws again, at the same cost once more. "
+        " Whatever the user does within any 4 times in a row costs epsilon 1 in total, even if "
+        "everything that this device ever sends is seen. What lasts longer costs more: epsilon 2 "
+        "for 5 to 8 times in a row, and so on. If the app is installed again, the device draws "
+        "again, and the costs of both installations add up. "
     ) in terms.description
     ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
     described = make_phone({"values": ending}).start().terms().description
-    assert "when it joins. A time" in described
-    assert "forever" not in described
+    assert "when it joins. An answer" in described
+    assert "rounds" not in described
 
 
 def test_terms_state_what_part_of_a_value_an_answer_concerns() -> None:
@@ -561,9 +561,8 @@ def test_device_joins_the_deployment_whose_terms_it_was_shown(phone: Phone) -> N
     assert str(terms) == terms.description
     assert terms.description.startswith(
         "Job logins asks every day, with no end date, starting 2026-03-01 00:00 UTC. All answers "
-        "before 2026-03-05 00:00 UTC together cost epsilon 1: a guess about them that was 50 % "
-        "likely is right in at most 73.2 % of cases. The next 4 times cost the same again, and so "
-        "on."
+        "before 2026-03-05 00:00 UTC together cost epsilon 1: a guess about the user that was 50 % "
+        "likely is right in at most 73.2 % of cases. Every further 4 times cost the same again."
     )
     assert terms.description.endswith("Collectors see the network address and a random id.")
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "max_changes": 2})

@@ -40,10 +40,10 @@ function inSentences(told, spent, limit, charges) {
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${every(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (told.answers !== null) {
-    const [kept, again] = told.recurring ? [' and keeps forever', `, and again every ${epochs.count} times`] : ['', ''];
+    const [kept, again] = told.recurring ? [', and the same in all later rounds', ` and again every ${epochs.count} times`] : ['', ''];
     sentences.push(
-      `This device answers ${told.answers} of every ${epochs.count} times, which it draws at random when it joins${kept}. ` +
-        `A time that is over by then is not made up for, nor is an answer that has not arrived ${span(0, Math.round(1000 * told.late))} after its time.`,
+      `In a round of ${epochs.count} times, this device answers ${told.answers}, drawn at random when it joins${kept}. An answer whose ` +
+        `time has passed by then is skipped, and an answer that has not arrived ${span(0, Math.round(1000 * told.late))} after its time is lost.`,
       "An answer is random: the user's value at that time only makes some answers likelier.",
     );
     const { slots } = told.values;
@@ -56,7 +56,7 @@ function inSentences(told, spent, limit, charges) {
     }
     sentences.push(
       'Each time, the device sends an envelope of the same size, with or without an answer. ' +
-        `One more, without an answer, when it joins${again}, counts the user as a participant.`,
+        `It sends one more when it joins${again}, to count the user as a participant.`,
     );
   }
   const right = `that was 50 % likely is right in at most ${percentRight(guarantee)} of cases`;
@@ -64,15 +64,15 @@ function inSentences(told, spent, limit, charges) {
     // A deployment within a horizon of the calendar covers only the rest of that horizon.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.recurring ? ` before ${moment(later)}` : '';
-    sentences.push(`All answers${until} together cost ${inWords(told)}: a guess about them ${right}.`);
-    if (told.recurring) sentences.push(`The next ${epochs.count} times cost the same again, and so on.`);
+    sentences.push(`All answers${until} together cost ${inWords(told)}: a guess about the user ${right}.`);
+    if (told.recurring) sentences.push(`Every further ${epochs.count} times cost the same again.`);
     if (told.rolling) {
       const { epochs: row, epsilon } = told.rolling;
       sentences.push(
-        `The user's values at any ${row} times in a row cost ${inWords({ epsilon, delta: 0n })} in total, forever, even if ` +
-          `everything that this device ever sends is seen. Values that differ at more times in a row cost more: ` +
-          `${inWords({ epsilon: 2n * epsilon, delta: 0n })} for ${row + 1} to ${2 * row} times, and so on. All this is for one ` +
-          'installation of the app: after another, the device draws again, at the same cost once more.',
+        `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, even if ` +
+          `everything that this device ever sends is seen. What lasts longer costs more: ` +
+          `${inWords({ epsilon: 2n * epsilon, delta: 0n })} for ${row + 1} to ${2 * row} times in a row, and so on. ` +
+          'If the app is installed again, the device draws again, and the costs of both installations add up.',
       );
     }
   } else {
