@@ -182,7 +182,7 @@ def _of_rolling(epochs: int, epsilon: int) -> str:
         f"Whatever the user does within any {epochs} times in a row costs {once} in total, even if "
         f"everything that this device ever sends is seen. What lasts longer costs more: {twice} "
         f"for {epochs + 1} to {2 * epochs} times in a row, and so on. If the app is installed "
-        "again, the device draws again, and the costs of both installations add up."
+        "again, the device draws again, and its costs are added to the earlier ones."
     )
 
 

@@ -251,7 +251,7 @@ def test_terms_state_when_a_device_answers_and_the_loss_over_a_few_epochs(
         " Whatever the user does within any 4 times in a row costs epsilon 1 in total, even if "
         "everything that this device ever sends is seen. What lasts longer costs more: epsilon 2 "
         "for 5 to 8 times in a row, and so on. If the app is installed again, the device draws "
-        "again, and the costs of both installations add up. "
+        "again, and its costs are added to the earlier ones. "
     ) in terms.description
     ending = {**ASKED, "epochs": {**ASKED["epochs"], "renew": False}}
     described = make_phone({"values": ending}).start().terms().description

@@ -72,7 +72,7 @@ function inSentences(told, spent, limit, charges) {
         `Whatever the user does within any ${row} times in a row costs ${inWords({ epsilon, delta: 0n })} in total, even if ` +
           `everything that this device ever sends is seen. What lasts longer costs more: ` +
           `${inWords({ epsilon: 2n * epsilon, delta: 0n })} for ${row + 1} to ${2 * row} times in a row, and so on. ` +
-          'If the app is installed again, the device draws again, and the costs of both installations add up.',
+          'If the app is installed again, the device draws again, and its costs are added to the earlier ones.',
       );
     }
   } else {
