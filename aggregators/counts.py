@@ -80,7 +80,7 @@ class Counts(ABC):
 
     @property
     def tree(self) -> GridCounts | None:
-        """The underlying counts of ranges and boxes, if any."""
+        """Tree of counts from which ranges and boxes are computed, if any."""
         return None
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:

@@ -1,7 +1,8 @@
 """Count items by crowd, with one aggregator per crowd.
 
-If possible, the shuffler leaves m = n + Z - shift of a crowd's n messages, where Z is noise. So m +
-shift is an unbiased estimate of n with the variance of Z. The m messages are a uniform sample.
+Of a crowd's n messages, the shuffler keeps m = n + Z - shift, where Z is noise, if this is between
+0 and n. So m + shift is an unbiased estimate of n with the variance of Z. The m messages are a
+uniform sample.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class DyadicTree:
 
 
 def _epoch_of(node: int) -> int:
-    """Return the epoch that completes a node: the last one whose first node is at most `node`."""
+    """Return the epoch that completes a node: the last epoch whose first node is at most `node`."""
     epoch = node // 2 + 1
     while first_node(epoch + 1) <= node:
         epoch += 1

@@ -253,7 +253,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self._followed
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the state that later estimates need after an epoch, as JSON values."""
+        """Return the state after an epoch, which later estimates need, as JSON values."""
         found = self.followed(epoch, participation)
         return {
             "followed": list(found),

@@ -197,7 +197,9 @@ class SampledRanges(OwnErrors):
         )
         nodes = [level.nodes for level in levels]
         if nodes != sorted(set(nodes)) or not nodes or nodes[-1] != size or epochs < 1:
-            raise ValueError(f"levels have {nodes} nodes for {size} buckets and {epochs} epochs")
+            raise ValueError(
+                f"levels have {nodes} nodes, which do not match {size} buckets and {epochs} epochs"
+            )
         if any(size % each for each in nodes) or not all(
             math.isfinite(part) and part > 0 for level in levels for part in (level.precision,)
         ):

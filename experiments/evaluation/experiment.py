@@ -14,8 +14,8 @@ Instead of a change log or synthetic changes, data can be items drawn from the d
 ``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For drawn items, ``users`` in ``shuffle:
 {minimum: users}`` stands for the number of users.
 
-The experiment explains its references. Its jobs list the reference numbers, one for each
-combination of the parameters::
+Results can be compared with published ones. The experiment's ``references`` describe each source,
+and those of a job list its published numbers, one for each combination of the parameters::
 
     references: {paper: Table 4, of other data}
     jobs:

@@ -133,7 +133,9 @@ class Data(Section):
             keys = "'change_log', 'synthetic', 'zipf', 'selection'"
             raise ValueError(f"expected exactly one of {keys}")
         if self.change_log is None and self.top_items is not None:
-            raise ValueError("'top_items' applies only to items from a 'change_log'. Remove it")
+            raise ValueError(
+                "'top_items' is set, but items are not from a 'change_log'. Remove 'top_items'"
+            )
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("'epochs' and 'change_log' must be set together, or neither")
         if self.change_log is None and self.input is not None:

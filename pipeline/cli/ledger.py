@@ -103,7 +103,9 @@ def ledger(
 
 def _accept_loss(cluster: Cluster, reason: str, *, yes: bool) -> None:
     if not reason.strip():
-        raise UsageProblem("--accept-loss is empty: the ledger permanently records this reason")
+        raise UsageProblem(
+            "--accept-loss is empty: give a reason, which the ledger records permanently"
+        )
     if not yes:
         ask(
             "the ledger would continue without the lost entries. Entries that dpstream.jobs still "

@@ -102,8 +102,8 @@ def drain(
 ) -> None:
     """Finalize and publish open epochs, then let the workers end.
 
-    Uses the reports that have arrived, without waiting for missing producers. Records written from
-    now on stay in the topic until dpstream resume. To continue waiting, run this command again.
+    Uses the reports that have arrived; missing producers are not awaited. Records written from now
+    on stay in the topic until dpstream resume. If the command is interrupted, run it again.
     """
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:

@@ -1,9 +1,9 @@
 """Limit the number of a collector's open connections: old ones are closed to admit new ones.
 
 A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
-are too many connections, the one that has been inactive longest is closed. Idle connections are
-closed first. Connections with an unfinished TLS handshake or request come next, and then
-connections whose client has not received its answer. A connection whose report is being written to
+are too many connections, one is closed: an idle one (without a request) if there is any, otherwise
+one with an unfinished TLS handshake or request, otherwise one whose client has not received its
+answer; among several, the one inactive longest. A connection whose report is being written to
 Kafka is never closed to admit another.
 """
 

@@ -198,9 +198,9 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
             off = abs(sent.get(report, 0) - expected)
             if expected >= ENOUGH and 2 * stats.norm.sf(off / max(deviation, 1.0)) < FALSE_ALARM:
                 raise DoesNotConformError(
-                    f"sends reports {show_reports(((report,),))} at epoch {epoch} "
+                    f"at epoch {epoch}, sends reports {show_reports(((report,),))} "
                     f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
-                    f"{show_values(stream)}; expected {expected:,.0f} under its exact law"
+                    f"{show_values(stream)}; the protocol's exact law predicts {expected:,.0f}"
                 )
 
 

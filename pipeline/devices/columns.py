@@ -104,8 +104,8 @@ class Columns:
         crowd = None if crowd is None else crowd.strip().casefold()
         if crowd is not None and crowd not in names:
             raise InputError(
-                f"{name}: {where}: got {shown(input_format.separator.join(header))}; expected the "
-                f"column {crowd} with the users' crowds"
+                f"{name}: {where}: got {shown(input_format.separator.join(header))}; expected "
+                f"a column {crowd} that contains each user's crowd"
             )
         position = called.get(placing, "")
         used = [called["user"], called["value"], *([position] if position else [])]

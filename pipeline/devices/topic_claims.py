@@ -39,8 +39,8 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
         )
     if made is not None and known_made not in (None, made):
         raise InputError(
-            f"topic {topic} was recreated after producer {producer.name} started with it, so "
-            "the stored offsets do not match: use another --name to start with the new topic"
+            f"topic {topic} was recreated after producer {producer.name} began to read it, so "
+            "the stored offsets do not match: to read the new topic, use another --name"
         )
     store.set_fact(_TOPIC, topic)
     if made is not None:

@@ -198,9 +198,10 @@ def check_budget(
         )
     if charge.horizons is None:
         raise BudgetError(
-            f"this job would charge population {people} without limit, but its budget is now "
-            f"epsilon {binding['epsilon'].epsilon:g}{_source(binding['epsilon'], charge)}. Deploy "
-            "the job again: it then gets as many horizons as the budget allows"
+            f"this job would charge population {people} without limit, but the population now has "
+            f"a budget of epsilon {binding['epsilon'].epsilon:g}"
+            f"{_source(binding['epsilon'], charge)}. Deploy the job again: the new deployment gets "
+            "as many horizons as the budget allows"
         )
     for name, allowed, requested, charged in _accounts(charge, binding, earlier):
         requested *= charge.horizons
@@ -243,9 +244,9 @@ def _check_period(limit: BudgetDeclaration, charge: Charge, earlier: Sequence[Ch
             raise BudgetError(
                 f"the budget of population {people} is {name} {float(allowed):g} in {spell}"
                 f"{_source(limit, charge)}; {len(earlier)} earlier "
-                f"deployment{'s' * (len(earlier) != 1)} contributed {float(charged):g} and this "
-                f"one would contribute {float(requested * horizons):g}: {name} "
-                f"{float(requested):g} in each of the {horizons} horizons that count toward such a "
+                f"deployment{'s' * (len(earlier) != 1)} used {float(charged):g} and this "
+                f"one would use {float(requested * horizons):g}: {name} "
+                f"{float(requested):g} in each of the {horizons} horizons that can count toward a "
                 f"period. Lower {name}, use longer horizons, or, if the users agree, raise the "
                 f"budget: dpstream budget {people} --epsilon EPSILON --per {period}"
             )

@@ -135,8 +135,8 @@ class Job(Wording):
             )
         if self.sealed is not None and self.shuffle.order == "random":
             raise ValueError(
-                "shuffle.order is random, which is redundant: sealed reports are sorted by values "
-                "that no party can choose. Remove shuffle.order"
+                "shuffle.order is random, which is redundant: the order of sealed reports depends "
+                "on values that no party can choose. Remove shuffle.order"
             )
         return self
 

@@ -121,8 +121,8 @@ class Sealed(Section):
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"
             raise ValueError(
-                f"{missing} is missing. Set 'aggregate' and 'stages', or only 'shares', with the "
-                "public keys of the parties"
+                f"{missing} is missing. Set either 'aggregate' and 'stages', or only 'shares', to "
+                "the public keys of the parties"
             )
         parties = (self.aggregate, *self.stages, *self.shares)
         if self.rotate is None and any(len(keys) > 1 for keys in parties):

@@ -219,8 +219,8 @@ def _recurring(requested: SampledResponseParameters) -> SampledResponseParameter
     if requested.reports not in (None, 1):
         raise ValueError(
             f"reports is {requested.reports}; expected 1 in a recurring job: a device's "
-            "answers share one noise distribution, so epochs from two horizons together would "
-            "cost more than epsilon. Remove reports, or epochs.renew"
+            "answers share one noise distribution, so epochs in two different horizons would "
+            "together cost more than epsilon. Remove 'reports', or 'epochs.renew'"
         )
     return replace(requested, reports=1)
 

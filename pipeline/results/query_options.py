@@ -131,8 +131,8 @@ def _check_published(domain: ValueDomain, counts_query: CountsQuery, *, norm_sub
         raise QueryError(f"{counts_query.of_tree} are not published; use 'dpstream query'")
     if domain.items is None and (norm_sub or not counts_query.selects):
         raise QueryError(
-            f"{'--norm-sub' if norm_sub else '--item'}: only frequent items are published; "
-            "use 'dpstream query' with --item"
+            f"{'--norm-sub' if norm_sub else '--item'}: not possible, because only frequent "
+            "items are published. For one item, use 'dpstream query' with --item"
         )
 
 

@@ -80,8 +80,8 @@ class DeviceAdmission:
             ]
             raise WrongKeyError(
                 f"job {self._job.name}: no private key in {self._keys.source} for device reports "
-                f"with public key {', '.join(missing)}. Copy the key that 'dpstream keygen' "
-                "created, or specify its folder with '--keys'"
+                f"encrypted to public key {', '.join(missing)}. Copy the key that 'dpstream "
+                "keygen' created, or specify its folder with '--keys'"
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:

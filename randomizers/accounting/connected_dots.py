@@ -80,7 +80,7 @@ def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -
     """Return the loss distribution with the given tail functions in the two worlds.
 
     The tails must be nonincreasing. The grid extends from `low` to `high`, rounded outward. Losses
-    below its first point are raised to it, and losses above its last point count as certain.
+    below its first point are raised to it, and losses above its last point are treated as infinite.
     """
     points = np.arange(math.floor(low / width), math.ceil(high / width) + 1)
     losses = (points * width).astype(np.float64)

@@ -55,7 +55,7 @@ Estimator: TypeAlias = Literal["min", "mean", "median"]
 
 @dataclass(frozen=True, slots=True)
 class OneSided:
-    """Upper-bound estimates: the smallest row minus an amount that its noise rarely falls below.
+    """Upper-bound estimates: the smallest row count of an item, minus a low quantile of its noise.
 
     Attributes:
         underestimated: For an item fixed in advance, the maximum probability that its estimate is

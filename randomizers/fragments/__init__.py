@@ -240,7 +240,7 @@ class FragmentsLaw(Constants):
 
     @property
     def local_epsilon(self) -> float:
-        """Loss for an epoch against a shuffler that keeps a device's messages together, rounded up.
+        """Privacy loss of an epoch, rounded up, if the shuffler links the messages of each device.
 
         Other epochs may have revealed the answers of a permanent backstop. A difference at one
         epoch is then hidden only by that epoch's reports.

@@ -224,7 +224,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         """Return one message from each present device.
 
         Randomized response: unsigned, shape (devices present, 1), an item or 0 for none. RAPPOR:
-        uint8, shape (devices present, bytes), where bit i of byte j is about item 8 j + i + 1.
+        uint8, shape (devices present, bytes), where bit i of byte j is for item 8 j + i + 1.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

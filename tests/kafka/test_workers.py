@@ -196,7 +196,7 @@ def test_worker_rejoins_when_no_member_has_partitions(echo: Echo) -> None:
     identity = echo.folder / "only" / "identity"
     before = identity.read_text()
     assert worker.exit_code() == 1
-    assert "no worker has had partitions 0, 1, 2, although the broker" in worker.lines[-1]
+    assert "partitions 0, 1, 2 have not been assigned to any worker, although" in worker.lines[-1]
 
     again = echo.start("only")
     echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "the worker has all partitions")

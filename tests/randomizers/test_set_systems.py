@@ -25,7 +25,9 @@ def chosen(system: SetSystem, value: int, numbers: range, *, inside: bool) -> li
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
-def test_every_point_inside_or_outside_a_set_is_chosen_once(system: Subsets | PointSpace) -> None:
+def test_each_point_of_a_set_and_of_its_complement_is_chosen_once(
+    system: Subsets | PointSpace,
+) -> None:
     sets = sets_of(system)
     assert {len(each) for each in sets} == {system.block}
     assert {len(one & two) for one, two in combinations(sets, 2)} == {system.common}

@@ -47,9 +47,10 @@ class GroupWatch:
             self._since = now
         elif now - self._since > self._session:
             raise UnassignedError(
-                f"for longer than the session timeout of {self._session:g} s, no worker has had "
-                f"partitions {', '.join(map(str, missing))}, although the broker answers: exiting. "
-                "Restart this worker, which then joins the group under another instance ID"
+                f"for longer than the session timeout of {self._session:g} s, partitions "
+                f"{', '.join(map(str, missing))} have not been assigned to any worker, although "
+                "the broker answers: exiting. Restart this worker, so that it joins the group "
+                "under another instance ID"
             )
 
 

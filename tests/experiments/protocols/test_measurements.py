@@ -268,7 +268,7 @@ def test_device_with_two_items_is_rejected_before_measuring() -> None:
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 
-def test_plan_marks_protocols_meant_for_comparison_only_and_states_their_bound() -> None:
+def test_plan_marks_protocols_for_comparison_only_and_states_their_error_bound() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"

@@ -336,7 +336,7 @@ def test_live_rows_follow_the_input_format(size: int, encoding: str) -> None:
     assert any("UTF-16" in warning for warning in source.warnings()) == (encoding == "utf-16")
 
 
-def test_error_mentions_keys_missing_in_the_first_live_object() -> None:
+def test_error_names_keys_missing_from_the_first_object_of_live_input() -> None:
     source = LiveSource(DAYS, 1, input_format=format_of(format="json"))
     assert source.receive(b"none\n", DAYS.start) == []
     with pytest.raises(InputError, match=r"standard input:2: .*value"):

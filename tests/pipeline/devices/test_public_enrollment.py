@@ -285,7 +285,7 @@ def test_rows_that_serve_as_a_user_list_can_precede_the_start() -> None:
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
 
 
-def test_row_during_epoch_1_does_not_enroll_its_user() -> None:
+def test_row_dated_in_epoch_1_does_not_enroll_its_user() -> None:
     """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):

@@ -335,8 +335,8 @@ def test_rolling_guarantee_within_the_budget_for_a_year_fits_it_forever() -> Non
     check_budget(weekly(54, "other", 4.0, budget=None), [])
     with pytest.raises(BudgetError, match=re.escape(
         "the budget of population students is epsilon 4 in any year; 1 earlier deployment "
-        "contributed 4 and this one would contribute 0.5: epsilon 0.25 in each of the 2 horizons "
-        "that count toward such a period. Lower epsilon, use longer horizons, or, if the users "
+        "used 4 and this one would use 0.5: epsilon 0.25 in each of the 2 horizons "
+        "that can count toward a period. Lower epsilon, use longer horizons, or, if the users "
         "agree, raise the budget: dpstream budget students --epsilon EPSILON --per P1Y"
     )):  # fmt: skip
         check_budget(weekly(name="more", epsilon=0.25), [charge])

@@ -543,7 +543,7 @@ def test_invalid_partial_is_skipped(folder: Path) -> None:
     world.shut()
 
 
-def test_chunks_of_other_jobs_or_out_of_range_become_dead_letters(
+def test_chunks_that_are_out_of_range_or_from_other_jobs_become_dead_letters(
     folder: Path,
 ) -> None:
     world = World(deployed(64), folder, values(64))
