@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import fields, replace
 
 import pytest
 
@@ -30,6 +32,30 @@ def test_installed_protocols_are_discovered() -> None:
 @pytest.mark.parametrize("check", QUICK, ids=lambda check: check.__name__)
 def test_protocol_passes_the_quick_checks_of_the_public_suite(case: Case, check: Check) -> None:
     check(case)
+
+
+def wrong_values(name: str, declared: str, value: object) -> tuple[object, ...]:
+    """Return values of a parameter that are invalid whatever the other parameters are."""
+    if name in ("low", "high", "initial"):
+        return () if value is None else (math.nan, math.inf, True)
+    if declared.startswith("float"):
+        return (math.nan, -1.0, 0.0, *(() if name == "messages_per_user" else (math.inf,)))
+    if declared.startswith("int"):
+        return (-1, 1.5, *(() if name in ("max_changes", "boost") else (0,)))
+    if declared == "bool":
+        return (1, "no")
+    if isinstance(value, tuple):
+        return ((), ("a", "a"), ("",))
+    return ("none such",) if isinstance(value, str) else ()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_parameters_out_of_range_are_rejected_by_name(case: Case) -> None:
+    for field in fields(case.parameters):
+        value = getattr(case.parameters, field.name)
+        for wrong in wrong_values(field.name, str(field.type), value):
+            with pytest.raises(ValueError, match=field.name):
+                replace(case.parameters, **{field.name: wrong})
 
 
 REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}

@@ -148,22 +148,9 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"delta": 0.0}, "delta is 0.0"),
-        (
-            {"domain": ("a", "a")},
-            ("must be distinct and non-empty"),
-        ),
-        ({"domain": ()}, "at least one"),
         ({"items": 9}, "'items' is 9; expected 1 to 8"),
         ({"items": True}, "'items' is True"),
-        ({"calibration": "none"}, "'calibration' is 'none'"),
-        ({"dummies": "none"}, "'dummies' is 'none'"),
         ({"calibration": "published", "dummies": "shuffle"}, "bernoulli or poisson dummies"),
-        ({"rows": 0}, "'rows' is 0"),
-        ({"buckets": 1.5}, "'buckets' is 1.5"),
-        ({"messages_per_user": 0}, "messages_per_user is 0"),
-        ({"messages_per_user": math.nan}, "messages_per_user is nan"),
     ],
 )
 def test_invalid_parameters_are_rejected(changes: dict[str, Any], complaint: str) -> None:

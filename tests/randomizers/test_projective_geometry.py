@@ -330,18 +330,8 @@ def test_messages_use_the_narrowest_integer_type() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"epsilon": math.inf}, "epsilon is inf"),
         ({"delta": 1.0}, "delta is"),
         ({"items": 4}, "'items' is 4"),
-        (
-            {"domain": ()},
-            ("must be distinct and non-empty"),
-        ),
-        (
-            {"domain": ("a", "a")},
-            ("must be distinct and non-empty"),
-        ),
         ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,8 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0}, "epsilon is 0; expected 0.001 to 10"),
-        ({"max_changes": -1}, "max_changes is -1; expected an integer from 0 to"),
         ({"max_changes": 1.0}, "max_changes is 1.0"),
         ({"low": "a"}, "'low' is 'a'; expected a number"),
-        ({"high": math.inf}, "'high' is inf; expected a number"),
-        ({"low": True}, "'low' is True; expected a number"),
         ({"high": 0}, "'high' is 0; expected a number above 'low', 0"),
         ({"low": -1e308, "high": 1e308}, "'high' is 1e"),
         ({"buckets": 1}, "'buckets' is 1; expected an integer from 2 to 4,096"),
@@ -42,9 +37,7 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
         ({"buckets": 16.0}, "'buckets' is 16.0"),
         ({"initial": 80}, "'initial' is 80; expected at least 0 and below 80"),
         ({"initial": -1}, "'initial' is -1"),
-        ({"initial": math.nan}, "'initial' is nan; expected a number"),
         ({"boosted": 5}, r"boosted is 5; expected an integer from 1 to 4 \(max_changes \+ 1"),
-        ({"boosted": 0}, "boosted is 0"),
     ],
 )
 def test_invalid_job_parameters_are_rejected(changed: dict[str, Any], message: str) -> None:

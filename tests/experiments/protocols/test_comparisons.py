@@ -150,14 +150,8 @@ def test_baselines_use_the_prefix_estimator_by_default() -> None:
     "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
 )
 def test_invalid_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
-    with pytest.raises(ValueError, match="epsilon is 0; expected "):
-        kind(0, 1)
     with pytest.raises(ValueError, match="max_changes is 0; expected an integer from 1 to 1024"):
         kind(1, 0)
-    with pytest.raises(ValueError, match="estimator is 'best'; expected 'tree' or 'prefix'"):
-        kind(1, 1, "best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="calibration is 'half'; expected 'published' or 'full'"):
-        ErlingssonParameters(1, 1, calibration="half")  # type: ignore[arg-type]
 
 
 def chance(sign: int, kept: float) -> float:

@@ -195,14 +195,10 @@ def test_blanket_of_fixed_size_is_barely_larger_than_a_poisson_blanket() -> None
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"delta": 0.0}, "delta is"),
         ({"items": 3}, "'items' is 3"),
-        ({"rows": 0}, "'rows' is 0"),
         ({"rows": 2.0}, "an integer"),
-        ({"calibration": "loose"}, "calibration is"),
         ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
         ({"messages_per_user": 1.0}, "expected more than 'items', 1"),
-        ({"domain": ()}, "domain"),
     ],
 )
 def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
