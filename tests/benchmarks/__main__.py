@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NoReturn
@@ -35,7 +34,7 @@ from tests.benchmarks.end_to_end import (
     pass_through,
     produce,
 )
-from tests.benchmarks.measuring import Rate, machine, on_cores, table_of
+from tests.benchmarks.measuring import machine, on_cores, table_of
 
 CORES = 2
 MEMORY_LIMIT = 300
@@ -100,7 +99,11 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     with local_broker(status.update) as connection:
         status.update("one core: produce")
         rates.append(produce(connection, runs))
-        _print_rates(rates)
+        caption = (
+            f"medians of {runs} runs, by processor time; produce, which waits for the broker's "
+            "acknowledgments, by wall-clock time"
+        )
+        console.print(table_of("one core", [rate.to_json() for rate in rates], caption))
         status.update("end to end: warming up")
         pass_through(connection, folder, WARM_UP)
         passages = {
@@ -150,46 +153,27 @@ def _passages(
         f"{middle.cores_busy:.2f} cores, other processes {middle.cores_of_others:.2f}"
     )
     rows = [
-        (process, f"{middle.processor[process]:.2f} s", f"{share:.0%}", megabytes(middle, process))
+        {
+            "process": process,
+            "processor seconds": round(middle.processor[process], 2),
+            "share": f"{share:.0%}",
+            "peak megabytes": round(middle.peaks[process]),
+        }
         for process, share in middle.shares().items()
     ]
     title = f"end to end, {name}: {median(speeds) / 1e6:.1f} million reports/s"
-    headings = ("process", "processor time", "share", "peak memory")
-    console.print(table_of(title, headings, rows, caption))
+    console.print(table_of(title, rows, caption))
     return passages
 
 
-def megabytes(passage: Passage, process: str) -> str:
-    return f"{passage.peaks[process]:.0f} MB"
-
-
-def _print_rates(rates: Sequence[Rate]) -> None:
-    caption = (
-        f"medians of {len(rates[0].seconds)} runs, by processor time; produce, which waits for "
-        "the broker's acknowledgments, by wall-clock time"
-    )
-    rows = [
-        (
-            rate.name,
-            f"{rate.reports_per_second / 1e6:,.0f}",
-            f"{rate.megabytes_per_second:,.1f}",
-            f"{rate.reports / max(rate.seconds) / 1e6:,.0f}",
-            f"{rate.reports / min(rate.seconds) / 1e6:,.0f}",
-        )
-        for rate in rates
-    ]
-    headings = ("stage", "million reports/s", "MB/s", "slowest", "fastest")
-    console.print(table_of("one core", headings, rows, caption))
-
-
 def _print_held(held: dict[str, Passage]) -> None:
-    title = "two open windows of ten million reports each: peak memory"
+    title = "two open windows of ten million reports each: peak megabytes"
     rows = [
-        (process, *(megabytes(passage, process) for passage in held.values()))
+        {"process": process} | {name: round(each.peaks[process]) for name, each in held.items()}
         for process in next(iter(held.values())).peaks
     ]
     caption = f"the limit per worker is {MEMORY_LIMIT} MB"
-    console.print(table_of(title, ("process", *held), rows, caption))
+    console.print(table_of(title, rows, caption))
 
 
 def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
@@ -210,22 +194,12 @@ def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
         if done.returncode != 0:
             raise BenchmarkError(f"replaying exited with code {done.returncode}")
         measured.append(json.loads(done.stdout))
-    rows = [
-        (
-            source,
-            f"{figures['reports_per_second'] / 1e6:,.0f}",
-            f"{figures['megabytes']:,.3f}",
-            f"{figures['peak_megabytes']:.0f} MB",
-        )
-        for source, figures in zip(replaying.SOURCES, measured, strict=True)
-    ]
     title = (
         f"replay of {replaying.EPOCHS} windows of {replaying.WINDOW / 1e6:g} million one-byte "
         "reports, one core"
     )
     caption = f"medians of {runs} replays in memory from files, by processor time"
-    headings = ("from", "million reports/s", "MB", "peak memory")
-    console.print(table_of(title, headings, rows, caption))
+    console.print(table_of(title, measured, caption))
     return measured
 
 
@@ -253,17 +227,7 @@ def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
             raise
     if child.returncode != 0:
         raise BenchmarkError(f"many_epochs exited with code {child.returncode}")
-    rows = [
-        (
-            point["what"],
-            f"{point['epochs']:,}",
-            f"{point['seconds']:.1f}",
-            f"{point['peak_megabytes']:.0f} MB",
-        )
-        for point in points
-    ]
-    headings = ("", "epochs", "seconds", "peak memory so far")
-    console.print(table_of(f"{EPOCHS:,} epochs, all stages in one process", headings, rows))
+    console.print(table_of(f"{EPOCHS:,} epochs, all stages in one process", points))
     return points
 
 

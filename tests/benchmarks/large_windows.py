@@ -294,24 +294,9 @@ def main() -> None:
 
 
 def print_table(order: str, found: Sequence[Figures]) -> None:
-    headings = ("reports", "stage", "collecting", "closing", "longest pause", "busy pause")
-    rows = [
-        (
-            f"{each.millions} million",
-            each.stage,
-            *(f"{s} s" for s in (each.collecting, each.closing)),
-            *(f"{s} s" for s in (each.longest_pause, each.busiest_pause)),
-            *(
-                f"{mb:,.0f} MB"
-                for mb in (each.megabytes, each.spilled_megabytes, each.read_megabytes)
-            ),
-            f"{each.records:,}",
-        )
-        for each in found
-    ]
     title = f"A window of four-byte reports, order: {order}; processor time"
     console = Console(width=None if sys.stdout.isatty() else 132)
-    console.print(table_of(title, (*headings, "memory", "spilled", "read back", "records"), rows))
+    console.print(table_of(title, [asdict(each) for each in found]))
     shuffled = [each for each in found if each.stage == "shuffle"]
     if len(shuffled) < 3:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,12 +130,21 @@ def machine() -> Mapping[str, Any]:
     }
 
 
-def table_of(
-    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
-) -> Table:
+def table_of(title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None) -> Table:
+    """Return a table of rows with the same keys, which are its headings; lists are left out."""
     table = Table(title=title, caption=caption)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
+    headings = [name for name, value in rows[0].items() if not isinstance(value, list | tuple)]
+    for heading in headings:
+        text = isinstance(rows[0][heading], str)
+        table.add_column(heading.replace("_", " "), justify="left" if text else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(_shown(row[heading]) for heading in headings))
     return table
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) and (abs(value) < 100 and value % 1):
+        return f"{value:.4g}"
+    return (
+        "" if value is None else f"{value:,.0f}" if isinstance(value, int | float) else f"{value}"
+    )

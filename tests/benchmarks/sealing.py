@@ -18,7 +18,6 @@ from multiprocessing import get_context
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import deploy_job
@@ -32,6 +31,7 @@ from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.names import Role
 from dpstream.topics.sealing import CIPHERTEXT_BYTES
 from dpstream.topics.shares import share_table
+from tests.benchmarks.measuring import table_of
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 
 STAGES = ((2,), (3,))
@@ -66,29 +66,34 @@ def main() -> None:
     alone = measure(reports)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
         together = list(pool.map(measure, [reports] * cores))
-    table = Table("who", "what", "CPU us a report", "a second and core", f"on {cores} cores")
-    for who, what in WHAT.items():
-        wall = max(seconds[who][1] for seconds in together)
-        table.add_row(
-            who,
-            what,
-            f"{1e6 * alone[who][0] / reports:.1f}",
-            f"{reports / alone[who][0]:,.0f}",
-            f"{cores * reports / wall:,.0f}",
-        )
+    rows = [
+        {
+            "who": who,
+            "what": what,
+            "microseconds of a report": 1e6 * alone[who][0] / reports,
+            "reports per second and core": reports / alone[who][0],
+            f"on {cores} cores": cores * reports / max(seconds[who][1] for seconds in together),
+        }
+        for who, what in WHAT.items()
+    ]
     console = Console()
-    console.print(table)
+    console.print(table_of("reports", rows))
     console.print(f"each ciphertext adds {CIPHERTEXT_BYTES} bytes")
     shares(console, given.tables, given.cells)
 
 
 def shares(console: Console, tables: int, cells: int) -> None:
     seconds, size = measure_shares(tables, cells)
-    table = Table("who", "what", "CPU us a table", "tables a second and core")
-    for who, what in SHARED.items():
-        spent = seconds[who][0] / tables
-        table.add_row(who, what, f"{1e6 * spent:,.0f}", f"{1 / spent:,.0f}")
-    console.print(table)
+    rows = [
+        {
+            "who": who,
+            "what": what,
+            "microseconds of a table": 1e6 * seconds[who][0] / tables,
+            "tables per second and core": tables / seconds[who][0],
+        }
+        for who, what in SHARED.items()
+    ]
+    console.print(table_of("tables", rows))
     console.print(f"{cells:,} cells: {size:,.0f} bytes a table as sent")
 
 
@@ -177,9 +182,7 @@ def measure(reports: int) -> dict[str, tuple[float, float]]:
     producer.report_all(1, np.ones((reports, 1), np.int64))
     seconds = {"producer": _timed(lambda: producer.close(1))}
     for name, stage in stages.items():
-        worker = MemoryWorker(stage, log)
-        worker.run(worker.assign(0))
-        seconds[name] = _timed(lambda worker=worker: worker.run(worker.drain()))  # type: ignore[misc]
+        seconds[name] = _timed(lambda name=name, stage=stage: _work(name, stage, log))  # type: ignore[misc]
     assert log.values(Role.PARTIALS)
     return seconds
 

@@ -12,14 +12,12 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.preparation import read_plain
-from tests.benchmarks.measuring import machine, on_cores
+from tests.benchmarks.measuring import machine, on_cores, table_of
 from tests.benchmarks.peers.environment import NoPeersError, peer_python
 from tests.benchmarks.peers.measure import (
     ITEMS,
@@ -59,11 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured = list(
                 measure_oracles(python, folder, chosen.limit, status.update, draws=chosen.draws)
             )
-            show_oracles(console, measured)
+            title = f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1"
+            caption = (
+                "root mean squared error of all items in users, without bias, and clipped at zero "
+                "and scaled; uncertainty: a standard error; reports per processor second, one core"
+            )
         else:
             words = held_words(read_plain(chosen.words), chosen.users)
             measured = list(measure_searches(python, folder, words, chosen.limit, status.update))
-            show_searches(console, measured, chosen.users)
+            title = f"Words of {chosen.users:,} users, truncated to 6 letters"
+            caption = f"recall: of the top {WANTED} words; processor seconds, one core"
+    console.print(table_of(title, [each.to_json() for each in measured], caption))
     if chosen.json is not None:
         figures = {
             "machine": dict(machine()),
@@ -79,50 +83,6 @@ def python_or_none(console: Console) -> Path | None:
     except NoPeersError as error:
         console.print(str(error))
         return None
-
-
-def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
-    table = Table(
-        title=f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1",
-        caption="root mean squared error of all items in users, without bias, and cut at zero and "
-        "scaled; ± a standard error; speed by processor time, one core",
-    )
-    for heading in ("epsilon", "library", "protocol"):
-        table.add_column(heading)
-    for heading in ("RMSE", "±", "cut, scaled", "bytes", "randomized/s", "served/s"):
-        table.add_column(heading, justify="right")
-    for one in measured:
-        figures = (one.rmse, one.uncertainty, one.clipped, one.bytes, one.randomized, one.served)
-        table.add_row(f"{one.epsilon:g}", one.library, one.protocol, *_shown(figures, one.note))
-    console.print(table)
-
-
-def show_searches(console: Console, measured: Sequence[Search], users: int) -> None:
-    table = Table(
-        title=f"Words of {users:,} users, truncated to 6 letters",
-        caption=f"Listed words: all, of the top {WANTED}, and of no user; CPU seconds on one core",
-    )
-    for heading in ("epsilon", "library", "search"):
-        table.add_column(heading)
-    for field in fields(Search)[3:8]:
-        table.add_column(field.name, justify="right")
-    for one in measured:
-        figures = (one.listed, one.recall, one.unheld, one.randomizing, one.serving)
-        table.add_row(f"{one.epsilon:g}", one.library, one.algorithm, *_shown(figures, one.note))
-    console.print(table)
-
-
-def _shown(figures: Sequence[float | None], note: str) -> list[str]:
-    if note:
-        return [note, *[""] * (len(figures) - 1)]
-    return [
-        ""
-        if each is None
-        else f"{each:,.0f}"
-        if abs(each) >= 100 or each == int(each)
-        else f"{each:.2f}"
-        for each in figures
-    ]
 
 
 if __name__ == "__main__":
