@@ -12,13 +12,11 @@ import pytest
 from dpstream.aggregators.dyadic_tree import DyadicTree
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
 from dpstream.aggregators.epoch_tables import EpochTables
-from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
-from dpstream.randomizers import future_rand, value_stream
-from dpstream.randomizers.future_rand import calibration as of_future_rand
+from dpstream.randomizers import value_stream
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import MOST_SUM
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
@@ -95,7 +93,6 @@ def read_sums(data: bytes) -> object:
             "epoch 9 follows epoch 7; expected increasing",
         ),
         (read_tables, tables(-1, 0x80), r"count at epoch 8 is out of range; expected 0 to 2\^53"),
-        (read_tree, b"x" * 15, "tree state is 15 bytes long; expected a multiple of"),
         (
             read_tree,
             integers(63 * 3, 1),
@@ -114,29 +111,21 @@ def read_sums(data: bytes) -> object:
             (read_stream, integers(1, *sums), "epoch 1: no set of symbols has the count, sum")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
-        (read_stream, integers(2, 1, 0, 0)[:-1], "sums are 31 bytes long; expected a multiple"),
-        (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 follow those of epoch 2"),
         (read_stream, integers(EPOCHS + 1, 1, 0, 0), "expected increasing epochs from 1 to 8"),
         (read_items, items_of(1, 1, 73), "out of range for 1 symbols"),
         (read_items, items_of(1, 1, 40, -40), "out of range for 1 symbols"),
         (read_items, items_of(1, 0, 0), "out of range for 0 symbols"),
-        (read_items, items_of(1, 1)[:-1], "bytes long; expected a multiple of"),
-        (read_items, 2 * items_of(1, 1), "epoch 1 follow those of epoch 1"),
         (read_items, items_of(EPOCHS + 1, 1), "expected increasing epochs from 1 to 8"),
-        (read_responses, integers(1, 1, 1)[:-1], "counts are 23 bytes long; expected a"),
-        (read_responses, 2 * integers(1, 1, 1), "epochs are out of order"),
         (
             read_responses,
             integers(4, 1, 1),
             ("counts are for epochs 4 to 4; expected epochs from 1 to"),
         ),
-        (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53, not both 0"),
+        (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53 each, and not both 0"),
         (read_sums, integers(0, 1, 0), "sums of epoch 0 follow those of epoch 0"),
-        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 follow those of epoch 2"),
         (read_sums, integers(EPOCHS + 1, 1, 0), "expected increasing epochs from 1 to 8"),
         (read_sums, integers(1, 0, 0), "0 sums of epoch 1 have an invalid total"),
         (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 have an invalid total"),
-        (read_sums, b"abc", "sums are 3 bytes long; expected a multiple of 24"),
     ],
 )
 def test_invalid_state_bytes_are_rejected(
@@ -144,22 +133,3 @@ def test_invalid_state_bytes_are_rejected(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read(data)
-
-
-@pytest.mark.parametrize(
-    ("epoch", "words", "message"),
-    [
-        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, plus"),
-        (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
-        (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
-        (1, [[0, 0]], r"messages of epoch 1 are uint8 of shape \(1, 2\)"),
-    ],
-)
-def test_messages_with_invalid_epoch_value_or_shape_are_rejected(
-    epoch: int, words: list[list[int]], message: str
-) -> None:
-    law = of_future_rand.calibrate(future_rand.FutureRandParameters(1.0, 2), EPOCHS)
-    aggregator = FutureRandAggregator(law)
-    with pytest.raises(ValueError, match=message):
-        aggregator.add(epoch, np.array(words, np.uint8), None)
-    assert aggregator.to_bytes() == b""

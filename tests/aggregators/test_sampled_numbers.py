@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.sampled_numbers import (
-    ResumableNumbersAggregator,
     SampledNumbersAggregator,
     asked_level,
     sampled_numbers,
@@ -180,30 +179,6 @@ def test_levels_without_answers_are_omitted_from_estimates() -> None:
     assert both is not None
     assert [level.nodes for level in both.levels] == [4, 16]
     assert float(both.variances(0, 8)) < float(found.variances(0, 8))
-
-
-def test_aggregator_state_is_independent_of_report_order_and_can_be_resumed() -> None:
-    law, rng = calibrate_numbers(2.0, 64, 3), np.random.default_rng(4)
-    participation = Participation.constant(3, 900)
-    words = rng.integers(0, law.first_words[-1], (300, 1)).astype(law.message_format.dtype)
-    whole, one, other = (ResumableNumbersAggregator(law) for _ in range(3))
-    whole.add(2, words, None)
-    distinct, counts = np.unique(words[:100], return_counts=True)
-    one.add(2, distinct[:, None], counts.astype(np.uint32))
-    other.add(2, words[100:][::-1], None)
-    one.merge(other)
-    assert one.to_bytes() == whole.to_bytes()
-    estimate = whole.estimate(2, participation)
-    assert estimate is not None
-    read = type(whole).from_bytes(law, whole.to_bytes()).estimate(2, participation)
-    resumed = ResumableNumbersAggregator(law)
-    resumed.resume(whole.state_after(2, participation), participation)
-    again = resumed.estimate(2, participation)
-    for each in (read, again):
-        assert each is not None
-        assert each.to_json() == estimate.to_json()
-    with pytest.raises(ValueError, match="expected 0 to"):
-        add(whole, 1, law.first_words[-1])
 
 
 def estimates(reports: tuple[tuple[int, ...], ...]) -> list[SampledRanges]:

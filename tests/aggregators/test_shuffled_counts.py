@@ -175,10 +175,6 @@ def test_invalid_sums_are_rejected() -> None:
     for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):
         with pytest.raises(ValueError, match=f"sum at epoch 1 is {SUM_ZERO + wrong}"):
             aggregator.add(1, word(wrong), None)
-    with pytest.raises(ValueError, match="epoch"):
-        aggregator.add(EPOCHS + 1, word(0), None)
-    with pytest.raises(ValueError, match="uint64"):
-        aggregator.add(1, word(0).astype(np.uint32), None)
     with pytest.raises(ValueError, match="33 sums at epoch 1; expected at most 32"):
         aggregator.add(1, word(0), np.array([33], np.uint32))
     assert aggregator.to_bytes() == b""

@@ -93,7 +93,7 @@ def test_damaged_states_and_states_of_other_mechanisms_are_rejected(case: Case) 
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
     stored = aggregator.to_bytes()
-    for damaged in (stored[:-1], stored + b"\0"):
+    for damaged in (stored[:-1], stored + b"\0", stored + stored):
         with pytest.raises(ValueError, match=r"\w"):
             case.restored(damaged)
     others = [each for each in CASES if each.protocol is case.protocol and each.law != case.law]

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.randomizers.flip_laws import flip_law
-from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream.hadamard_values import (
-    HadamardValues,
     HadamardValuesParameters,
 )
 from dpstream.randomizers.value_stream.hadamard_values.calibration import best_boosts, calibrate
@@ -44,12 +42,3 @@ def test_mechanism_boosts_about_half_of_the_possible_flips() -> None:
     assert (
         calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.max_changes == 2
     )
-
-
-def test_absent_devices_send_no_rows() -> None:
-    devices = HadamardValues(calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 4))
-    rng = seeded_generator(4)
-    devices.enroll(1_000, rng)
-    present = np.arange(1_000) % 3 == 1
-    words = devices.report(1, np.full(1_000, 2), present, rng)
-    assert (words[:, 0] >> 8 == devices.state_arrays()["row"][present]).all()
