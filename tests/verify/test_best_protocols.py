@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.results.expected_errors import forecast_of, rmse_of
 from tests.support.new_jobs import new_job
 from tests.verify.tables import print_table
@@ -48,6 +49,15 @@ ITEMS: dict[int, dict[int, tuple[tuple[int, ...], str]]] = {
 }
 """The same for an item that one in D users has, by number of items."""
 
+LARGEST: dict[int, tuple[int, ...]] = {
+    4: (2_515, 1_228, 544, 178),
+    12: (4_357, 2_127, 943, 309),
+    52: (9_069, 4_428, 1_963, 642),
+    170: (16_398, 8_006, 3_549, 1_162),
+    1_024: (40_246, 19_648, 8_709, 2_851),
+}
+"""RMSE of sampled_response, the only protocol for whole streams of 2^20 items, by epsilon."""
+
 
 @cache
 def error_of(protocol: str, epsilon: float, epochs: int, items: int, **parameters: Any) -> float:
@@ -78,3 +88,14 @@ def test_predicted_best_protocols_match_the_reference(items: int) -> None:
         ["epochs", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "best"],
         rows,
     )
+
+
+def test_only_sampled_response_follows_two_to_the_power_20_items() -> None:
+    for epochs, errors in LARGEST.items():
+        for epsilon, error in zip(EPSILONS, errors, strict=True):
+            parameters = {"epsilon": epsilon, "domain": {"bits": 20}}
+            job = new_job("plan", "sampled_response", parameters, count=epochs)
+            predicted = rmse_of(forecast_of(job, job.calibrate()), USERS)
+            assert predicted == pytest.approx(error, rel=0.003), (epochs, epsilon)
+    with pytest.raises(JobError, match="4,096"):
+        error_of("hadamard_values", 1.0, 4, 4_097, max_changes=1)
