@@ -58,30 +58,18 @@ def test_json_record_is_read_whatever_its_formatting() -> None:
         (_edited(version="1"), "'version' of a registration has type str; expected int"),
         (_edited(version=True), "'version' of a registration has type bool; expected int"),
         (_edited(name=5), "'name' of a registration has type int; expected str"),
-        (_edited(name=""), "expected 1 to 200 printable characters"),
-        (_edited(name="x" * 201), "expected 1 to 200 printable characters"),
-        (_edited(name="a\nb"), "expected 1 to 200 printable characters"),
-        (_edited(name="\ud800"), "expected 1 to 200 printable characters"),
+        *(
+            (_edited(name=name), "expected 1 to 200 printable characters")
+            for name in ("", "x" * 201, "a\nb", "\ud800")
+        ),
         (_edited(first_epoch=True), "'first_epoch' of a registration has type bool; expected int"),
         (_edited(first_epoch=1.0), "'first_epoch' of a registration has type float; expected int"),
         (_edited(first_epoch=float("nan")), "'first_epoch' of a registration has type float"),
         (_edited(first_epoch=0), "'first_epoch' is 0; expected 1 to"),
         (_edited(first_epoch=2**63), "'first_epoch' is 9223372036854775808"),
-        (
-            _edited(deployment="AB" * 16),
-            ("deployment is invalid; expected 32 lower-case hexadecimal digits"),
-        ),
-        (
-            _edited(deployment="ab" * 15),
-            ("deployment is invalid; expected 32 lower-case hexadecimal digits"),
-        ),
-        (
-            _edited(enrollment="a b" * 16),
-            ("enrollment is invalid; expected 32 lower-case hexadecimal digits"),
-        ),
-        (
-            _edited(enrollment="٣" * 32),
-            ("enrollment is invalid; expected 32 lower-case hexadecimal digits"),
+        *(
+            (_edited(enrollment=text), "enrollment is invalid; expected 32 lower-case hexadecimal")
+            for text in ("AB" * 16, "ab" * 15, "a b" * 16, "٣" * 32)
         ),
     ],
 )

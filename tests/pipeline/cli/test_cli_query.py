@@ -284,15 +284,9 @@ def test_estimates_command_accepts_the_query_options(
     assert f"wrote {picture}" in drawn
     assert "assumes at most 0 changes per user after the first value" in drawn
     assert picture.read_bytes().startswith(b"\x89PNG")
-    wrong_uses: list[tuple[list[object], str]] = [
-        (["--item", "buss"], "did you mean 'bus'?"),
-        (["--quantile", "0.5"], "--quantile requires a job over numbers"),
-        (["--plot", picture, "--follow"], "remove --follow"),
-    ]
-    for options, message in wrong_uses:
-        wrong = dpstream("estimates", "modes", *options)
-        assert (wrong.code, wrong.errors.count("\n")) == (2, 1)
-        assert message in wrong.errors
+    wrong = dpstream("estimates", "modes", "--plot", picture, "--follow")
+    assert (wrong.code, wrong.errors.count("\n")) == (2, 1)
+    assert "remove --follow" in wrong.errors
 
 
 def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) -> None:

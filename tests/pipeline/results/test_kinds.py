@@ -173,13 +173,7 @@ def test_quantiles_are_values_with_intervals() -> None:
 @pytest.mark.parametrize(
     ("domain", "options", "message"),
     [
-        (MODE_DOMAIN, {"items": ["bus"], "top": 2}, "--item and --top are mutually exclusive"),
         (BOOLEAN, {"quantiles": ["0.5"]}, "requires a job over numbers; this job counts one value"),
-        (
-            MODE_DOMAIN,
-            {"items": ["buss"]},
-            "--item: 'buss' is not in the domain; did you mean 'bus'?",
-        ),
         (
             HOUR_DOMAIN,
             {"items": ["bus"]},
