@@ -41,7 +41,8 @@ def show_protocols(plan: Plan) -> None:
     if depends:
         note += (
             "; sampled_response: error if the share parameters.share of users (0.1 unless set) "
-            "has the value; at half: error if half of the users have it"
+            "has value 1, or an average share has the item or bucket; at half: error if half of "
+            "the users have it"
         )
     if plan.windows:
         note += "; mean M: RMSE of means over M epochs"

@@ -24,6 +24,7 @@ from dpstream.pipeline.results.coverage import (
     coverage_over_time,
     expected_coverage,
 )
+from dpstream.pipeline.results.expected_errors import depends_on_share
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.smoothing import BIASED, WITHOUT_INTERVALS
@@ -153,7 +154,8 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
         column = kind_of(first.job.domain).everything(first.job.domain).column
         of = "" if column is None else f", every {column}"
         yield f"root mean squared error{of}", f"{number(error)} users ({error / users:.1%})"
-        yield from relative_error_lines(error, users)
+        if column is None or not depends_on_share(first.job):
+            yield from relative_error_lines(error, users)
         if first.smoothed:
             for name, other in column_errors(simulations).items():
                 if name != "online":

@@ -177,7 +177,11 @@ def _entry(values: Mapping[str, Any]) -> Protocol | None:
 
 
 def _unable(entry: Protocol, *, leveled: bool) -> str:
-    able = ", ".join(name for name, each in PROTOCOLS.items() if hiding(each, {}) is not None)
+    able = ", ".join(
+        name
+        for name, each in PROTOCOLS.items()
+        if hiding(each, {}) is not None and each is not entry
+    )
     why = (
         "its parameters already declare the guarantee after shuffling"
         if entry.shuffling is not None

@@ -276,7 +276,8 @@ class _OpenSets(_WrittenOut):
         try:
             return int(self._open.numbers([text])[0])
         except ValueError as error:
-            return f"value {shown(text)} {str(error).removeprefix(repr(text)).lstrip()}"
+            expected = str(error).rpartition("; ")[2]
+            return f"value {shown(text)} is not in the domain; {expected}"
 
     @property
     @abstractmethod

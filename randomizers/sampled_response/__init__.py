@@ -138,12 +138,14 @@ class SampledResponseParameters:
         if all(value is None for value in given.values()) and self.initial is None:
             return
         missing = [name for name, value in given.items() if value is None]
+        if len(missing) == len(given) and self.domain is not None:
+            raise ValueError("'initial' applies to numbers only. Remove it, or remove 'domain'")
         if missing:
             raise ValueError(
                 f"'{missing[0]}' is missing; numbers require 'low', 'high' and 'buckets'"
             )
         if self.domain is not None:
-            raise ValueError("'domain' and 'buckets' are both set. Remove one of them")
+            raise ValueError("'domain' is set together with 'buckets'. Remove one of them")
         if self.reports not in (None, 1):
             raise ValueError(f"'reports' is {self.reports}; expected 1 with numbers")
         if self.share != SHARE:

@@ -178,7 +178,11 @@ def test_numeric_bounds_are_floats_and_the_expected_share_is_that_of_one_bucket(
     [
         ({"low": None}, "'low' is missing; numbers require"),
         ({"high": None, "buckets": None}, "'high' is missing"),
-        ({"domain": ("a", "b")}, "'domain' and 'buckets' are both set"),
+        ({"domain": ("a", "b")}, "'domain' is set together with 'buckets'"),
+        (
+            {"low": None, "high": None, "buckets": None, "domain": ("a", "b"), "initial": 3},
+            "'initial' applies to numbers only",
+        ),
         ({"reports": 2}, "'reports' is 2; expected 1 with numbers"),
         ({"share": 0.3}, "'share' applies to yes or no only"),
         ({"complete": True}, "'complete' requires a domain"),

@@ -229,7 +229,8 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "RMSE", "no estimates"
     else:
         yield "RMSE", f"{share(rmse)}, compared with the ground truth"
-        yield from relative_error_lines(rmse, outcome.users, outcome.job.people)
+        if kind_of(outcome.job.domain).single or not depends_on_share(outcome.job):
+            yield from relative_error_lines(rmse, outcome.users, outcome.job.people)
     if (smoothed := outcome.smoothed_rmse) is not None:
         yield "smoothed RMSE", f"{share(smoothed)}, smoothed retrospectively at the end"
     if predicted is not None:

@@ -174,5 +174,6 @@ def test_simulation_states_which_items_it_covers_and_how_many_users_have_none(
     assert ("every user in the input has a nonzero value" in words) == (not complete)
     assert "largest items at all epochs root mean squared error " in words
     assert " root mean squared error, every item " in words
+    assert "a count of" not in words  # errors of large counts are larger
     assert words.count("; errors of different epochs are nearly independent") == 2
     assert "correlated" not in words

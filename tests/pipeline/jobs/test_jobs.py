@@ -710,6 +710,10 @@ def test_altered_central_guarantee_is_detected() -> None:
             {"protocol": "sampled_response", "parameters": {"epsilon": 6.0}, "users": 500},
             "expected at most 1.812",
         ),
+        (
+            {"protocol": "sampled_response", "parameters": {"domain": {"bits": 24}}},
+            "only among those about the same level.*: value_stream, future_rand, hadamard_values",
+        ),
     ],
 )
 def test_error_for_an_invalid_central_section_states_its_key(

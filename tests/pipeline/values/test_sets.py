@@ -76,6 +76,7 @@ def test_invalid_item_is_reported_with_its_position(
     assert not good & set(texts)
     for problem in problems.values():
         assert complaint in problem
+        assert problem.count("value ") == 1
 
 
 @pytest.mark.parametrize(
