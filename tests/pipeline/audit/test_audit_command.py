@@ -16,11 +16,6 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 
 
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(capsys)
-
-
 @pytest.mark.verify
 def test_quick_audit_covers_all_protocols(dpstream: Commands) -> None:
     """`test_quick_audit` runs the attacks on each protocol separately."""

@@ -17,18 +17,14 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.kafka.workers import Committed
 from dpstream.pipeline.operations.drains import DrainWatch, end_drain, start_drain
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import decode_producer_record
 from tests.support import cells
 from tests.support.world import World
 
+pytestmark = pytest.mark.usefixtures("cells_protocol")
+
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
 
 
 @dataclass

@@ -415,11 +415,6 @@ def test_verification_reports_every_damaged_file(tmp_path: Path) -> None:
     ]
 
 
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(capsys)
-
-
 def publish(cluster: MemoryCluster, world: World) -> None:
     cluster.partitions[JOBS_TOPIC] = 1
     cluster.append(JOBS_TOPIC, world.job.to_bytes(), key=world.job.name.encode())

@@ -1,4 +1,4 @@
-"""Fixtures of windows buffered in spill files."""
+"""Fixtures of windows in spill files and in several records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import tempfile
 from typing import Any
 
 import pytest
+
+from dpstream.topics.messages import Messages, split_messages
 
 
 @pytest.fixture
@@ -27,3 +29,17 @@ def spill_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(tempfile, "TemporaryFile", note)
     return opened
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write very few messages to each record."""
+
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, max(8, 2 * words.values.itemsize * words.width))
+
+    for module in (
+        *("devices.epoch_records", "devices.sealed_records"),
+        *("stages.multisets", "stages.ciphertexts_of_windows"),
+    ):
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)

@@ -25,7 +25,7 @@ from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
-from dpstream.topics.messages import Messages, pack_messages, split_messages
+from dpstream.topics.messages import Messages, pack_messages
 from dpstream.topics.names import Role
 from tests.support.killed_worlds import check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World, world_job
@@ -193,14 +193,6 @@ def test_encoding_of_a_window_depends_only_on_remaining_messages() -> None:
     with_others = MessageMultiset(law.message_format)
     with_others.add(alone)
     assert left(both.sorted())[0] == left(with_others.sorted())[0]
-
-
-@pytest.fixture
-def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_messages",
-        lambda words, payload_bytes: split_messages(words, 8),
-    )
 
 
 def deployed(**shuffle: object) -> DeployedJob:

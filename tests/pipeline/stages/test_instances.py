@@ -24,7 +24,6 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
@@ -53,15 +52,6 @@ def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> Deploy
 
 def new_world(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents())
-
-
-@pytest.fixture
-def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
-        return split_messages(words, payload_bytes=8)
-
-    for module in ("devices.epoch_records", "stages.multisets"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records")

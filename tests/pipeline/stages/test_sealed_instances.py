@@ -29,7 +29,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.messages import MessageArray, Messages, split_messages
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
@@ -61,15 +61,6 @@ def deployed(
     section = sealed_section(stages, aggregate, rotate)
     job = make_job(written_job(section, shuffle=shuffle))
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
-
-
-@pytest.fixture
-def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
-        return split_messages(words, payload_bytes=2 * words.values.itemsize * words.width)
-
-    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")

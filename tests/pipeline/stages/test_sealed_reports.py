@@ -23,7 +23,7 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import WindowStatus
-from dpstream.topics.messages import MessageArray, Messages, split_messages
+from dpstream.topics.messages import MessageArray, Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.sealed_messages import pack_reports, seal_rows
@@ -44,15 +44,6 @@ IN_SERIES = [[2], [3], [4]]
 
 
 pytestmark = pytest.mark.usefixtures("cells_protocol")
-
-
-@pytest.fixture
-def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
-        return split_messages(words, payload_bytes=4 * words.values.itemsize * words.width)
-
-    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 def deployed(

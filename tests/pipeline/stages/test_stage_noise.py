@@ -23,7 +23,7 @@ from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
-from dpstream.topics.messages import Messages, pack_messages, split_messages
+from dpstream.topics.messages import Messages, pack_messages
 from dpstream.topics.names import Role
 from tests.support import noisy_cells
 from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
@@ -36,14 +36,6 @@ KEY = NoiseKey(bytes(range(32)))
 @pytest.fixture(autouse=True)
 def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS, noisy_cells.NAME, noisy_cells.NOISY_CELLS)
-
-
-@pytest.fixture
-def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_messages",
-        lambda words, payload_bytes: split_messages(words, 16),
-    )
 
 
 def deployed(key: NoiseKey | None = KEY, **shuffle: object) -> DeployedJob:
