@@ -209,7 +209,8 @@ class Guarantee:
         if self.shuffled is None:
             return text
         loss = format_loss(self.shuffled.epsilon, self.shuffled.delta)
-        return f"{text}; {loss} if these are trusted: {self.shuffled.trust}"
+        text += f"; {loss} for a user's {self.subject}"
+        return f"{text} if these are trusted: {self.shuffled.trust}"
 
 
 def format_loss(epsilon: float, delta: float = 0.0) -> str:

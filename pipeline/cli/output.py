@@ -163,7 +163,8 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
         shuffled = guarantee.shuffled
         yield (
             "if shuffled",
-            f"{format_loss(shuffled.epsilon, shuffled.delta)}; relies on {shuffled.trust}"
+            f"{format_loss(shuffled.epsilon, shuffled.delta)} for a user's {guarantee.spent_on}; "
+            f"relies on {shuffled.trust}"
             + ("" if shuffled.one_window else ". For all others, the guarantee above"),
         )
     yield "neighbors", guarantee.neighbors

@@ -81,7 +81,8 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         covered = (
-            f"For a report shuffled among {shuffled.contributors:,} reports of its window"
+            "For a user whose every report is shuffled among "
+            f"{shuffled.contributors:,} of its window"
             if shuffled.one_window
             else "For a user who reports in every window, shuffled among "
             f"{shuffled.contributors:,} such users"

@@ -27,6 +27,9 @@ def test_recurring_and_shuffled_guarantees_round_trip_through_json() -> None:
     assert body["rolling"] == {"epochs": 52, "epsilon": 1.0}
     assert Guarantee.from_json(body) == guarantee
     assert "; epsilon 1 for any 52 consecutive epochs, forever: two streams" in str(guarantee)
+    shuffled = "epsilon 0.1, delta 1e-06 for a user's whole stream of one horizon if these are"
+    assert shuffled in str(guarantee)
+    assert "delta 7e-06 for a user's whole stream of 7 horizons if" in str(guarantee.over(7))
     assert guarantee.over(7).rolling == rolling
     assert str(RollingGuarantee(1, 0.1 + 0.2)) == "epsilon 0.3 for any epoch, forever"
     assert str(RollingGuarantee(2, 1.0000004)).startswith("epsilon 1.00001 ")

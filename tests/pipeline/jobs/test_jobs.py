@@ -666,7 +666,7 @@ def test_guarantee_states_local_and_central_epsilon() -> None:
     assert guarantee.trust.startswith("none")
     shuffled = guarantee.to_json()["shuffled"]
     assert shuffled == asdict(ShuffledStreams(0.5, 1e-6, 100_000))
-    assert "epsilon 0.5, delta 1e-06 if these are trusted:" in str(guarantee)
+    assert "delta 1e-06 for a user's whole stream if these are trusted:" in str(guarantee)
     assert "the shuffler to shuffle, and 99,999 other honest users" in str(guarantee)
     # Charges also cover users who were absent.
     assert Charge.of(deployed).epsilon == guarantee.epsilon

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dpstream.pipeline.cli.output import guarantee_pairs
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import deploy_job
@@ -44,13 +45,25 @@ def test_factor_for_a_stream_is_called_exact_and_factor_for_a_value_a_bound() ->
 
 
 def test_sentence_about_shuffled_streams_states_which_users_are_covered() -> None:
-    local = replace(STREAM, delta=0.0, shuffled=ShuffledStreams(0.5, 1e-6, 10_000))
+    shuffled = ShuffledStreams(0.5, 1e-6, 10_000)
+    local = replace(STREAM, delta=0.0, shuffled=shuffled)
     words = guarantee_description(local)[-1]
     assert words.startswith(
         "For a user who reports in every window, shuffled among 10,000 such users, it is a factor "
         "of 1.65 (epsilon 0.5). Larger shifts can occur"
     )
     assert "9,999 other honest users" in words
+    rows = dict(guarantee_pairs(replace(local, horizons=1)))
+    assert rows["if shuffled"].startswith(
+        "epsilon 0.5, delta 1e-06 for a user's whole stream of one horizon, n times that for n"
+    )
+    once = replace(shuffled, one_window=True)
+    several = replace(local, horizons=1, shuffled=once).over(2)
+    words = guarantee_description(several)[-1]
+    assert words.startswith(
+        "For a user whose every report is shuffled among 10,000 of its window, it is a factor of "
+        "2.72 (epsilon 1)"
+    )
 
 
 def job_with(**budget: float) -> Job:
