@@ -173,7 +173,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.spends_at_most_the_requested_epsilon,
             devices(with_guarantee(factor=50)),
             0,
-            "states epsilon 50 for the whole stream; expected at most 1",
+            "states epsilon 50 for the whole stream; requested: at most 1",
         ),
         (
             checks.neighbors_stay_within_the_guarantee,
@@ -198,7 +198,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.devices_draw_by_the_exact_law,
             devices(Leaking),
             0,
-            "times for 100,000 devices with the values 1; expected",
+            "times for 100,000 devices with the values 1; the protocol",
         ),
         (
             checks.devices_draw_by_the_exact_law,

@@ -130,6 +130,6 @@ def test_live_input_with_training_examples_is_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,
-        pytest.raises(InputError, match="about examples, which do not change: pass them with"),
+        pytest.raises(InputError, match=r"collects examples, which do not change\. Pass them with"),
     ):
         LiveProducer(producer, None)

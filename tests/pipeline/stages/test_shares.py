@@ -553,7 +553,7 @@ class TestRotation:
     [
         (
             {"sealed": {"shares": [public_key(1)]}},
-            "sealed.shares.*expected a list of 2 public keys",
+            "sealed.shares.*expected a list of 2 entries",
         ),
         (
             {"sealed": {"shares": [public_key(1)] * 2}},
