@@ -52,7 +52,7 @@ from tests.benchmarks.measuring import MEGABYTE, available_cores, busy_seconds
 from tests.benchmarks.one_core import DrawnReports, job_values
 from tests.benchmarks.producing import send
 
-IDLE_SECONDS = 60.0
+IDLE_TIMEOUT = 60.0
 """Timeout in seconds, longer than waking all busy jobs and drawing their reports."""
 IDLE_SECONDS = 30.0
 WAKINGS = 3
@@ -72,7 +72,7 @@ class Supervisors:
         self._ports = {stage: free_port() for stage in STAGES}
         self.processes = []
         for stage, port in self._ports.items():
-            command = ["run", stage, "--name", "bench", "--idle-timeout", str(IDLE_SECONDS)]
+            command = ["run", stage, "--name", "bench", "--idle-timeout", str(IDLE_TIMEOUT)]
             command += ["--metrics", str(port), *connection.arguments()]
             log = folder / f"{stage}.log"
             log.touch()
