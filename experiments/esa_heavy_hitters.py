@@ -58,8 +58,8 @@ class Losses:
         epsilon: Central epsilon.
         sigma: Standard deviation of a curator's Gaussian noise, as published.
         loss: Loss per bit, by the published formula.
-        of_one: Loss per bit to an observer of only one of its reports, by the number of reports.
-        of_all: Loss per bit to an observer of all its reports, by the number of reports.
+        of_one: Loss per bit to an observer of one report per device, by reports per device.
+        of_all: Loss per bit to an observer of all reports, by reports per device.
         messages: Mean number of messages per user, one for each bit that is 1.
         sketched: Mean number of messages per user for the sketch.
     """
@@ -155,7 +155,7 @@ def reports(
 def sketches(
     ground_truth: Counts, losses_of: list[float], rng: np.random.Generator
 ) -> list[NDArray[np.float64]]:
-    """Estimate all items from a count-mean sketch; users draw their rows once for all losses."""
+    """Estimate all counts from a count-mean sketch; each user draws one row for all losses."""
     users, items = int(ground_truth.sum()), np.arange(1, len(ground_truth) + 1)
     held = np.repeat(np.arange(len(ground_truth), dtype=np.int32), ground_truth)
     rng.shuffle(held)

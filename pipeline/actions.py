@@ -10,7 +10,7 @@ method looks like this:
 ...     yield Flush()
 ...     return record.offset + 1
 
-* To the stage, a driver that stops iterating has crashed: unflushed appends are lost or stored.
+* For the stage, a driver that stops iterating has crashed: unflushed appends might be lost.
 * A driver that cannot carry out an action closes the generator and discards the stage. No exception
   is ever thrown into the generator.
 """

@@ -25,7 +25,7 @@ def parsed(text: str) -> Address | None:
 
 @lru_cache(4096)
 def network_of(text: str) -> str:
-    """Return the key by which a client counts: its IPv4 address, or its IPv6 /64 network.
+    """Return the key under which a client is counted: its IPv4 address, or its IPv6 /64 network.
 
     >>> network_of("::ffff:192.0.2.1"), network_of("2001:db8::1"), network_of("?")
     ('192.0.2.1', '2001:db8::/64', '?')

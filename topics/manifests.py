@@ -84,7 +84,7 @@ class Manifest:
         contributors: Number of devices that were present with the included producers.
         population: Number of devices enrolled with all producers, included or not.
         timestamp: Milliseconds since 1970, UTC.
-        instance: The parallel shuffler, from 1; shuffler 1 finalizes windows.
+        instance: Parallel shuffler that wrote the manifest, from 1; shuffler 1 finalizes windows.
         drawings: With parallel shufflers, the 8-byte draw ID of each included producer, in the same
             order, see `dpstream.topics.batches.batch_id`; otherwise empty.
     """
@@ -172,7 +172,7 @@ class ManifestHead:
 
     Attributes:
         contributors: Number of devices that were present with the included producers.
-        instance: The parallel shuffler, from 1.
+        instance: Parallel shuffler that wrote the manifest, from 1.
         bits: Whether each producer is included, in order of registration, lowest bit first.
     """
 

@@ -125,8 +125,9 @@ class Drain:
     """Request to finalize a partition's open windows without waiting for missing producers.
 
     An operator writes one for every partition. A window that started below `end` closes, with the
-    included producers, as soon as all records below `end` have been read. So do the windows of all
-    earlier epochs, which the estimate requires. Among several drains, the highest `end` counts.
+    included producers, as soon as all records below `end` have been read. The windows of
+    all earlier epochs close too, because estimates require them. Among several drains, the highest
+    `end` counts.
 
     Attributes:
         partition: Partition of the reports.

@@ -39,7 +39,7 @@ def reject_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
 
 
 SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-"""Settings of a topic in use that lose or reject records when changed."""
+"""Settings of a topic in use that, if changed, could make the topic lose or reject records."""
 
 
 def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:

@@ -150,7 +150,7 @@ class ZipfQueries(ZipfItems):
 
     @property
     def held_at_once(self) -> int:
-        """Always 2, because rounding to 0 requires a set that can be empty."""
+        """Always 2: with 1, sets could not be empty, as they are if an answer is rounded to 0."""
         return 2
 
     def ground_truth(self, job: DeployedJob) -> NDArray[np.float64]:
@@ -186,7 +186,7 @@ class ZipfQueries(ZipfItems):
 
 @dataclass(frozen=True, slots=True)
 class SelectionSets(DrawnItems):
-    """Item sets for finding the top item: all users have it, and each other item is held by half.
+    """Item sets for finding the top item: all users have it; half have any given other item.
 
     With this distribution, Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows that
     selection is hard with one message per user. If the job limits the items per user, users name a

@@ -96,7 +96,7 @@ class _Curve:
 
 
 def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> list[_Curve]:
-    """Return curves with at least two points, without biased estimates, which tables show."""
+    """Return the curves with at least two points; biased estimates are left to the tables."""
     groups: dict[tuple[str, str], list[tuple[float, Line]]] = {}
     for line, variable in zip(lines, varying, strict=True):
         # Drawn items exist for any number of users; other data of sets have a fixed user count.

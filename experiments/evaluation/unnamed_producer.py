@@ -72,5 +72,5 @@ def topic_bytes(job: DeployedJob, users: int) -> int | None:
 def generators_of(
     generators: Callable[[str, int], np.random.Generator], producer: int
 ) -> Callable[[str, int], np.random.Generator]:
-    """Return one producer's generators, derived from the run's by purpose, producer and number."""
+    """Return one producer's generators, by purpose and number, derived from those of the run."""
     return lambda purpose, number: generators(purpose, number + (producer << 32))

@@ -156,7 +156,7 @@ def _loss_bounds(
 
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
-    """Return a number that excused guesses exceed with probability at most `false_alarm`."""
+    """Return a bound on excused guesses, exceeded with probability at most `false_alarm`."""
     return least_integer(
         lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
         -1,
@@ -167,7 +167,7 @@ def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
 def share_of_guesses_for(
     epsilon: float, delta: float, factor: float, trials: int, false_alarm: float, power: float
 ) -> float | None:
-    """Return the fraction of trials with a guess that suffices to show a loss above the claim.
+    """Return the fraction of trials that must yield a guess to show a loss above the claim.
 
     Guesses are assumed to be right as often as a loss of `factor` times epsilon allows. `trials`
     counts trials of both neighbors, `false_alarm` applies to the bound, and `power` is the minimum

@@ -312,7 +312,7 @@ def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies from the shuffler (and `epsilon` if valid), or None."""
+    """Return the case with dummies from the shuffler, at `epsilon` if valid; None if impossible."""
     requested = getattr(case.parameters, "dummies", None)
     if requested is None:
         return None

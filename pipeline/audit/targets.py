@@ -1,6 +1,6 @@
 """Draw an attacker's view with the installed code: reports, released windows, or estimates.
 
-The values of the attacked user are the stream. All other users have no value, or the first one.
+The attacked user has the values of the stream. All other users have no value or the first value.
 """
 
 from __future__ import annotations

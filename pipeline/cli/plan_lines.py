@@ -306,7 +306,7 @@ def _party_delta(party: PartyGuarantee) -> str:
 
 
 def _sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` bars from 0 to the maximum, each for the maximum of some neighbors.
+    """Return at most `width` bars, scaled from 0; each shows the maximum of consecutive values.
 
     >>> _sparkline([1, 2, 4, 8], 4), _sparkline([1, 2, 4, 8], 2), _sparkline([0.0, 0.0], 9)
     ('▁▂▄█', '▂█', '▁▁')

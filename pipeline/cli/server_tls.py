@@ -25,7 +25,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 
 
 def warn_of_readers(path: Path) -> None:
-    """Warn if other users of this machine can read a secret made elsewhere.
+    """Warn if other users of this machine can read a secret that dpstream did not create.
 
     This is not an error: the modes of files mounted into containers sometimes cannot be changed.
     """

@@ -97,7 +97,7 @@ class Statuses:
 
 @contextmanager
 def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
-    """Yield a cluster that suits one job or all; an in-memory cluster is used unchanged."""
+    """Yield a connection to read one job or all jobs; an in-memory cluster is used unchanged."""
     if job is not None or not isinstance(cluster, Cluster):
         yield cluster
         return
@@ -235,7 +235,7 @@ def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Statuses at a time, which is in milliseconds since 1970."""
+    """Statuses of jobs at one time, in milliseconds since 1970."""
 
     statuses: Statuses
     moment: int

@@ -123,7 +123,7 @@ class _Running:
 
 
 class Collector:
-    """A collector, created and run in one event loop; `writer` updates the broker's `clock`."""
+    """A collector, created and run in one event loop. `writer` updates the broker's `clock`."""
 
     def __init__(
         self,
@@ -478,7 +478,7 @@ async def collect(
 ) -> None:
     """Run a collector until the process is stopped; `ready` is called with the address.
 
-    Raises CollectorError if the address is unavailable, WorkerError if that for metrics is.
+    Raises CollectorError if the address is unavailable, WorkerError if the metrics address is.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)

@@ -408,7 +408,7 @@ class HttpConnection(asyncio.Protocol):
         self._allow(seconds)
 
     def _allow(self, seconds: float) -> None:
-        """Set the deadline for the next event, unless that for receiving answers applies."""
+        """Set the deadline for the next event, unless the one for receiving answers applies."""
         if not self._stuck:
             self.deadline = self._soon(seconds)
 

@@ -384,7 +384,7 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int =
     """Return the minimum number of users for which the RMSE is at most `error` times that number.
 
     The result is at least `fewest`, the minimum for a window; None if no number up to 2^50
-    suffices. Parties add `added` devices to each window.
+    suffices. Parties after the first stage add `added` devices to each window.
     """
 
     def suffice(users: int) -> bool:
@@ -397,7 +397,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
     """Return the maximum number of users for an RMSE of at most `error` users.
 
     Returns None if even `fewest`, the minimum for a window, is too many, and `ANY_NUMBER` if there
-    is no limit. Parties add `added` devices to each window.
+    is no limit. Parties after the first stage add `added` devices to each window.
     """
     too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
     if too_many is None:

@@ -253,8 +253,8 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
 
     A stream counts as one message of a locally private randomizer. The shuffled reports of each
     epoch can be computed from streams that were shuffled as a whole, so one bound covers all epochs
-    (`whole_streams`). Delta is that of `central`, if any, or else `DELTA`; `local` is the guarantee
-    without trust.
+    (`whole_streams`). Delta is that of the job's `central`, or else `DELTA`; `local` is the
+    guarantee without trust.
     """
     shuffled, minimum = local.shuffled, job.shuffle.minimum
     if shuffled is None:

@@ -66,7 +66,7 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_drawn_turns(job: Job, asked: int) -> Iterator[str]:
-    """Yield problems that arise if devices draw by themselves when to answer."""
+    """Yield problems that arise if every device draws at random when it answers."""
     least, minimum = math.floor(asked - _DEVIATIONS * math.sqrt(asked)), job.shuffle.minimum
     if least < minimum <= asked:
         yield (

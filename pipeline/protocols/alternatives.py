@@ -73,7 +73,7 @@ def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
 
 @alternatives.register
 def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols that track two and four changes; sampled_response tracks any number.
+    """Yield protocols that track two or four changes, while sampled_response tracks any number.
 
     For a domain too large to list, yield the protocol that asks all users at every epoch.
     """

@@ -148,7 +148,7 @@ class CountMinForecast(PerEpochForecast):
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
-        """Return the standard error of an item's count, or the largest of them if items differ."""
+        """Return the standard error of an item's count; if items differ, the largest one."""
         if self._hashed is not None:
             errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
             return float(np.abs(errors).mean()) / NORMAL_ERROR

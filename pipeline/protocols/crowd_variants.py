@@ -50,7 +50,7 @@ class CrowdsForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return standard errors for a rare item, which a crowd's noisy size does not increase."""
+        """Return standard errors for a rare item; a crowd's noisy size does not increase them."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast of the errors from reversed bits; users reverse bits with the same probability."""
+    """Forecast of the errors from reversed bits, which are as likely for every user."""
 
     def __init__(
         self,

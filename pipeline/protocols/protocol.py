@@ -43,7 +43,7 @@ class PerEpochLaw(Law, typing.Protocol):
     """Mechanism of a protocol whose epochs are independent."""
 
     def of_one_epoch(self) -> Law:
-        """Return the mechanism for a single epoch; equal distributions give equal results."""
+        """Return the mechanism for a single epoch; results with equal distributions are equal."""
 
 
 class Aggregator(typing.Protocol):

@@ -124,7 +124,7 @@ class SampledResponseForecast:
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows: errors are nearly independent between epochs."""
+        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
         if window * self._law.reports > self._law.last_epoch:
             return None
         return float(self.standard_errors(users)[0]) / math.sqrt(window)
@@ -178,13 +178,13 @@ class SampledNumbersForecast:
         return np.asarray(np.sqrt(self._expected(users).variances(starts, ends)), np.float64)
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows: errors are nearly independent between epochs."""
+        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
         if window > self._law.last_epoch:
             return None
         return float(self.standard_errors(users)[0]) / math.sqrt(window)
 
     def at_share(self, share: float) -> Self:
-        """See `ShareForecast`; the first bucket has the share, and the others are equally full."""
+        """See `ShareForecast`; the first bucket has this share, and all others are equally full."""
         other = copy(self)
         other.share = share
         return other

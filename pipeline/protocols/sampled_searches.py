@@ -90,7 +90,7 @@ class SearchForecast(PerEpochForecast):
         return math.sqrt(_variance(self._law, users, self._window))
 
     def detection_notes(self, users: int) -> Iterator[str]:
-        """Describe what is found in a window, in a single epoch, and with a part of epsilon."""
+        """Describe what is found in a window, in one epoch, and if epochs share epsilon equally."""
         law, window, slots = self._law, self._window, self._law.slots
         found = detection_note(self._levels, users, _variance(law, users, window), slots)
         if law.last_epoch == 1:

@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 class AccessSettings:
     """Access rules. Without a password and a header, anyone who can reach the page can read it.
 
-    A proxy names the user in `header`, accepted only from `proxies`; None accepts no names.
+    A proxy in `proxies` names the user in `header`. If `header` is None, no name is accepted.
     """
 
     password: HashedPassword | None = None
@@ -112,7 +112,7 @@ class LoginAttempts:
         return waits
 
     def begin(self, peer: str) -> None:
-        """Record an attempt, which counts as wrong until `succeed`, even while being checked."""
+        """Record an attempt, which counts as wrong (even while it is checked) until `succeed`."""
         now = self.clock()
         self._all.append(now)
         client = network_of(peer)

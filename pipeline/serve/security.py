@@ -1,8 +1,8 @@
 """Request checks, and the security headers in every response.
 
-A page from another site must not read the numbers through a user's browser: responses allow no
-other origin. Requests for an unknown host name are rejected, so that no name can be rebound to this
-address (DNS rebinding). Passwords are checked in `login`.
+A page from another site must not read the numbers through a user's browser, so responses allow
+no other origin. Requests for an unknown host name are rejected, so that no name can be rebound to
+this address (DNS rebinding). Passwords are checked in `login`.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts`, in lowercase and with any non-default port, are allowed besides IP addresses and
-    localhost.
+    `hosts` are allowed besides IP addresses and localhost. They are in lowercase, and contain the
+    port unless it is the default one.
     """
 
     hosts: frozenset[str] = frozenset()

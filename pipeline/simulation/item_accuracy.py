@@ -187,7 +187,7 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 def compares_items(job: DeployedJob, log: ValueLog) -> bool:
-    """Return whether the windows of a job are compared item by item, not published estimates."""
+    """Return whether a job's windows are compared by item, instead of its published estimates."""
     return isinstance(log, ItemLog) or isinstance(job.aggregator(), CountsCells)
 
 

@@ -42,7 +42,7 @@ class Simulation:
         ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
             shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
             model, or if epochs are independent and only some items are published.
-        exhausted: Number of devices that dropped a change, in the horizon with the most of them.
+        exhausted: Number of devices that dropped a change, in the horizon with the most of these.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """

@@ -32,8 +32,8 @@ class PredicateValues:
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    `most` is the maximum number of items per value. If the maximum is exceeded, `parse` returns one
-    more item, to show this.
+    `most` is the maximum number of items per value. If a value exceeds it, `parse` returns one more
+    item, to indicate this.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:

@@ -16,7 +16,7 @@ from experiments.protocols.ldp_sgd.gradient_directions import directions
 
 
 class ExactLdpSgd:
-    """Enumerate the seeds and signs of all devices; seeds of examples are short and few."""
+    """Enumerate the seeds and signs of all devices; examples use short seeds, so there are few."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
         self.law = law

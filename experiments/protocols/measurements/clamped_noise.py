@@ -66,7 +66,7 @@ class ClampedNoise(Constants):
 
     @property
     def gap(self) -> float:
-        """Mean report for the measurement 1; it is 0 for 0, and the negative of this for -1."""
+        """Mean report for the measurement 1; the mean is 0 for 0, and -`gap` for -1."""
         return _moments(self.decay, self.most)[0]
 
     @property

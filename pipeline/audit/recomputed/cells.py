@@ -72,7 +72,7 @@ def _cells(noise: CellNoise) -> Iterator[str]:
 
 
 def _horizons() -> Iterator[str]:
-    """Check horizons; at epochs where two streams differ, either stream can have the message."""
+    """Check horizons in which, at every epoch, one or the other of two streams has a message."""
     for epsilon, delta, epochs in ((1.0, 0.1, 1), (1.5, 0.1, 2), (4.0, 0.2, 3)):
         noises: list[CellNoise] = [poisson_for_epochs(epsilon, delta, epochs)]
         if epochs < 3:
@@ -88,7 +88,7 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Check a long horizon by the sum over its epochs, which reveals slightly less than they do."""
+    """Check a long horizon by the sum of its epochs, which reveals slightly less than they do."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)

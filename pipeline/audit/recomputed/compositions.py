@@ -1,5 +1,7 @@
 """Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
 
+The checks cover:
+
 * 3, 10 and 100 draws, to test repeated squaring for different binary digits of the number.
 * A rare outcome with a large loss, so that tails matter.
 * Both directions, and a grid so fine that it is coarsened during the composition.
@@ -37,7 +39,7 @@ RENEWED = ("future_rand", "shuffled_counts")
 
 
 def answers_and_horizons() -> Iterator[Finding]:
-    """Check permanent answers over all their reports, and recurring horizons over all horizons."""
+    """Check losses: of permanent answers over all reports, of recurring jobs over all horizons."""
     for permanent, report in _ODDS:
         yield finding(
             "permanent answers",
@@ -174,7 +176,7 @@ def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> It
 
 
 def _tables() -> Iterator[str]:
-    """Check two distributions within epsilon of each other, as tables that can have errors."""
+    """Check the increase in delta if tables differ slightly from their distributions."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

@@ -127,7 +127,7 @@ def _less(
 
 
 def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
-    """Check a user with the first two items against one with the last two, with all dummies."""
+    """Compare a user who has the first two of four items with a user who has the last two."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):

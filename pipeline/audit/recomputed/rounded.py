@@ -2,7 +2,7 @@
 
 * The odds of devices' answers never exceed the requested loss.
 * The decays and rates of noise, also per contributor, are never below the required values.
-* The capacity for dummies is exceeded at most with the probability that is charged.
+* The capacity for dummies is exceeded with at most the probability that is charged.
 * Tables are at least as close to their distributions as they state.
 """
 

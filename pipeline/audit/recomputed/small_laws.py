@@ -119,7 +119,7 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
 
 
 def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
-    """Return the least delta for cells observed jointly (see `shifted`), in either world."""
+    """Return the least delta in both orders of worlds, for cells (`shifted`) observed jointly."""
     seen = list(together(cells))
     total = UNIT ** len(cells)
     # Each weight is rounded down by at most 1.

@@ -88,7 +88,7 @@ class ExactFutureRand:
 class Coins:
     """Stub of the generator for `FutureRand.report`: one random bit per device and epoch.
 
-    All devices have the same order; no bits are requested for devices of other orders.
+    All devices have the same order, so no bits are requested for devices of other orders.
     """
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:

@@ -47,7 +47,7 @@ class ExactRangeValues:
         return dict(probabilities)
 
     def _nodes(self, stream: Stream) -> list[Stream]:
-        """Return, for every level, the nodes that contain the buckets: halve, and round up."""
+        """Return the buckets' nodes at every level; a node's parent is half of it, rounded up."""
         above = [stream]
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))

@@ -65,7 +65,7 @@ devices: {{late: PT4S}}
 
 
 def have_it_on(record: EstimateRecord) -> str | None:
-    """Format the estimated user count, rounded to its accuracy; None if there is no estimate."""
+    """Format the estimated number of devices with dark mode, rounded to its accuracy, or None."""
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None

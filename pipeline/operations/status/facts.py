@@ -38,7 +38,7 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; if the number of reports is hidden, devices are counted.
+    """The latest heartbeat of a worker; if the number of reports is hidden, it counts devices.
 
     Attributes:
         age: Seconds since the heartbeat.
@@ -107,7 +107,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class StageStatus:
-    """The workers of a stage, those that are up first, and the stage's lag.
+    """The workers of a stage, starting with those that are up, and the stage's lag.
 
     Attributes:
         lag: Number of unfinished records; None if the number is hidden or the topic is missing.

@@ -165,7 +165,7 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Number of intervals that contain the ground truth, and number of all that claim to."""
+        """Number of intervals that contain the ground truth, and of all that claim to do so."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
