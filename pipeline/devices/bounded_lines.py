@@ -1,8 +1,8 @@
 """Read lines without buffering a record that is too long.
 
-Malformed files are read to the end or rejected, using only a few megabytes of memory. Examples are
-one endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to
-gigabytes.
+Malformed files are read to the end or rejected, using only a few megabytes of memory. Such files
+contain, for example, one endless line, a quote that is never closed, or a few kilobytes of gzip
+that unpack to gigabytes.
 """
 
 from __future__ import annotations

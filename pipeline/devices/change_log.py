@@ -199,7 +199,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
 
 
 def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
-    """Return the row that `rule` selects per user and position, and the number of other values."""
+    """Select one row per user and position by `rule`; also return the number of differing rows."""
     order = np.lexsort((precedence(table.lines, table.values, rule), table.positions, table.users))
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)

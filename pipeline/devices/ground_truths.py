@@ -59,8 +59,8 @@ class CountedItems(Protocol):
 class ItemGroundTruths(GroundTruths):
     """Ground truth for the published items, looked up in a log.
 
-    For an estimate of the mean over several epochs, it is also a mean, rounded to integers. It is
-    unknown if any of these epochs has no estimate.
+    For an estimate of the mean over several epochs, the ground truth is also a mean, rounded to
+    integers. It is unknown if any of these epochs has no estimate.
     """
 
     def __init__(self, log: CountedItems) -> None:

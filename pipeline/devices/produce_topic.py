@@ -100,7 +100,7 @@ def produce_as_they_come(
     """Read events as they arrive, and close epochs by the clock, until the job ends.
 
     An epoch is closed once it has ended and all events that were in the topic at its end are read.
-    `clock` returns the current time with a time zone; the rest is as in `produce_to`.
+    `clock` returns the current time with a time zone; the other arguments are as in `produce_to`.
     """
     last_epoch = producer.job.last_epoch
     while last_epoch is None or producer.closed_epoch < last_epoch:

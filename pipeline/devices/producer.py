@@ -79,7 +79,7 @@ class Producer:
     its last value then changed like the values of reporting devices. Reporting a single 0 before
     stopping is not enough, because reports that cover longer intervals miss it.
 
-    Which users are enrolled, from which first to which last epoch, and which are present is public.
+    The enrolled users, their first and last epochs, and the users present at an epoch are public.
     The caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether
     `report` is called with a value for a user must not depend on a value either. If no usable value
     arrived, report the last value.
@@ -286,7 +286,7 @@ class Producer:
         self._transport.run(self.close_steps(epoch))
 
     def close_together(self, epoch: int, beside: Callable[[], None]) -> None:
-        """Close an epoch; the callback writes to `store` in the same transaction as the draw."""
+        """Close an epoch, with a callback that writes to `store` in the transaction of the draw."""
         self._transport.run(self.close_steps(epoch, beside))
 
     def ready(self, epoch: int) -> bool:

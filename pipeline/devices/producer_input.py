@@ -192,8 +192,8 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
 class LiveProducer:
     """Consumer of live events: closes epochs by the clock, with the values received until then.
 
-    Users are enrolled before the first epoch is closed: by a user list, by rows without a value
-    placed before epoch 1, or by calls to the producer. Every enrolled user is present at every
+    Users are enrolled before the first epoch is closed: by a user list, by rows before epoch 1
+    that have no value, or by calls to the producer. Every enrolled user is present at every
     closed epoch, with its last value, or with its items at the epoch, which can be none. A file in
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
 

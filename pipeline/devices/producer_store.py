@@ -127,14 +127,14 @@ class ProducerStore:
         self.add_users(0, names)
 
     def add_departed(self, name: str, values: Mapping[str, int]) -> None:
-        """Store the array `name`'s value for each user, for users who may enroll again."""
+        """Store each user's value in the array `name`, for users who may enroll again."""
         self._connection.executemany(
             "INSERT OR REPLACE INTO departed VALUES (?, ?, ?)",
             ((user, name, value) for user, value in values.items()),
         )
 
     def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
-        """Return the array `name`'s value for each user that `add_departed` has stored."""
+        """Return each user's value in the array `name`, if `add_departed` has stored it."""
         if self._connection.execute("SELECT 1 FROM departed LIMIT 1").fetchone() is None:
             # Usual, and a million users may enroll at once.
             return {}

@@ -72,7 +72,7 @@ class RowReader:
         return texts, problems, clamped
 
     def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
-        """Add to `problems`, from the job's domain, the configured texts for 1 and 0."""
+        """Return the domain's `problems`, each with the configured texts for 1 and 0 added."""
         words = [*self.input_format.true, *self.input_format.false]
         if not words:
             return problems

@@ -166,7 +166,7 @@ def _of_users(
     """Return the rows of known users, the rows of other users, and the number of other users.
 
     `users` are the known users, sorted; in the result, their rows have positions in `users`.
-    `numbers` maps all users with a row to 0, 1, ... in order; rows of other users keep these.
+    `numbers` maps all users with a row to 0, 1, ... in order; other users' rows keep these.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)

@@ -41,7 +41,7 @@ class EventLog(Protocol):
         """Return the offset that the next new event will have, by partition."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """Read events from `start` on and before `stop`; at the log's end, up to `stop`."""
+        """Read events with offsets in [start, stop); if none are left, the slice ends at `stop`."""
 
 
 @dataclass(slots=True)

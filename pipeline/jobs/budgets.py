@@ -11,7 +11,7 @@
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The limit for a population is the smallest budget that any job has declared for it
-  (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
+  (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare no budget.
 - A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
   many horizons as the budget allows, and ends after the last horizon. Without a budget, it never
   ends, so its total charge is unlimited and no budget for its users can be enforced.
@@ -301,7 +301,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the all-time budget with the least epsilon left; charges must fit every budget."""
+    """Return the all-time budget with the least epsilon left, which limits charges the most."""
     with_epsilon = (each for each in standing if each.epsilon is not None and each.per is None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -356,7 +356,7 @@ class BudgetAccount:
 def accounts_of(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a job's users, over all their deployments."""
+    """Return the epsilon and delta accounts of a job's users, with charges by all deployments."""
     own = Charge.of(job)
     others = [
         other for other in _of_the_same_users(own, charges) if other.deployment != own.deployment

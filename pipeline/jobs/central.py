@@ -63,8 +63,8 @@ def hiding(entry: Protocol, parameters: object) -> Hiding | None:
 def _leveled(parameters: object) -> bool:
     """Return whether a report is about a public level: of a tree of numbers, or of prefixes.
 
-    It is hidden among the reports about this level only, whose number `shuffle.minimum` does not
-    limit.
+    Such a report is hidden only among the reports about its level. Their number can be below
+    `shuffle.minimum`.
     """
     if _given(parameters, "buckets") is not None:
         return True
@@ -87,7 +87,7 @@ def _given(parameters: object, name: str) -> Any:
 
 
 class Central(Section):
-    """Guarantee after streams, or the single reports of streams, are shuffled."""
+    """Guarantee that holds once streams, or the single reports of streams, are shuffled."""
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(

@@ -227,7 +227,7 @@ class DeployedJob(Job):
         """First epoch that can be reported.
 
         If devices report for themselves, it is the epoch in which the deployment starts. Producers
-        can report past epochs; manifests contain the first epoch for which they registered.
+        can also report past epochs; the first epoch that they report is in manifests.
         """
         if self.replay_of is not None:
             return self.replay_of.first_epoch
@@ -280,7 +280,7 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return the loss to an observer of some of a device's reports; None if unspecified."""
+        """Return the loss to an observer who sees some of a device's reports; None if unknown."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
@@ -403,7 +403,7 @@ def deploy_job(
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
-    The bytes are the first of a SHA-256 over canonical JSON. The JSON contains the protocol,
+    The bytes are the first 16 of a SHA-256 over canonical JSON. The JSON contains the protocol,
     parameters (without those in `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``.
     If present, it also contains crowds, a central guarantee, keys and shuffle instances. `values`
     is a deployed job as JSON values.

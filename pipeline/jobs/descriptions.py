@@ -124,7 +124,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Return whether the description states the job's current last epoch, or does not exist."""
+    """Return whether the job has no description, or one that states its current last epoch."""
     current = job.signed_description
     return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 

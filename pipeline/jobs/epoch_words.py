@@ -44,7 +44,7 @@ def epoch_name(job: Job, epoch: int) -> EpochName:
 
 
 def period(job: Job) -> str:
-    """Return the unit of a job's epochs, such as "week"; "epoch" if it is not a single unit."""
+    """Return the unit of a job's epochs, such as "week"; "epoch" if their length is not a unit."""
     calendar = job.epochs.calendar
     count, unit = (0, "") if calendar is None else _counted(calendar.length)
     return unit if count == 1 else "epoch"

@@ -133,7 +133,7 @@ class Epochs(Section):
         return (epoch - 1) % self.count + 1
 
     def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
-        """Format an epoch's number, followed by `last`, and by `more` and its start in brackets."""
+        """Format an epoch's number and `last`, then `more` and the epoch's start in brackets."""
         calendar = self.calendar
         known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
         return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")

@@ -81,7 +81,7 @@ MOST_ROLL_UPS: Final = 8
 
 
 class Job(Wording):
-    """A job with all defaults resolved; `grace` and `retention` are in seconds."""
+    """A job with all defaults resolved; `shuffle.grace` and `topics.retention` are in seconds."""
 
     name: Annotated[str, AfterValidator(_job_name)] = Field(
         description=(
@@ -282,7 +282,9 @@ class Job(Wording):
     def position_of(
         self, epoch: int, last_epoch: int | None = None, counted_from: int | None = None
     ) -> str:
-        """Describe the position of an epoch, by default within the job's own first and last epochs.
+        """Describe an epoch's position among all epochs and, in a recurring job, its horizon.
+
+        `last_epoch` and `counted_from` (the first epoch) default to those of the job.
 
         >>> weekly = {"epsilon": 1, "max_changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
@@ -487,7 +489,7 @@ class Job(Wording):
     def share_format(self, law: Law) -> ShareFormat:
         """Return the format of the tables with report counts, each of which is sent as two shares.
 
-        Raises `JobError` if a table would have too many cells, or a cell could be too small.
+        Raises `JobError` if a table would have too many cells, or a count could exceed its cell.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat

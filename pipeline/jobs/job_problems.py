@@ -58,7 +58,7 @@ def read_settings(path: pathlib.Path, what: str) -> str:
 
 
 def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made]) -> Made:
-    """Return `make(values)` for the values in a YAML text, and add line numbers to its problems."""
+    """Return `make(values)` for a YAML text's values; problems that it reports get line numbers."""
     try:
         document = read_marked_yaml(text)
     except YamlError as error:

@@ -31,7 +31,7 @@ class Locks:
         return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
-        """Return the locks for the reports in a topic, the innermost layer's first."""
+        """Return the locks for the reports in a topic, innermost layer first."""
         return [self.of(party, epoch) for party in reversed(self.parties_after(role))]
 
     def parties_after(self, role: Role) -> list[str]:

@@ -37,7 +37,7 @@ class ModelLog:
 
         The model is float64, shape (numbers,). All its numbers are 0 at the first epoch of a
         horizon, and at the first epoch for which a producer has registered: no model is published
-        before these. Reading stops after the batch of records that contains the model; models of
+        before them. Reading stops after the batch of records that contains the model; models of
         earlier epochs are discarded.
         """
         if self._job.epochs.local(epoch) == 1:

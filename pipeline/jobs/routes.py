@@ -20,7 +20,7 @@ class Route:
     """Topics that reports pass through on their way to the aggregator.
 
     Attributes:
-        reports: One topic per parallel shuffler; the shuffler of the first one finalizes windows.
+        reports: One topic per parallel shuffler; the reader of the first one finalizes windows.
         hops: Topics between chained shufflers, in order; empty for a single shuffler.
         shared: True if two aggregators each sum one share of every count table.
     """
@@ -63,7 +63,7 @@ class Route:
 
 
 def stage_party(index: int) -> str:
-    """Return the party name of a shuffler; shuffler 0 finalizes windows."""
+    """Return the party name of a shuffler; `index` 0 is the shuffler that finalizes windows."""
     return f"stage {index + 1}"
 
 
@@ -73,5 +73,5 @@ def shuffle_stage_name(index: int) -> str:
 
 
 def instance_name(instance: int) -> str:
-    """Return a parallel shuffler's name for ``dpstream run``; shuffler 1 finalizes windows."""
+    """Return a parallel shuffler's name for ``dpstream run``; shuffler 1 is called "shuffle"."""
     return "shuffle" if instance == 1 else f"instance-{instance}"

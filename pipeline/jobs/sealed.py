@@ -241,7 +241,7 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 
 
 def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
-    """Read the public keys from one file or several; messages refer to them by `place`."""
+    """Read public keys from one file or several; messages locate the file names by `place`."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 

@@ -67,7 +67,7 @@ class Follower(Generic[Selection]):
     `meaning` computes a result from the state of the topic. `post` is called with the result when
     the topic has been read to its end, and after each change. `post` is also called with `Away`
     when the broker stops answering, with None when the broker answers again, and with an unexpected
-    error, which ends the thread. `look` is called at each poll; it returns the seconds to the next.
+    error, which ends the thread. Each poll calls `look`, which returns the seconds to the next one.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class MemoryLog:
         return self._partitions[role, partition].end
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Return records from `start` on and before `stop`, at most about `SLICE_BYTES`.
+        """Return records with offsets in [start, stop), at most about `SLICE_BYTES`.
 
         A compacted topic returns only the last record of each key. Raises DeletedError if the
         record at `start` was deleted.

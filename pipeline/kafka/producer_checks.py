@@ -10,7 +10,7 @@ completely:
 * Records that were checked at an earlier start with this state are not read again: the state still
   contains the epochs that it contained at that start.
 * Records older than the state folder cannot be from its producer, whose random enrollment ID was
-  created with the folder. The first start reads only the producer registry.
+  created with the folder. The first start therefore reads only the producer registry.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
   reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
   among the latest and is not finalized yet. Once it is finalized, its manifest reveals the copy.
@@ -182,7 +182,7 @@ def _fact(role: Role, partition: int) -> str:
 
 
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
-    """Return the last epoch that is missing from the state but finalized with its reports, or 0."""
+    """Return the last epoch finalized with this producer but missing from its state, or 0."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
     for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):

@@ -99,7 +99,7 @@ def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
-    """Yield each oddity; of consecutive records after a void one, only the first, with a count."""
+    """Yield all oddities; of consecutive `FORKED` ones, only the first, and how many follow."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
         if problem is not ChainProblem.FORKED:

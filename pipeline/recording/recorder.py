@@ -168,7 +168,7 @@ class Recorder:
     def _next(self) -> Steps[RecordedEpoch | None]:
         """Return the next published epoch, or None before it is published.
 
-        If the window is missing, it was deleted: it was complete when it was aggregated. If reading
+        A missing window was deleted, because it was complete when it was aggregated. If reading
         fails, the next call reads the same epoch again.
         """
         if self._next_epoch is None:

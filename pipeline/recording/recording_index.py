@@ -53,7 +53,7 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Released epochs, from the first to the last one, whose windows could not be recorded."""
+    """Released epochs, `first_epoch` to `last_epoch`, whose windows could not be recorded."""
 
     first_epoch: int
     last_epoch: int

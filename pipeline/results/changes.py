@@ -57,7 +57,7 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
 
 
 def has_changes(job: DeployedJob) -> bool:
-    """Return whether every published number has changes; quantiles have none."""
+    """Return whether all published numbers have computable changes; quantiles have none."""
     if not kind_of(job.domain).same_items:
         return False
     try:
@@ -73,7 +73,7 @@ class Changes:
     With a `window`, these are differences between means over that many epochs, `lag` windows apart.
 
     Errors in different horizons are independent, unless devices keep draws when a horizon starts.
-    The correlation of two epochs' errors is known only if all the horizon's earlier epochs are.
+    To know the correlation of two epochs' errors, all the horizon's earlier epochs are required.
     """
 
     def __init__(self, job: DeployedJob, lag: int, window: int = 1) -> None:

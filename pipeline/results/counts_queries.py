@@ -378,7 +378,7 @@ class Query:
     def to_json(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
-        """Return the answers for an epoch; names of the largest items differ between epochs."""
+        """Return the answers for an epoch as JSON values, with its status, population and flags."""
         body: dict[str, Any] = {
             "epoch": record.epoch,
             "window_status": record.window_status,

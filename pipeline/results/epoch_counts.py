@@ -1,6 +1,6 @@
 """Counts from a job's windows: for one epoch, or summed or averaged over several.
 
-Epochs are independent, or a large domain is searched in windows of epochs. Partials are kept
+The epochs must be independent, or a large domain searched in windows of epochs. Partials are kept
 forever, so an epoch's cells can answer queries beyond the published estimates at any time. Queries
 cost no privacy.
 """

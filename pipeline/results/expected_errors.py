@@ -113,10 +113,11 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 
 
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
-    """Return the bound x at which the sum of P(|error_t| > x) is `exceeded`, for Gaussian errors.
+    """Return the bound x at which P(|error_t| > x), summed over epochs t, is `exceeded`.
 
-    By the union bound, the probability that any error exceeds x is at most `exceeded`, however the
-    errors depend on each other. `deviations` are positive, shape (epochs,).
+    Errors are Gaussian, with positive standard `deviations`, shape (epochs,). By the union bound,
+    the probability that any error exceeds x is at most `exceeded`, however the errors depend on
+    each other.
 
     >>> round(largest_error(np.ones(1)), 2), round(largest_error(np.ones(1000)), 2)
     (1.96, 4.06)
@@ -139,7 +140,7 @@ def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
 
     Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
     that any error does so is therefore at most `exceeded`, however the errors depend on each other.
-    `epochs` includes future epochs, so the ratio is known before the first one. The bound of
+    `epochs` includes future epochs, so the ratio is known before epoch 1. The bound of
     `largest_error`, in contrast, has the same width at every epoch, and requires the standard
     deviations of all epochs.
 

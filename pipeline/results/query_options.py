@@ -172,7 +172,7 @@ def has_tree(job: DeployedJob) -> bool:
 
 
 def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
-    """Return the query unchanged; raise `UnsupportedQueryError` if the job's cells lack support."""
+    """Return the query unchanged; raise `UnsupportedQueryError` if the cells cannot answer it."""
     if counts_query.of_tree and not has_tree(job):
         raise UnsupportedQueryError(
             f"{counts_query.of_tree} require protocol count_min with 'queries: ranges', over "

@@ -7,7 +7,7 @@ Readers of estimates skip them. The logs stay authoritative: a checkpoint is use
 * the manifest to which it refers decided that epoch,
 * its state reproduces the published estimate of the epoch, byte for byte.
 
-Without a valid checkpoint, the logs are read from their beginning, or from the horizon's.
+Without a valid checkpoint, the logs are read from their beginning, or that of the horizon.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`. Incomplete windows hold back the committed offset."""
+        """See `Stage.idle_seconds`; None while an incomplete window holds back the offset."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None

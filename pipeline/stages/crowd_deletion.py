@@ -20,7 +20,7 @@ from dpstream.topics.messages import Messages
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the messages that remain after deletion, in crowds that are still large enough.
 
-    First, the number of messages to leave is drawn for every crowd, even without messages. This
+    First, the number of messages to leave is drawn for every crowd, even an empty one. This
     number therefore does not depend on other crowds. Messages without a crowd are deleted.
 
     `words` has all messages of a window, in canonical order. The result is a subset of them in

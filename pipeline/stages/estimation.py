@@ -75,7 +75,7 @@ class Estimation:
         return estimate
 
     def state(self) -> dict[str, Any] | None:
-        """Return the state, as JSON, for estimating later epochs; None if that needs all epochs.
+        """Return the state, as JSON, for estimating later epochs; None if these need all epochs.
 
         The state is empty between two horizons, and if epochs are independent. It is also None
         after an epoch without reports, which has no estimate to check the state against.

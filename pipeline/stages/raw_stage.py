@@ -150,7 +150,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             window.close()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`. Open and pending windows hold back the committed offset.
+        """See `Stage.idle_seconds`; None while open or pending windows hold back the offset.
 
         Subclasses add the cases in which clocks or decisions require work without a new record.
         """

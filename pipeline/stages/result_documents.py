@@ -159,7 +159,7 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """Return a cursor at the end, after reading a document from this deployment, if any."""
+        """Read a document from this deployment, if any, and return a cursor at the topic's end."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()

@@ -7,7 +7,7 @@ A single producer cannot end an epoch that other producers have not sent yet:
   when more than half of the producers expected for the epoch have punctuated this or a later epoch.
   Producers that have not registered yet are expected, too, up to ``shuffle.producers`` in all.
 
-A worker knows its own partitions' punctuations, even late ones, and any manifest's producers.
+A worker knows its own partitions' punctuations, even late ones, and all manifests' producers.
 """
 
 from __future__ import annotations

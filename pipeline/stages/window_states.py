@@ -39,7 +39,7 @@ class State(Enum):
     """The window has too few contributors, or none; nothing is written."""
 
     FORGOTTEN = auto()
-    """All producers in the window have been retired, as if no record had arrived."""
+    """All producers in the window have been retired; the state is as if no record had arrived."""
 
 
 class Event(Enum):

@@ -64,7 +64,7 @@ class Log(Protocol):
         """Wait until no appended record is in flight, for at most `seconds`."""
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records from `start` on and before `stop`."""
+        """Read some records with offsets in [start, stop)."""
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
         """Return the end offsets of partitions."""

@@ -219,7 +219,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
 
 
 class SilentMonitor(Monitor):
-    """Faust's own sensor, without its computation, every second, of metrics that are unused."""
+    """Faust's own sensor, which does not compute unused metrics every second."""
 
     @Service.task
     async def _sampler(self) -> None:

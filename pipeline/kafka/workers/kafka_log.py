@@ -65,7 +65,7 @@ class KnownRecords:
         row.size += len(record.value)
 
     def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
-        """Return the cached records from `start`, below `stop`, and clear the partition's cache.
+        """Return the cached records with offsets in [start, stop), and clear the partition's cache.
 
         No records if `start` is not cached. A partition is cached only after its first `take`.
         """
@@ -226,7 +226,7 @@ class KafkaLog:
         return {partition: end for (_, partition), end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records from `start`, below `stop`; the slice might be empty.
+        """Read some records with offsets in [start, stop); the slice might be empty.
 
         Raises `PositionDeletedError` if `start` precedes the first record, except in a compacted
         topic, where gaps are normal. Cached records are not fetched.
@@ -354,7 +354,7 @@ class KafkaLog:
             self._failure = self._failure or failure
 
     def _note_written(self, action: Append, written: Any) -> None:
-        """Note an acknowledged record's offset; a `written` of None means not acknowledged."""
+        """Note a record's offset if the record was acknowledged; otherwise, `written` is None."""
         place = action.role, action.partition
         if written is None or written.timestamp_type != _LOG_APPEND_TIME:
             # A broker might not know the time and offset of a duplicate batch: the client then

@@ -106,7 +106,7 @@ def serve(
     ready: Callable[[], Health],
     look_seconds: float = 0.5,
 ) -> ThreadingHTTPServer:
-    """Serve until `shutdown` and `server_close` are called, or the process ends.
+    """Start a server, which ends with the process, or by its `shutdown` and `server_close`.
 
     `alive` answers ``/healthz``, `ready` answers ``/readyz``. `shutdown` takes effect within
     `look_seconds`. Raises WorkerError if the address is unavailable.

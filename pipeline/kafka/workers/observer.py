@@ -70,7 +70,7 @@ class EndHistory:
 class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is monotonic. `wall_clock` returns the time of windows in seconds since 1970, by the
+    `clock` is monotonic. `wall_clock` returns the current time in seconds since 1970, by the
     broker's clock.
     """
 

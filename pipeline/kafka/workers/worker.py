@@ -560,7 +560,7 @@ def _identity(directory: Path) -> str:
 
 
 def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
-    """Print where a thread failed, unless a Kafka error failed it, which ends the worker anyway."""
+    """Print where a thread failed, except for a Kafka error, which ends the worker anyway."""
     if failure.exc_type is None or not issubclass(failure.exc_type, KafkaError):
         threading.__excepthook__(failure)
 

@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 class ClusterReader:
     """Read a job's topics, a little ahead of the requests.
 
-    Windows are small and are read one by one. Without this, every window would cost a request.
+    Windows are small and read one by one. Without reading ahead, each would cost a request.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:

@@ -35,7 +35,7 @@ class ReplaySource(typing.Protocol):
         """Yield the first manifest of each epoch, up to the first epoch that is not finalized."""
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the amount of data read for the windows of `epochs`, in increasing order."""
+        """Return the amount of data to read for the windows of `epochs`, which must increase."""
 
     def check(self, first: int, windows_from: int, last: int) -> None:
         """Check partials from `first` and windows from `windows_from` up to `last` for damage.

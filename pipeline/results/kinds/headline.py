@@ -17,7 +17,7 @@ class Headline:
         value: Number of users, or a value from the domain; None without an estimate.
         ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for other headlines.
-        population: Number of users, the largest displayed value; None unless users are counted.
+        population: Number of users, the maximum to display; None unless users are counted.
     """
 
     name: str = ""

@@ -130,7 +130,7 @@ class ItemsKind(FoundKind):
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """Return an item's simultaneous interval: those of all items hold together in 19 of 20 cases.
+    """Return an item's simultaneous interval; all items' intervals hold together in 19 of 20 cases.
 
     Two items whose intervals do not overlap differ, however their errors are correlated.
     """

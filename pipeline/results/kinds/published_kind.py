@@ -22,7 +22,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Ranked = Callable[[int], list[int]]
-"""Function that returns a number of items, in decreasing order of their sums over all epochs."""
+"""Function that returns a given number of items, in decreasing order of sums over all epochs."""
 
 
 class PublishedKind(ABC):
