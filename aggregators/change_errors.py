@@ -51,7 +51,7 @@ class FollowedErrors:
     def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
         """Return the covariances of earlier errors with value and boosts after the latest epoch.
 
-        The arguments hold before that epoch, the result after it; shape (2, ...).
+        The arguments are these covariances before that epoch. The result has shape (2, ...).
         """
         boost, decay = self._kernel.boost, self._kernel.decay
         later = with_value

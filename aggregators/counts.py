@@ -59,7 +59,7 @@ class Counts(ABC):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Item numbers of suppressed items: too few of their messages are left."""
+        """Item numbers of suppressed items, for which too few messages are left."""
         return ()
 
     @abstractmethod

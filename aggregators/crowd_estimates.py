@@ -85,7 +85,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def detection_threshold(self) -> float | None:  # type: ignore[override]
-        """The population if any crowd is suppressed, since its counts are unknown; else None."""
+        """The population if any crowd is suppressed (its counts are unknown); otherwise None."""
         return float(self.population) if self.suppressed else None
 
     @cached_property
@@ -127,7 +127,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> HeavyHitters:
-        """Return the items with the largest estimates, all with the widest interval's width."""
+        """Return items with the largest estimates, each with the width of the widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:

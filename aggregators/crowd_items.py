@@ -51,7 +51,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's remaining messages; `empty` creates an aggregator for their contents."""
+    """Count each crowd's remaining messages; aggregators from `empty` count their contents."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)

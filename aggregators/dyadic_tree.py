@@ -108,7 +108,7 @@ class DyadicTree:
 
     @classmethod
     def from_bytes(cls, horizon: int, cells: int, data: bytes) -> Self:
-        """Deserialize `to_bytes`; raise `ValueError` if the bytes do not fit the tree."""
+        """Read a result of `to_bytes`; raise `ValueError` if the bytes do not fit the tree."""
         # Arrays are several times slower for the few counts of a single window.
         if 0 < len(data) <= _FEW_BYTES and len(data) % _ENTRY.itemsize == 0:
             tree = cls(horizon, cells)
@@ -145,9 +145,9 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Store one epoch's alternating cells and counts, or only return False if any is invalid.
+        """Store the counts of one epoch, if valid; return whether they were stored.
 
-        Cell numbers of at least 2^63 appear as negative numbers.
+        `numbers` alternates cells and counts; cells of at least 2^63 appear as negative numbers.
         """
         cells, counts = numbers[::2], numbers[1::2]
         if cells[0] < 0 or min(counts) < 1 or max(counts) > COUNT_CAP:
@@ -166,7 +166,7 @@ class DyadicTree:
 
 
 def _epoch_of(node: int) -> int:
-    """Return the epoch that completes a node: the last epoch whose first node is at most `node`."""
+    """Return the epoch that completes a node: the last e with `first_node(e)` <= `node`."""
     epoch = node // 2 + 1
     while first_node(epoch + 1) <= node:
         epoch += 1

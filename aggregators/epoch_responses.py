@@ -32,7 +32,7 @@ class ResponseLaw(Protocol):
 
 
 class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
-    """Count zeros and ones; each epoch is estimated from its own reports."""
+    """Count zeros and ones, and estimate each epoch from its own reports."""
 
     def __init__(self, law: ResponseLaw) -> None:
         super().__init__(law)
@@ -124,7 +124,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, which then needs no earlier reports."""
+        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
             raise ValueError(f"saved state is {dict(state)}; expected nonnegative integers")
@@ -135,7 +135,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
 
 class SampledResponseAggregator(EpochResponsesAggregator):
-    """Count zeros and ones; each epoch is estimated from its own answers."""
+    """Count zeros and ones, and estimate each epoch from its own answers."""
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of enrolled users with value 1, or None if no answers arrived.
@@ -190,5 +190,5 @@ class SampledResponseAggregator(EpochResponsesAggregator):
 
 
 def response_variance(law: ResponseLaw, users: int) -> float:
-    """Return the exact variance of an estimate, whatever the values, if all devices report."""
+    """Return the exact variance of an estimate if all devices report, the same for any values."""
     return users * (law.c_gap**-2 - 1) / 4

@@ -24,7 +24,7 @@ MOST_RESUMED: Final = 1 << 12
 class EpochTables:
     """Numbers of reports by epoch and cell.
 
-    Tables that are read or merged keep the narrowest type until more reports are added.
+    Deserialized and merged tables keep the narrowest type until more reports are added.
 
     >>> state = EpochTables(cells=4)
     >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
@@ -98,7 +98,7 @@ class EpochTables:
 
     @classmethod
     def from_bytes(cls, cells: int, last_epoch: int, data: bytes) -> Self:
-        """Deserialize `to_bytes`; raise `ValueError` if invalid for `cells` or `last_epoch`."""
+        """Read a `to_bytes` result; raise `ValueError` if invalid for `cells` or `last_epoch`."""
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
@@ -131,7 +131,7 @@ class EpochTables:
     __hash__ = None  # type: ignore[assignment]
 
     def _table(self, epoch: int) -> NDArray[np.int64]:
-        """Return the table of an epoch in the widest type, to which reports are added."""
+        """Return the table of an epoch, widened to int64 so that reports can be added to it."""
         table = self._epochs.get(epoch)
         if table is None or table.dtype != np.int64:
             wider = np.zeros(self.cells, np.int64)
@@ -184,7 +184,7 @@ class TableAggregator(LawAggregator[LawT], Generic[LawT]):
 
 
 class ResumableTables(TableAggregator[LawT], Generic[LawT]):
-    """Count in few enough cells to store the counts of an epoch with its estimate."""
+    """Count in so few cells that an epoch's counts can be stored with its estimate."""
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return the counts of an epoch as JSON values for `resume`."""
@@ -192,7 +192,7 @@ class ResumableTables(TableAggregator[LawT], Generic[LawT]):
         return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, in place of the reports so far."""
+        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, counts = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
             len(counts) not in (0, self.cells)

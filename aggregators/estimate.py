@@ -133,7 +133,7 @@ class Estimate(EstimatedCounts):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`; raise `KeyError` or `TypeError` if it is malformed."""
+        """Read a result of `to_json`; raise `KeyError` or `TypeError` if it is malformed."""
         return cls(**{**body, "flags": tuple(body["flags"])})
 
 

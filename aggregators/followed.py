@@ -262,7 +262,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, which then needs no earlier reports."""
+        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes

@@ -50,7 +50,7 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
 
     @abstractmethod
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Return the messages for having items minus those for losing them, with their variance."""
+        """Return the messages for having each item minus those for losing it, and the variance."""
 
     @abstractmethod
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:

@@ -139,7 +139,7 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Return the mean number of changes in `odd` (m,) odd intervals out of `intervals` (n, 1).
+    """Return the mean number of changes in odd intervals: `odd` (m,) out of `intervals` (n, 1).
 
     Each odd interval has at least one change. Further changes are distributed in proportion to the
     mean excess of a binomial count with the same mean. The excess is over 1 for an odd count and
@@ -169,7 +169,7 @@ def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64
 
 
 def _changes_until(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Return the fractions of users with n changes by epoch t, shape (last_epoch, n values)."""
+    """Return the fractions of users with n changes by epoch t, shape (last_epoch, values of n)."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, last_epoch + 1)))])
 
     def choose(total: NDArray[np.int64], part: NDArray[np.int64]) -> NDArray[np.float64]:

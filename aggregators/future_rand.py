@@ -121,9 +121,9 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Restore `state_after` into an empty aggregator, which then needs no earlier reports.
+        """Load a result of `state_after` into an empty aggregator, in place of earlier reports.
 
-        `participation` must cover every epoch at which an interval starts that ends later.
+        `participation` must cover the start of every interval that ends after the state's epoch.
         """
         self._prefixes.resume(state, participation)
 
@@ -234,7 +234,7 @@ def interval_variances(law: FutureRandLaw) -> list[float]:
 def predicted_variances(
     law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree"
 ) -> NDArray[np.float64]:
-    """Predict variances per user if all devices report, shape (last_epoch,)."""
+    """Predict the variances per user of estimates if all devices report, shape (last_epoch,)."""
     variances = interval_variances(law)
     if estimator == "tree":
         variances = combined_variances(variances)
@@ -286,7 +286,7 @@ class IntervalScales:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance of the estimate, from the numbers of reports alone; infinite if unknown."""
+        """Variances of the estimates, from the numbers of reports alone; infinite if unknown."""
         own = np.square(self.scale) * self.received + self.newcomer_variance
         variances: NDArray[np.float64] = np.where(self.known, own, np.inf)
         return variances

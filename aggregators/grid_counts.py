@@ -3,7 +3,7 @@
 Cells are converted to values one axis at a time. If all cells have the same noise, this gives the
 least-squares estimate from all combinations of cells: the solution for a tensor product is the
 tensor product of the solutions for its factors. The variance of a box is the product of the
-variances of its ranges. This assumes one item per user: a node counts one of a user's items.
+variances of its ranges. This assumes one item per user, since a node counts a user only once.
 """
 
 from __future__ import annotations

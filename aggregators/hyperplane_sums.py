@@ -45,7 +45,7 @@ def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -
 
 
 def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.int64]:
-    """Return the sums over all vectors y with <z, y> = c, for all c and all points z.
+    """Return the sums of `block` over all y with <z, y> = c, for all c and all points z.
 
     `block` is int64, shape (q^free,), indexed by y; the last coordinate changes fastest. The result
     has shape (q, (q^free - 1) / (q - 1)), indexed by c, then by z in the order of `places`.

@@ -60,7 +60,7 @@ class Increment:
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:
-    """Add increments of neighboring intervals, each with `counts` values; no intervals give 0."""
+    """Add increments of neighboring intervals, each with `counts` values; the sum of none is 0."""
     return Increment(
         value=sum((part.value for part in parts), np.zeros(counts)),
         prior_variance=math.fsum(part.prior_variance for part in parts),

@@ -147,7 +147,7 @@ def scaled_levels(
 
     Each of the `levels` has the number of messages in the set of each cell, shape (buckets,), the
     number of all messages, and probabilities as for `level_variance`. Returns the cells of all
-    levels, the variance of an empty cell, and what the users of the fullest cell add to it.
+    levels, the variance of an empty cell, and what users add to the variance of the fullest one.
     """
     cells: list[NDArray[np.float64]] = []
     empty: list[float] = []

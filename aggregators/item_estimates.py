@@ -137,7 +137,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         )
 
     def of_window(self, mean: ItemEstimates, window: Sequence[ItemEstimates]) -> ItemEstimates:
-        """Return the mean of a window's epochs, `mean`, with all that this class knows of it."""
+        """Return `mean`, the mean of a window's epochs, with the details specific to this class."""
         return mean
 
     def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:

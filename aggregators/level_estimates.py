@@ -19,7 +19,7 @@ from dpstream.randomizers.code_variances import Ends, equal_variances, level_ran
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelEstimates(OrderedEstimates):
-    """Number of users with each value; the number of users who have a value is estimated, too.
+    """Number of users with each value; the total number of values is estimated, too.
 
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)

@@ -102,7 +102,7 @@ class MessageCounts:
     def from_bytes(
         cls, dtype: np.dtype[np.unsignedinteger], data: bytes, start: int
     ) -> tuple[Self, int]:
-        """Deserialize `to_bytes` at `start` and return the end; raise `ValueError` if malformed."""
+        """Return counts serialized at `start`, and their end; raise `ValueError` if malformed."""
         begin = start + _ROWS_BYTES + 1
         if begin > len(data) or data[begin - 1] not in _COUNTS:
             raise ValueError(f"message counts are malformed at byte {start} of {len(data)}")

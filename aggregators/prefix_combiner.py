@@ -76,7 +76,7 @@ class PrefixCombiner:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], counts: int, *, combine: bool = True) -> Self:
-        """Restore from `to_json`; later estimates are identical to those of the original."""
+        """Restore a result of `to_json`; later estimates are identical to those of the original."""
         combiner = cls(counts, combine=combine)
         try:
             combiner.epoch = int(body["epoch"])

@@ -66,7 +66,7 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return the largest possible underestimate; other items only add to an estimate."""
+        """Return the largest possible underestimate: the subtracted background, plus noise."""
         return max(self.background[index], 0.0) + self.noise
 
     @property

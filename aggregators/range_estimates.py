@@ -64,9 +64,9 @@ class OrderedEstimates(ItemEstimates, ABC):
         """Estimate the position, in buckets from 0, below which a fraction `share` of values lies.
 
         Isotonic regression makes the cumulative counts increasing, and values are assumed to be
-        spread evenly within a bucket. A 95 % band around the cumulative counts, minus the fraction
-        of the total, gives the interval; the total can itself be an estimate. The interval contains
-        every bucket that the band allows to contain the quantile, and is wider than necessary.
+        spread evenly within a bucket. The interval follows from a 95 % band around the cumulative
+        counts minus `share` times the total, which can itself be an estimate. It contains every
+        bucket that the band allows to contain the quantile, and is wider than necessary.
 
         Raises:
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
@@ -118,7 +118,7 @@ class RangeEstimates(OrderedEstimates):
         return range_variances(np.array(self.level_variances), starts, ends)
 
     def to_json(self) -> dict[str, Any]:
-        """Return `ItemEstimates.to_json` with the levels' variances; null for unused levels."""
+        """Return the JSON values of `ItemEstimates` with the levels' variances; null if unused."""
         return {
             **ItemEstimates.to_json(self),
             "level_variances": [

@@ -96,11 +96,11 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
 
 
 class ResumableItemsAggregator(ResumableTables[SampledResponseLaw], SampledItemsAggregator):
-    """Count answers in few enough cells to store their counts with an estimate."""
+    """Count answers in so few cells that their counts can be stored with an estimate."""
 
 
 class SmoothedItemsAggregator(ResumableItemsAggregator):
-    """Count answers about few enough items to smooth each of them over a horizon."""
+    """Count answers about so few items that each item can be smoothed over a horizon."""
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates, and biased ones from a random walk for each item."""
@@ -118,7 +118,7 @@ class SmoothedItemsAggregator(ResumableItemsAggregator):
 
 
 def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
-    """Return an empty aggregator: resumable with few counts, smoothing with few items."""
+    """Return an empty aggregator: resumable if it has few counts, smoothing if few items."""
     if law.items <= MOST_SMOOTHED:
         return SmoothedItemsAggregator(law)
     aggregator = SampledItemsAggregator(law)
@@ -135,7 +135,7 @@ def counts_of_answers(
     points: NDArray[np.unsignedinteger],
     counts: NDArray[np.unsignedinteger] | None,
 ) -> NDArray[np.int64]:
-    """Count answers: all of them and those in the set of each item for subsets, or by point.
+    """Count answers by point; or, for subsets, all answers and those in the set of each item.
 
     `points` are the answers, shape (n,), with multiplicities `counts`; None means 1 each.
     """
@@ -151,7 +151,7 @@ def counts_of_answers(
 def answers_inside(
     law: SampledResponseLaw, counts: NDArray[np.int64]
 ) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of answers in all, and in the set of each item."""
+    """Return the total number of answers, and the number in the set of each item."""
     if isinstance(law.sets, Subsets):
         return int(counts[0]), counts[1:]
     first = int(not law.complete)
@@ -161,7 +161,7 @@ def answers_inside(
 def item_variances(
     shares: NDArray[np.float64], reports: int, population: int, own: float, other: float
 ) -> NDArray[np.float64]:
-    """Return unbiased variances of estimated counts, except for shares clipped to [other, own].
+    """Return variances of estimated counts: unbiased, unless shares are clipped to [other, own].
 
     Args:
         shares: Shares of the answers in the set of each item, shape (items,).

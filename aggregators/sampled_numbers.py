@@ -109,7 +109,7 @@ class SampledNumbersAggregator(TableAggregator[LeveledResponseLaw]):
 
 
 class ResumableNumbersAggregator(ResumableTables[LeveledResponseLaw], SampledNumbersAggregator):
-    """Count answers in few enough cells to store the counts with an estimate."""
+    """Count answers in so few cells that their counts can be stored with an estimate."""
 
 
 def sampled_numbers(law: LeveledResponseLaw) -> SampledNumbersAggregator:

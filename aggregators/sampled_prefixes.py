@@ -89,8 +89,8 @@ class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
 
     Args:
         law: Mechanism, whose levels are prefixes.
-        window: Maximum number of epochs whose counts are summed for an estimate, the latest of the
-            horizon; None for all of the horizon so far.
+        window: Maximum number of epochs whose counts are summed for an estimate, ending with its
+            epoch; None for all epochs of the horizon so far.
     """
 
     def __init__(self, law: LeveledResponseLaw, window: int | None = None) -> None:

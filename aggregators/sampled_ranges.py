@@ -59,7 +59,7 @@ class AskedLevel:
         reports: float,
         population: float,
     ) -> Self:
-        """Return a level with `reports` answers; `parts` are those of one user's answer."""
+        """Return a level with `reports` answers; `parts` are the variance parts of one answer."""
         first, second = (population**2 / reports * part for part in parts)
         sampled = population**3 / reports / max(1.0, population - 1)
         return cls(nodes, precision, first, second + sampled, sampled)
@@ -147,9 +147,9 @@ class SampledRanges(OwnErrors):
         return np.asarray(np.maximum(result, 0.0).reshape(shape), np.float64)
 
     def of_window(self, mean: ItemEstimates, window: Sequence[ItemEstimates]) -> ItemEstimates:
-        """Return the mean of a window's epochs, whose errors are taken as independent.
+        """Return the mean of a window's epochs, whose errors are treated as independent.
 
-        If epochs lack different levels, each epoch counts like the one with the fewest levels.
+        If epochs lack different levels, each epoch is treated like the one with the fewest levels.
         """
         epochs = [each for each in window if isinstance(each, SampledRanges)]
         population = round(sum(each.population for each in epochs) / len(epochs))
@@ -181,7 +181,7 @@ class SampledRanges(OwnErrors):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return `ItemEstimates.to_json` with the levels."""
+        """Return the JSON values of `ItemEstimates`, with the levels added."""
         levels = [
             [level.nodes, level.precision, level.flips, level.held, level.sampled]
             for level in self.levels

@@ -176,7 +176,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
 def predicted_deviations(
     law: ShuffledCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors, in users, if all devices report; shape (last_epoch,)."""
+    """Predict standard errors of counts, in users, if all devices report; shape (last_epoch,)."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = (1 - kept ** np.arange(1, last_epoch + 1)) / (2 * law.boost + 1)
     deviations: NDArray[np.float64] = np.sqrt(law.noise.moments(users)[1] * averaged)

@@ -20,7 +20,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):
-    """Count cells and estimate every value and range."""
+    """Count messages by cell; estimate how many users have each value or are in a range."""
 
     def _published(self, found: FollowedEpoch, population: int) -> LevelEstimates:
         return LevelEstimates.of_levels(
@@ -55,7 +55,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
 def predicted_deviations(
     law: ShuffledLevelCountsLaw, last_epoch: int, users: int, start: int = 0, end: int = 1
 ) -> NDArray[np.float64]:
-    """Predict standard errors, in users, of the range [start, end) if all devices report."""
+    """Predict standard errors, in users, of the count in [start, end) if all devices report."""
     variances = equal_variances(law.levels, rooted=law.rooted)
     of_range = float(level_range_variances(law.levels, variances, start, end))
     noise = sum(noise.moments(users)[1] for noise in law.noises)

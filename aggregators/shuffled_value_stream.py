@@ -124,7 +124,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 def received_errors(
     law: ShuffledValueStreamLaw, present: int, population: int, value: float
 ) -> tuple[float, float]:
-    """Return `dpstream.aggregators.value_stream.received_errors` for an epoch with one sum."""
+    """Compute `dpstream.aggregators.value_stream.received_errors` for an epoch with one sum."""
     variance = (population / present) ** 2 * _variance(law, 1, present)
     return variance, unseen_deviation(value, population, present)
 
@@ -132,7 +132,7 @@ def received_errors(
 def predicted_deviations(
     law: ShuffledValueStreamLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors, in users, if all devices report; shape (last_epoch,)."""
+    """Predict standard errors of counts, in users, if all devices report; shape (last_epoch,)."""
     kernel = Kernel(law.boost, law.decay)
     deviations: NDArray[np.float64] = np.sqrt(
         _variance(law, 1, users) * kernel.variances(last_epoch)

@@ -109,7 +109,7 @@ def smoothed_samples(
     counts: int,
     response_variance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> SmoothedEstimates:
-    """Add biased estimates from a random walk model to estimates from samples, one per epoch.
+    """Add biased estimates, from a random walk model, to those from one sample per epoch.
 
     Without a model, later samples add no information, so the values stay as published. The model's
     intervals are not published: they hold on average over epochs, but rarely where a count jumps.

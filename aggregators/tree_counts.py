@@ -39,7 +39,7 @@ def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.
 
 
 def _prefixes(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of values before each position, shape (size + 1, ...)."""
+    """Return the total count of the values before each position, shape (size + 1, ...)."""
     prefixes = np.zeros((kept.size + 1, *cells.shape[1:]))
     node = np.arange(kept.size + 1)
     while node.any():

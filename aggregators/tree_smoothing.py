@@ -151,11 +151,11 @@ def _with_diffuse(
     estimated: Sequence[NDArray[np.float64]],
     diffuse: float,
 ) -> NDArray[np.float64]:
-    """Return the variances of prefixes, with a finite variance for epochs without reports.
+    """Return the variances of prefixes, given the variance `diffuse` of epochs without reports.
 
     The end of a prefix divides the interval around it into two parts. The covariance of the parts
-    is propagated from order to order, for all prefixes at once. The first axis has two covariances:
-    the one that determines the weights, then the one to return.
+    is propagated from order to order, for all prefixes at once. Arrays have two covariances on
+    their first axis: the one that determines the weights, then the one to return.
     """
     epochs = np.arange(1, len(variances[0]) + 1)
     combined: list[NDArray[np.float64]] = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Emphasis of a change: `boost` a, added to a mean u; `decay` b of it is left per epoch."""
+    """Emphasis of a change: `boost` a is added to u; a fraction b (`decay`) is left per epoch."""
 
     boost: float
     decay: float

@@ -83,7 +83,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
-        """Update some devices' f, and the state from which it derives, with their values."""
+        """Update f of some devices, and the state that determines it, with the devices' values."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

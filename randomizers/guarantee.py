@@ -281,7 +281,7 @@ def shuffle_to_mix(minimum: int) -> str:
 
 
 def shuffle_and_others(minimum: int, apart: str) -> str:
-    """Return `shuffle_to_mix` and the epsilon that remains without that trust, as text.
+    """Return the text of `shuffle_to_mix` with the epsilon that remains without that trust.
 
     `apart` is epsilon against a shuffler that links each device's messages.
     """

@@ -53,7 +53,7 @@ def of_coins(
 ) -> float:
     """Return the delta for a user among `coins` other users' coins, each 1 with `probability`.
 
-    The user adds `shift` with probability `own`; under the neighboring input, with `other`.
+    The user adds `shift` with probability `own`, or `other` under the neighboring input.
     """
     odds = probability / max(1 - probability, 2.0**-53)
     return _hockey_stick(_counts(-odds, (coins + 1) * odds), shift, epsilon, own, other)
@@ -86,7 +86,7 @@ def _counts(a: float, b: float) -> NDArray[np.float64]:
 def _hockey_stick(
     weights: NDArray[np.float64], shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Return the delta between a distribution's shifts with probabilities `own` and `other`."""
+    """Return the delta between a distribution shifted with probability `own` and with `other`."""
     missing = np.zeros(min(shift, len(weights)))
     law = np.concatenate([weights, missing]) / weights.sum()
     shifted = np.concatenate([missing, weights]) / weights.sum()

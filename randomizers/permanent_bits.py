@@ -131,7 +131,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count answers of 1; `words` answers bit 0 for all cells, then bit 1 for `sets`."""
+        """Count answers of 1; `words` are for bit 0 in all cells, then for bit 1 in `sets`."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1

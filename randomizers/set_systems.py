@@ -64,7 +64,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Return the probability of a point in another block, given that of S_x, `own`."""
+        """Return the probability that a point is in another block, given that for S_x (`own`)."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 
@@ -157,7 +157,7 @@ class Subsets(SetSystem):
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """See `SetSystem`: the other values, renumbered without gaps, form a numbered subset."""
+        """See `SetSystem`. Without x, a subset is numbered among those of the other values."""
         choices = _choices(self.values, self.size)
         number = np.where(inside, among_inside, among_outside)
         others = np.uint8(self.size) - inside

@@ -68,7 +68,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
 
 def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Yield spaces with more points than items: one plane, then higher ones up to `most` points."""
+    """Yield spaces with over `items` points: one of two coordinates, others up to `most` points."""
     order = items
     while not is_prime(order):
         order += 1

@@ -63,7 +63,7 @@ def response_within(loss: float, parts: int = 1) -> ComposedLaw:
 
 
 def published(k: int, epsilon: float) -> ComposedLaw:
-    """Return the distribution of Algorithm 3 in *Randomize the Future*, whose bounds are reals.
+    """Return the distribution of Algorithm 3 in *Randomize the Future*, with real-valued bounds.
 
     Randomized response with epsilon / (5 sqrt k) is applied to each of the k signs. A result whose
     distance is in the annulus [LB, UB] is released; any other is replaced by a uniform draw from

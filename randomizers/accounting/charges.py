@@ -112,7 +112,7 @@ class Filter:
 
 
 def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
-    """Return the charges' epsilon at a delta, rounded up, if all were fixed in advance.
+    """Return the joint epsilon of charges at a delta, rounded up, if all were fixed in advance.
 
     The result is infinite if the charges' own deltas exceed `delta`.
 

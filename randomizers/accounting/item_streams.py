@@ -143,7 +143,7 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
 
 
 def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
-    """Return the losses of a cell with `messages` added, and without them; `mean` is lambda.
+    """Return the losses of a cell with `messages` added, and of one without; `mean` is lambda.
 
     >>> without, _ = raised_losses(2.0, 1)[::-1]
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1

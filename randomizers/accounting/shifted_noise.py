@@ -81,7 +81,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
 
 
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
-    """Return the least delta for an epsilon, rounded up, that covers both orders of neighbors.
+    """Return the least delta that covers both orders of neighbors at an epsilon, rounded up.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.7)
@@ -92,7 +92,7 @@ def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
 
 
 def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
-    """Return the least epsilon for a delta, rounded up, that covers both orders of neighbors.
+    """Return the least epsilon that covers both orders of neighbors at a delta, rounded up.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.75)

@@ -36,7 +36,7 @@ from dpstream.randomizers.accounting.amplification import (
 
 
 def _coins(loss: float, binary: bool) -> tuple[HiddenCoin, ...]:
-    """Return coins for a message; each of them gives a valid bound."""
+    """Return models of a message as hidden coins, each of which gives a valid bound."""
     return (of_any_randomizer(loss), *([of_randomized_response(loss, 2)] if binary else []))
 
 

@@ -64,7 +64,7 @@ class Grid:
         return math.prod(axis.shared for axis in self.axes)
 
     def items(self, points: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the items of points, shape (points, axes), with coordinates from 0."""
+        """Return the item of each point; `points` has shape (points, axes), coordinates from 0."""
         return np.asarray(np.ravel_multi_index(tuple(points.T), self.sizes) + 1, np.int64)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:

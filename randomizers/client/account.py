@@ -46,7 +46,7 @@ class AccountEntry:
         epsilon, delta: Cost of one charge, in units of 10^-9 and 10^-18.
         charges: Number of charges; never decreases.
         last: Horizon or epoch of the last draw; -1 before the first draw. It never decreases, and
-            each of its values was charged once; joining a "stream" pays for the first.
+            each of its values was charged once (the first of a "stream" on joining).
     """
 
     population: str

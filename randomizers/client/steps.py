@@ -372,7 +372,7 @@ def _envelope(
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
-    """Return the same context as `dpstream.topics.sealing.device_context`."""
+    """Return a sealed report's context, the same as `dpstream.topics.sealing.device_context`."""
     return b"".join(
         (
             b"dpstream sealed report\0device\0",

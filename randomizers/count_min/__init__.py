@@ -80,7 +80,7 @@ class CountMinParameters:
         buckets: Number of buckets per row, s.
         estimator: Estimator of single items; None selects, for each epoch, the two-sided estimator
             that is predicted to be best.
-        dummies: Party that adds noise, and its distribution.
+        dummies: Party that adds the dummies, and their distribution.
         messages_per_user: Maximum average number of messages per user and epoch.
     """
 
@@ -218,7 +218,7 @@ class CountMin(Devices[CountMinLaw]):
     ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
-        If more messages than cells are expected, whatever the values, the result has a count per
+        If more messages than cells are expected, for any values, the result has a count per
         cell. Otherwise it is uint32, shape (messages, 1), sorted.
         """
         law = self.law

@@ -212,12 +212,12 @@ class FragmentsLaw(Constants):
         return self._exposed(reports, 1)
 
     def exposed_epsilon(self, reports: int) -> float:
-        """Return `exposure` for a user, over all bits in which neighboring inputs differ."""
+        """Return the `exposure` of a user, over all bits in which neighboring inputs differ."""
         return self._exposed(reports, self.differing_bits)
 
     @property
     def reports_seen(self) -> tuple[int, ...]:
-        """Report counts for which to state the exposure: powers of two, and the maximum counts."""
+        """Numbers of reports for which to state the exposure: powers of two, and the maxima."""
         doubled = {1 << power for power in range(self.reports.bit_length())} | {self.reports}
         return tuple(
             sorted(doubled | ({self.reports * self.last_epoch} if self.permanent else set()))

@@ -26,7 +26,7 @@ from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 
 NEWCOMER = 1 << 7
-"""Added to the message of a device that was enrolled within the interval that it reports on."""
+"""Number added to the message of a device enrolled within the interval that it reports on."""
 
 # A device's value at its last boundary, if not 0 or 1. A device that was absent at the boundary
 # cannot know its next partial sum. A device that has not seen an epoch had the value 0 at every

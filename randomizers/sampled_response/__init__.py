@@ -6,7 +6,7 @@ point inside the set of the device's value at that epoch (`dpstream.randomizers.
 outside it, as the flip decides. For yes or no, an answer is the value or its opposite. It does not
 matter how often values change: every epoch is estimated from a random sample of r / T of the users.
 
-The first users who enroll, all at once, are dealt phases: in a uniformly random assignment, the
+The first users, who enroll all at once, get phases by a uniformly random assignment in which the
 numbers of users per phase differ by at most one. Later users, and devices on their own, draw their
 phases uniformly, even if none of their epochs is left. So every user answers at every epoch with
 the same probability.
@@ -75,7 +75,7 @@ class SampledResponseParameters:
         share: For yes or no, the share of users with value 1 for which `reports` is chosen.
         domain: At most 2^20 listed items, or any number of integers or strings, of which a user has
             one at a time; None for yes or no.
-        items: Maximum number of items per user. More than one: a set of items, new at every epoch.
+        items: Maximum number of items per user. If above one, a value is a set, new at every epoch.
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
         low, high: For numbers, the range of values; `high` is exclusive.
@@ -325,7 +325,7 @@ class PhasedDevices(Devices[LawT]):
         numbers: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Draw the words of `devices`, in order: unsigned, same shape.
+        """Draw the messages of `devices`, in order: unsigned, same shape.
 
         `answer` is the number of answers that each has given before. `numbers` are their items,
         from 1, or 0 for none; never 0 if all users have an item.

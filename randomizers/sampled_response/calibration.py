@@ -3,7 +3,7 @@
 For up to `MOST_VALUES` values, points are subsets. Their size and the number of answers are those
 with the smallest variance for an item that an average share of users has. For more values, points
 are those of a projective space, with one answer: more help only for few items and large epsilons.
-A device also gives only one answer about sets of items.
+About sets of items, too, a device gives only one answer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> Sampled
 def calibrate_any(
     parameters: SampledResponseParameters, last_epoch: int
 ) -> SampledResponseLaw | LeveledResponseLaw:
-    """Calibrate for any values."""
+    """Calibrate for values of any kind: numbers, items of a domain too large to list, or others."""
     if parameters.numbers is not None:
         return calibrate_numbers(parameters.epsilon, parameters.numbers.buckets, last_epoch)
     if parameters.searched:
@@ -164,7 +164,8 @@ def _laws(parameters: SampledResponseParameters, last_epoch: int) -> Iterator[Sa
 def unit_variance(law: SampledResponseLaw, share: float, users: int | None = None) -> float:
     """Return an estimate's variance per enrolled user, if `share` of them have the value.
 
-    The first part is due to flips, the second to sampling. If `users` is None, there are many.
+    It consists of a part due to flips and a part due to sampling. If `users` is None, the number of
+    enrolled users is taken as infinite.
     """
     asked = law.reports / law.last_epoch
     small = 1.0 if users is None else users / max(1, users - 1)
@@ -180,7 +181,7 @@ def flip_variance(law: SampledResponseLaw, share: float) -> float:
 def epsilon_of_any_if_shuffled(
     law: SampledResponseLaw | LeveledResponseLaw, contributors: int, delta: float
 ) -> float:
-    """Return `epsilon_if_shuffled`, also for a law with levels, whose answers are hidden by level.
+    """Return `epsilon_if_shuffled`, also with levels: an answer is hidden among those on its level.
 
     The level of each answer is public and drawn independently of all values. The number of the
     `contributors` who answer about a user's level is below a binomial quantile with probability at

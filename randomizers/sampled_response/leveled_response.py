@@ -179,9 +179,9 @@ def contrast_variances(level: SampledResponseLaw) -> tuple[float, float]:
 
 
 def node_variance(level: SampledResponseLaw) -> float:
-    """Return the variance of an answer's estimate, as used for contrasts, if cells are equal.
+    """Return the variance of one answer's estimate of a cell, for contrasts of equally full cells.
 
-    It consists of the flips and of the sampling of one of many users.
+    It is due to the flip, and to the sampling of one of many users.
     """
     first, second = contrast_variances(level)
     return first + (1 + second) / level.items

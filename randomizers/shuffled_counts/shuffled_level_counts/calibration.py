@@ -58,7 +58,7 @@ def calibrate(
 
 
 def range_error(law: ShuffledLevelCountsLaw) -> float:
-    """Return the standard error of random ranges in the smallest window, averaged over epochs."""
+    """Return the mean standard error of counts in random ranges, for windows of minimum size."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = sum(1 - kept**age for age in range(1, law.last_epoch + 1)) / law.last_epoch
     variance = sum(noise.mean for noise in law.noises) * averaged / (2 * law.boost + 1)

@@ -103,7 +103,7 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def contributors(self) -> None:
-        """Honest users that the guarantee assumes: None, since the shuffler adds the noise."""
+        """Number of honest users that the guarantee assumes: None; the shuffler adds the noise."""
         return None
 
     @property

@@ -235,5 +235,5 @@ class RangeValues(Devices[RangeValuesLaw]):
 def _rows(
     members: NDArray[np.intp], part: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the index of a level's array, which may be narrower, within that of all devices."""
+    """Return the index, in an array of all devices, of a level's array, which may be narrower."""
     return (members, *(slice(length) for length in part.shape[1:]))
