@@ -478,7 +478,7 @@ def test_recreated_topic_is_rejected(tmp_path: Path) -> None:
 
 def test_recreated_topic_with_more_events_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
-    with pytest.raises(InputError, match="was recreated after producer gateway started"):
+    with pytest.raises(InputError, match="was recreated after producer gateway began"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
     # If the topic id is unknown, now or at the producer's start, nothing is detected.
     for made in (None, "one"):
