@@ -80,7 +80,7 @@ class Counts(ABC):
 
     @property
     def tree(self) -> GridCounts | None:
-        """Tree of counts from which ranges and boxes are computed, if any."""
+        """Tree from which counts of ranges and boxes are computed, or None if there is no tree."""
         return None
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:

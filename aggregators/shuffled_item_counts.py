@@ -127,7 +127,7 @@ def bucket_counts(
 
     This is the finite Radon transform: a message with direction d and bucket c counts for every
     item x on the line or plane <d, x> = c. A direction either begins with 1 or ignores the lowest
-    digit of items. If it begins with 1, message and upper digits determine the lowest digit.
+    digit of items. If it begins with 1, a message and an item's upper digits determine the lowest.
 
     `words`, shape (n,), are distinct messages in ascending order, `counts` their multiplicities.
 

@@ -106,7 +106,7 @@ class SetSystem(Constants, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Subsets(SetSystem):
-    """All subsets of a given size from the values; S_x consists of the subsets that contain x.
+    """All subsets of the values with a given size; S_x consists of the subsets that contain x.
 
     Points are numbered in colexicographic order: {c_1 < ... < c_w} is sum_i C(c_i, i). With two
     values and subsets of size 1, a point is a value: this is randomized response.

@@ -95,8 +95,8 @@ class SyntheticChanges:
     """Users whose values change at uniformly random epochs.
 
     For each user, `changes` epochs are drawn; a user changes only once at an epoch drawn twice.
-    Values start with the initial value. They alternate between 0 and 1, or are items (or buckets of
-    numbers) drawn uniformly each time, which can repeat.
+    Each user starts with the initial value. Values alternate between 0 and 1, or are items (or
+    buckets of numbers) drawn uniformly each time, so that one can be drawn again.
     """
 
     users: int

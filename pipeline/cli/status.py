@@ -59,7 +59,9 @@ def status(
 ) -> None:
     """Show job status. Exits with 1 if any job requires action."""
     if watch and as_json:
-        raise UsageProblem("--watch prints tables: remove --json, and call status repeatedly")
+        raise UsageProblem(
+            "--watch prints only tables: remove --json, or remove --watch and repeat the command"
+        )
     if interval is not None and not watch:
         raise UsageProblem("--interval requires --watch")
     with cluster_of(servers, kafka_config) as one, _for_many(one, job) as cluster:

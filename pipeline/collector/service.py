@@ -71,7 +71,7 @@ class Access:
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Return the client's address: the last one in a proxy's header that is not a proxy's."""
+        """Return the client's address: the last address in a proxy's header, without proxies."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):

@@ -38,7 +38,7 @@ def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
 
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
-    """Describe the deployment that a plan ends, and the users it charges again, or return None."""
+    """Describe what a plan ends and which users it charges again; None if it does neither."""
     if plan.rejection is not None or not plan.starts_over:
         return None
     parts = []

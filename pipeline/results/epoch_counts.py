@@ -46,7 +46,7 @@ class CountsCells(typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SuppressedEpoch:
-    """Epoch without a released window: `window_status` is the reason, and `minimum` the limit."""
+    """Epoch without a released window, with its status and the required `minimum` of users."""
 
     epoch: int
     window_status: WindowStatus

@@ -63,7 +63,7 @@ def is_plain(text: str) -> bool:
 
 
 def title_label(title: str | None) -> str:
-    """Format a title before a sentence, in quotes if its punctuation would break the sentence.
+    """Format a title to precede a sentence, in quotes if its punctuation would break the sentence.
 
     >>> title_label("Logins."), title_label('The "best". Ever!'), title_label(None)
     ('Logins: ', '“The "best". Ever!”: ', '')

@@ -115,7 +115,7 @@ class WindowIndex:
     def read(
         self, epoch: int, open_spill_file: OpenSpillFile = temporary_file
     ) -> Steps[Messages | None]:
-        """Return the window of an epoch in canonical order; None if part of it has been deleted."""
+        """Return the messages of a window in canonical order; None if some have been deleted."""
         words = MessageMultiset(self._job.format_of(Role.SHUFFLED), open_spill_file)
         try:
             if not (yield from self._collect(epoch, words)):

@@ -121,7 +121,7 @@ def _rolls(statement: Statement, rolling: RollingGuarantee | None) -> bool:
 
 
 def check_newer(document: Document, statement: Statement) -> None:
-    """Raise `StatementError` if a statement is older than the joined one or contradicts it.
+    """Raise `StatementError` if a statement is older than the accepted one or contradicts it.
 
     Within the same deployment, a later revision can change the last epoch, for example after a
     change of the budget. Everything else is pinned.

@@ -149,7 +149,9 @@ class SampledResponseParameters:
         if self.reports not in (None, 1):
             raise ValueError(f"'reports' is {self.reports}; expected 1 with numbers")
         if self.share != SHARE:
-            raise ValueError("'share' applies to yes or no only. Remove it, or remove 'buckets'")
+            raise ValueError(
+                "'share' applies only to yes or no, not to buckets. Remove one of them"
+            )
         assert self.low is not None
         assert self.high is not None
         assert self.buckets is not None
@@ -165,7 +167,9 @@ class SampledResponseParameters:
                 raise ValueError(f"'{name}' requires a domain of items. Set 'domain'")
             return
         if self.share != SHARE:
-            raise ValueError("'share' applies to yes or no only. Remove it, or remove 'domain'")
+            raise ValueError(
+                "'share' applies only to yes or no, not to items. Remove 'share', or 'domain'"
+            )
         check_items_held(self.items, self.domain)
         if self.items > 1 and (self.complete or self.reports not in (None, 1)):
             raise ValueError(

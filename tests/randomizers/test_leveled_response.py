@@ -74,7 +74,7 @@ def devices_of(law: LeveledResponseLaw, count: int, seed: int = 0) -> LeveledRes
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize(("code", "systems"), [TREE, PREFIXES], ids=["tree", "prefixes"])
-def test_loss_over_all_pairs_of_streams_is_epsilon(
+def test_maximum_loss_over_all_pairs_of_streams_is_epsilon(
     code: CellCode, systems: tuple[AnswerSets, ...], epsilon: float
 ) -> None:
     law = law_of(code, systems, epsilon, 2)
@@ -184,7 +184,7 @@ def test_numeric_bounds_are_floats_and_the_expected_share_is_that_of_one_bucket(
             "'initial' applies to numbers only",
         ),
         ({"reports": 2}, "'reports' is 2; expected 1 with numbers"),
-        ({"share": 0.3}, "'share' applies to yes or no only"),
+        ({"share": 0.3}, "'share' applies only to yes or no"),
         ({"complete": True}, "'complete' requires a domain"),
         ({"buckets": 12}, "expected a power of two, such as 8 or 16"),
         ({"buckets": 8192}, "expected an integer from 2 to 4,096"),

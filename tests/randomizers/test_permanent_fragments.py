@@ -152,7 +152,7 @@ def test_local_losses_equal_the_largest_loss_over_all_possible_reports(
     assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
 
 
-def test_unchanged_value_loses_at_most_the_loss_of_the_backstop() -> None:
+def test_loss_of_an_unchanged_value_is_at_most_that_of_the_backstop() -> None:
     law = law_of(WORDS // 1_000, (3, 1), epochs=100_000, reports=8)
     assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
     assert law.unchanged_epsilon <= law.limit_epsilon

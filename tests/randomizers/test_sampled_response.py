@@ -157,7 +157,7 @@ def test_later_devices_draw_uniform_phases() -> None:
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize(("last_epoch", "reports"), [(3, 1), (3, 2), (3, 3), (4, 1), (4, 3)])
-def test_loss_over_all_pairs_of_streams_is_epsilon(
+def test_maximum_loss_over_all_pairs_of_streams_is_epsilon(
     epsilon: float, last_epoch: int, reports: int
 ) -> None:
     law = law_of(epsilon, last_epoch, reports)
@@ -399,7 +399,7 @@ def test_devices_without_an_item_answer_for_a_random_item() -> None:
         ({"domain": ("a", "b", "c"), "items": 4}, "expected 1 to 3"),
         ({"domain": ("a",), "complete": True}, "at least 2"),
         ({"domain": ("a", "a")}, "distinct"),
-        ({"domain": ("a", "b"), "share": 0.3}, "yes or no only"),
+        ({"domain": ("a", "b"), "share": 0.3}, "only to yes or no"),
         ({"domain": Bits(21), "complete": True}, "at most 1,048,576 items"),
         ({"domain": ("a", "b"), "complete": 1}, "true or false"),
     ],

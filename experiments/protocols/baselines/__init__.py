@@ -115,7 +115,7 @@ class BunParameters(IndependentResponseParameters):
 
 @dataclass(frozen=True, slots=True)
 class ErlingssonParameters(IndependentResponseParameters):
-    """Parameters of Erlingsson et al.; the calibration "published" spends half of epsilon."""
+    """Parameters of Erlingsson et al.; the "published" calibration spends only half of epsilon."""
 
     calibration: Literal["published", "full"] = "published"
 

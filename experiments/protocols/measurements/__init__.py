@@ -9,7 +9,7 @@ in the choice of its size and noise (`calibration`), and in the aggregator's use
   transform gives all counts. Any two columns are at least as close to orthogonal as columns of
   independent signs. The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, is too large to send;
   here it is a parameter. The paper's noise is for removal: replacing an item moves a measurement by
-  2/sqrt(m), not 1/sqrt(m). If rows are sampled, a device reports its entry in one of all rows.
+  2/sqrt(m), not 1/sqrt(m). If rows are sampled, a device reports its entry in a single row.
   hadamard_values has the same rows, but tracks whether the entry is +1. Its errors at one epoch are
   up to 1.3 times as large.
 - bucket (Algorithm 3) finds the most frequent item, or none. In each of several trials, items are

@@ -52,9 +52,9 @@ class ShuffledLevelCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
+        max_changes, boost: Number of boosted changes, and of messages for each; 0 without boost.
         held: Noise of each cell for current values.
-        left: Noise of each cell for values that users left; None without a boost.
+        left: Noise of each cell for previous values of users who change; None without boost.
     """
 
     last_epoch: int

@@ -128,7 +128,7 @@ def draws(case: Case) -> Finding:
     return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
 
 
-def test_audit_detects_half_of_the_required_noise() -> None:
+def test_audit_detects_that_only_half_of_the_required_noise_is_added() -> None:
     case = case_of("future_rand")
     entry = case.protocol
 
