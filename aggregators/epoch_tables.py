@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.law_aggregator import LawAggregator
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.topics.message_formats import MessageFormat
 
 _HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
 # The counts of a record have the narrowest type that fits the largest one.
@@ -181,6 +182,43 @@ class TableAggregator(LawAggregator[LawT], Generic[LawT]):
         aggregator = cls(law)
         aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
         return aggregator
+
+
+class WordsLaw(TablesLaw, Protocol):
+    @property
+    def message_format(self) -> MessageFormat: ...
+
+
+WordsLawT = TypeVar("WordsLawT", bound=WordsLaw)
+
+
+class WordAggregator(TableAggregator[WordsLawT], Generic[WordsLawT]):
+    """Count how often each word was sent, if a message is a single word of few enough."""
+
+    @property
+    def _words(self) -> int:
+        distinct = self.law.message_format.distinct
+        assert distinct is not None
+        return distinct
+
+    @property
+    def cells(self) -> int:
+        return self._words
+
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
+        if len(words) and int(words.max()) >= self._words:
+            raise ValueError(
+                f"message at epoch {epoch} is {words.max()}; expected 0 to {self._words - 1}"
+            )
+
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        self._tables.add(epoch, words, counts)
 
 
 class ResumableTables(TableAggregator[LawT], Generic[LawT]):

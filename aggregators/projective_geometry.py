@@ -18,19 +18,18 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND, CellWindow
 from dpstream.aggregators.counts import CountedWindow, added_up
-from dpstream.aggregators.epoch_tables import TableAggregator
+from dpstream.aggregators.epoch_tables import WordAggregator
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_counts import item_estimates, scaled_levels, spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
-class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
+class ProjectiveGeometryAggregator(WordAggregator[ProjectiveGeometryLaw]):
     """Count the multiplicity of each message, for every epoch.
 
     >>> from dpstream.aggregators.estimate import Participation
@@ -41,26 +40,6 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # 3 and 0, of 4
     [8.0, -4.0]
     """
-
-    @property
-    def cells(self) -> int:
-        return self.law.words
-
-    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        law = self.law
-        check_format(epoch, law.last_epoch, words, law.message_format.dtype)
-        if len(words) and int(words.max()) >= self._tables.cells:
-            raise ValueError(
-                f"message at epoch {epoch} is {words.max()}; expected 0 to {self.cells - 1}"
-            )
-
-    def _count(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        self._tables.add(epoch, words, counts)
 
     def estimate(
         self, epoch: int, participation: Participation

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.epoch_tables import MOST_RESUMED, ResumableTables, TableAggregator
+from dpstream.aggregators.epoch_tables import MOST_RESUMED, ResumableTables, WordAggregator
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.sampled_response import SampledResponseLaw
@@ -35,7 +34,7 @@ MOST_SMOOTHED: Final = 32
 """Maximum number of items that are smoothed: each takes tens of milliseconds for 100 epochs."""
 
 
-class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
+class SampledItemsAggregator(WordAggregator[SampledResponseLaw]):
     """Count the answers at each epoch: by item for subsets, by point for hyperplanes.
 
     >>> from dpstream.randomizers.composed import ComposedLaw
@@ -50,15 +49,6 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
     def cells(self) -> int:
         return cells_counted(self.law)
 
-    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        form, last_epoch = self.law.message_format, self.law.last_epoch
-        check_format(epoch, last_epoch, words, form.dtype)
-        if len(words) and int(words.max()) >= self.law.sets.points:
-            raise ValueError(
-                f"message at epoch {epoch} is {words.max()}; expected 0 to "
-                f"{self.law.sets.points - 1}"
-            )
-
     def _count(
         self,
         epoch: int,
@@ -66,7 +56,7 @@ class SampledItemsAggregator(TableAggregator[SampledResponseLaw]):
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
         if isinstance(self.law.sets, PointSpace):
-            self._tables.add(epoch, words, counts)
+            super()._count(epoch, words, counts)
         else:
             self._tables.add_table(epoch, counts_of_answers(self.law, words[:, 0], counts))
 

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND, PrefixCounts
 from dpstream.aggregators.counts import CountedWindow
-from dpstream.aggregators.epoch_tables import EpochTables, TableAggregator
+from dpstream.aggregators.epoch_tables import WordAggregator
 from dpstream.aggregators.estimate import INCOMPLETE, Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_counts import scaled_levels
-from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.sampled_response.leveled_response import LeveledResponseLaw
@@ -84,7 +83,7 @@ class PrefixWindow(CountedWindow):
             yield inside, int(counts.sum()), level.probabilities
 
 
-class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
+class SampledPrefixesAggregator(WordAggregator[LeveledResponseLaw]):
     """Count how often each answer was given, for every epoch.
 
     Args:
@@ -96,31 +95,6 @@ class SampledPrefixesAggregator(TableAggregator[LeveledResponseLaw]):
     def __init__(self, law: LeveledResponseLaw, window: int | None = None) -> None:
         super().__init__(law)
         self._window = law.last_epoch if window is None else window
-
-    @property
-    def cells(self) -> int:
-        return self.law.first_words[-1]
-
-    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
-        if len(words) and int(words.max()) >= self._tables.cells:
-            raise ValueError(
-                f"message at epoch {epoch} is {words.max()}; expected 0 to {self.cells - 1}"
-            )
-
-    def _count(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        self._tables.add(epoch, words, counts)
-
-    @classmethod
-    def from_bytes(cls, law: LeveledResponseLaw, data: bytes, window: int | None = None) -> Self:
-        aggregator = cls(law, window)
-        aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
-        return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> HeavyHitters | None:
         """Search the window that ends with an epoch; return None if the epoch has no answers.

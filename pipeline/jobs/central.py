@@ -154,8 +154,7 @@ def _check(epsilon: object, stated: Central, minimum: int, hidden: Hiding) -> No
     if amplified(epsilon, minimum, stated.epsilon, hidden.binary) > stated.delta:
         message = (
             f"is {epsilon:g}; expected at most {stated.most(minimum, hidden):g}, the local epsilon "
-            "that "
-            f"'central' (epsilon {stated.epsilon:g}, delta {stated.delta:g}) allows with "
+            f"that 'central' (epsilon {stated.epsilon:g}, delta {stated.delta:g}) allows with "
             f"{minimum:,} users. Remove the key to use this maximum"
         )
         raise JobError([Problem(("parameters", "epsilon"), message)])

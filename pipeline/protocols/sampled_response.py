@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
@@ -63,14 +64,43 @@ _COMPLETE: Final = (
 )
 
 
-class SampledResponseForecast:
+class _EqualEpochs:
     """Forecast if all enrolled devices answer at their epochs: all epochs are equally accurate."""
+
+    share: float
+
+    def __init__(self, law: SampledResponseLaw | LeveledResponseLaw, last_epoch: int) -> None:
+        self._horizon, self._reports = law.last_epoch, law.reports
+        self.reports_per_user = np.full(last_epoch, law.reports / law.last_epoch)
+
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
+        return np.full(len(self.reports_per_user), self._deviation(users))
+
+    def window_error(self, users: int, window: int) -> float | None:
+        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
+        if window * self._reports > self._horizon:
+            return None
+        return self._deviation(users) / math.sqrt(window)
+
+    def at_share(self, share: float) -> Self:
+        """See `ShareForecast`."""
+        other = copy(self)
+        other.share = share
+        return other
+
+    @abstractmethod
+    def _deviation(self, users: int) -> float:
+        """Return the standard error of an epoch's estimate."""
+
+
+class SampledResponseForecast(_EqualEpochs):
+    """Forecast for yes or no, and for items that can be listed."""
 
     def __init__(
         self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
     ) -> None:
+        super().__init__(law, last_epoch)
         self._law, self.share = law, _expected_share(requested)
-        self.reports_per_user = np.full(last_epoch, law.reports / law.last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
@@ -119,32 +149,19 @@ class SampledResponseForecast:
                 f"ask {once.reports} times, and errors would be {ratio:.3g} times smaller"
             )
 
-    def standard_errors(self, users: int) -> NDArray[np.float64]:
-        variance = users * _unit_variance(self._law, self.share, users)
-        return np.full(len(self.reports_per_user), math.sqrt(variance))
-
-    def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
-        if window * self._law.reports > self._law.last_epoch:
-            return None
-        return float(self.standard_errors(users)[0]) / math.sqrt(window)
-
-    def at_share(self, share: float) -> Self:
-        """See `ShareForecast`."""
-        other = copy(self)
-        other.share = share
-        return other
+    def _deviation(self, users: int) -> float:
+        return math.sqrt(users * _unit_variance(self._law, self.share, users))
 
 
-class SampledNumbersForecast:
-    """Forecast for numbers if all enrolled devices answer: all epochs are equally accurate."""
+class SampledNumbersForecast(_EqualEpochs):
+    """Forecast for numbers: of the first bucket, with `share`; all others are equally full."""
 
     def __init__(
         self, law: LeveledResponseLaw, requested: SampledResponseParameters, last_epoch: int
     ) -> None:
         assert requested.numbers is not None
+        super().__init__(law, last_epoch)
         self._law, self.share = law, 1 / law.items
-        self.reports_per_user = np.full(last_epoch, 1 / law.last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {
                 "level": number,
@@ -160,8 +177,8 @@ class SampledNumbersForecast:
         variances = {level.items: node_variance(level) for level in law.levels}
         nodes = (2 << index for index in range(law.items.bit_length() - 1))
         widest = widest_range(np.array([variances.get(each, math.inf) for each in nodes]))
-        rare, half = (self.at_share(share).standard_errors(10_000)[0] for share in (1e-9, 0.5))
-        own = self.standard_errors(10_000)[0]
+        rare, half = (self.at_share(share)._deviation(10_000) for share in (1e-9, 0.5))
+        own = self._deviation(10_000)
         self.notes = (
             *bucket_notes(numbers.low, numbers.high, numbers.buckets, widest),
             f"errors are predicted for a bucket that one in {law.items:,} users is in; for a "
@@ -170,24 +187,12 @@ class SampledNumbersForecast:
             _COMPLETE.format("a value", law.items, "bucket"),
         )
 
-    def standard_errors(self, users: int) -> NDArray[np.float64]:
-        return np.full(len(self.reports_per_user), self.range_deviations(users, 0, 1))
+    def _deviation(self, users: int) -> float:
+        return float(self.range_deviations(users, 0, 1))
 
     def range_deviations(self, users: int, starts: Ends, ends: Ends) -> NDArray[np.float64]:
         """Return the standard errors for ranges of buckets [start, end), numbered from 0."""
         return np.asarray(np.sqrt(self._expected(users).variances(starts, ends)), np.float64)
-
-    def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
-        if window > self._law.last_epoch:
-            return None
-        return float(self.standard_errors(users)[0]) / math.sqrt(window)
-
-    def at_share(self, share: float) -> Self:
-        """See `ShareForecast`; the first bucket has this share, and all others are equally full."""
-        other = copy(self)
-        other.share = share
-        return other
 
     def _expected(self, users: int) -> SampledRanges:
         law = self._law
@@ -272,10 +277,9 @@ def _make(
 def _read(
     law: SampledResponseLaw | LeveledResponseLaw, requested: SampledResponseParameters, data: bytes
 ) -> Aggregator:
-    if isinstance(law, LeveledResponseLaw) and requested.searched:
-        return SampledPrefixesAggregator.from_bytes(law, data, requested.window)
-    empty: Any = type(_make(law, requested))
-    read: Aggregator = empty.from_bytes(law, data)
+    aggregator: Any = _make(law, requested)
+    aggregator.merge(type(aggregator).from_bytes(law, data))
+    read: Aggregator = aggregator
     return read
 
 

@@ -98,13 +98,13 @@ class SearchForecast(PerEpochForecast):
             return
         yield f"in windows of {window:,} epochs, {found}"
         once = _least(predict(self._levels, users, _variance(law, users, 1), slots))
-        anew = _least(self._anew(users))
+        charged = _least(self._charged_each_time(users))
         yield (
             f"in a single epoch, {once}; if all users were asked again at every epoch, with "
-            f"epsilon / {law.last_epoch:,} each time (projective_geometry), {anew}"
+            f"epsilon / {law.last_epoch:,} each time (projective_geometry), {charged}"
         )
 
-    def _anew(self, users: int) -> tuple[float, float] | None:
+    def _charged_each_time(self, users: int) -> tuple[float, float] | None:
         try:
             epsilon = self._requested.epsilon / self._law.last_epoch
             law = calibrate_any(replace(self._requested, epsilon=epsilon, window=None), 1)

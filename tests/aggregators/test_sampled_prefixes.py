@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import INCOMPLETE, Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.sampled_prefixes import PrefixWindow, SampledPrefixesAggregator
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.point_spaces import PointSpace
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.sampled_response import SampledResponseLaw
+from dpstream.randomizers.sampled_response import SampledResponseLaw, SampledResponseParameters
 from dpstream.randomizers.sampled_response.leveled_response import (
     LeveledResponse,
     LeveledResponseLaw,
@@ -25,6 +27,9 @@ from dpstream.topics.manifests import WindowStatus
 
 CODE = PrefixCells((PrefixLevel(4, 16), PrefixLevel(12, 600)), "example")
 SPACES = PointSpace(5, 5), PointSpace(5, 5)
+
+
+AGGREGATION = PROTOCOLS["sampled_response"].aggregation
 
 
 def law_of(last_epoch: int, epsilon: float = 4.0) -> LeveledResponseLaw:
@@ -117,15 +122,17 @@ def test_windows_grow_to_their_maximum_length_and_state_their_current_length() -
     sent = answers(law, values_of(users), 2)
     participation = Participation.constant(5, users)
     for length, averaged in ((None, [1, 2, 3, 4, 5]), (2, [1, 2, 2, 2, 2]), (1, [None] * 5)):
-        aggregator = SampledPrefixesAggregator(law, length)
+        requested = SampledResponseParameters(4.0, domain=Bits(24), window=length)
+        aggregator = AGGREGATION.make(law, requested)
         for epoch, words in enumerate(sent, 1):
             aggregator.add(epoch, words, None)
-        restored = SampledPrefixesAggregator.from_bytes(law, aggregator.to_bytes(), length)
+        restored = AGGREGATION.read(law, requested, aggregator.to_bytes())
         for epoch, expected in enumerate(averaged, 1):
             found = aggregator.estimate(epoch, participation)
             again = restored.estimate(epoch, participation)
             assert found is not None
             assert again is not None
+            assert isinstance(found, HeavyHitters)
             assert found.to_json() == again.to_json()
             assert found.averaged == expected
             first = epoch - (expected or 1)

@@ -61,7 +61,7 @@ def test_words_that_users_keep_are_found_in_a_window_over_all_epochs(epsilon: fl
         at_once, _ = found(epsilon, 1, values, seed)
         numbers = []
         for each in (together, at_once, alone):
-            # No word is named that nobody has, and none above the threshold is missed.
+            # No word is named that no user has, and none above the threshold is missed.
             assert np.isin(each.items, held).all()
             above = held[counts > each.detection_threshold]
             assert np.isin(above, each.items).all()

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.central import hiding
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
-from dpstream.pipeline.protocols.protocol import Law, Shuffling
+from dpstream.pipeline.protocols.protocol import Example, Law, Shuffling
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
@@ -29,6 +30,8 @@ from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.guarantee import Guarantee, ShuffledStreams
 from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sampled_response.leveled_response import LeveledResponseLaw
+from dpstream.randomizers.set_systems import Subsets
 from dpstream.topics.names import FURTHER_REPORTS, HOPS, SUMS, Role
 from tests.support.cells import CELLS
 
@@ -655,6 +658,15 @@ def test_single_answer_is_hidden_among_the_reports_of_its_window(
     assert guarantee.shuffled == ShuffledStreams(0.5, 1e-6, 500, one_window=True)
     assert "499 other honest users in each window" in guarantee.shuffled.trust
     assert Guarantee.from_json(guarantee.to_json()) == guarantee
+
+
+@pytest.mark.parametrize("example", PROTOCOLS["sampled_response"].examples)
+def test_reports_are_hidden_as_randomized_bits_only_if_they_are_bits(example: Example) -> None:
+    entry = PROTOCOLS["sampled_response"]
+    law: Any = entry.calibrate(example.parameters, example.last_epoch, 1)
+    hidden = hiding(entry, example.parameters)
+    assert (hidden is None) == isinstance(law, LeveledResponseLaw)
+    assert hidden is None or hidden.binary == (law.sets == Subsets(2, 1))
 
 
 def test_guarantee_states_local_and_central_epsilon() -> None:

@@ -171,10 +171,10 @@ def test_plan_compares_search_windows_with_new_reports_at_every_epoch() -> None:
     assert errors == sorted(errors, reverse=True)
     # The error of a single epoch is that of a tenth of the answers, apart from shared cells.
     assert errors[0] / errors[-1] == pytest.approx(10**0.5, rel=0.05)
-    ours, anew = made.alternatives
-    assert anew.protocol == "projective_geometry"
-    assert anew.epsilon == pytest.approx(6, rel=1e-9)
-    assert anew.rmse > 3 * ours.rmse
+    ours, charged = made.alternatives
+    assert charged.protocol == "projective_geometry"
+    assert charged.epsilon == pytest.approx(6, rel=1e-9)
+    assert charged.rmse > 3 * ours.rmse
     assert least_error(made.alternatives) == ours
     assert list(notes_of_deployment(job, job.calibrate())) == []
     forecast = forecast_of(job, job.calibrate())
