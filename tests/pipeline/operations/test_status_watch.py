@@ -78,7 +78,7 @@ def test_watch_option_is_rejected_with_json(
 ) -> None:
     rejected = Commands(capsys)("status", "--watch", "--json")
     assert (rejected.code, rejected.output) == (2, "")
-    assert "call status repeatedly" in rejected.errors
+    assert "remove --watch and repeat the command" in rejected.errors
 
 
 def status_of(issues: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
