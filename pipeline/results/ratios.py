@@ -1,0 +1,251 @@
+"""Ratios, shares, differences and sums of published estimates, with intervals.
+
+Functions of estimates, their variances and covariances alone: asking costs no privacy. Intervals
+hold for errors that are close to normal. With a noisy denominator Y, an interval is Fieller's: all
+ratios r for which X - r Y differs from 0 by at most z standard deviations. It exists as an interval
+if Y itself is more than z standard deviations above 0; otherwise the ratio is refused.
+
+Given that it is answered, a 95 % interval contains the ratio with a probability of .95 to .97 if
+the true denominator is 2 or more standard deviations. Below that it is .92 to .94 for ratios near
+.3, and less for ratios above 1 (.85 at 1 standard deviation), so such ratios are flagged.
+
+References: Fieller, "Some problems in interval estimation", 1954; Donner and Zou, "Closed-form
+confidence intervals for functions of the normal mean and standard deviation", 2012 (differences).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.estimate import NORMAL_95
+
+WEAK_DENOMINATOR: Final = "weak_denominator"
+"""Flag: the denominator is below 3 standard deviations, so the interval may hold less often."""
+
+NO_DENOMINATOR: Final = "the denominator is not distinguishable from 0"
+
+_WEAK: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An estimated number of users, with the variance of its error; 0 for a public head count."""
+
+    value: float
+    variance: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.variance)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedNumber:
+    """A number computed from estimates, with its interval; or the reason why there is none.
+
+    Attributes:
+        value, low, high: The number and its interval; None if it is refused.
+        standard_error: Standard error; None if the interval is not symmetric.
+        refused: Sentence that states why there is no number.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    standard_error: float | None = None
+    flags: tuple[str, ...] = ()
+    refused: str | None = None
+
+    @classmethod
+    def around(cls, value: float, deviation: float, quantile: float) -> DerivedNumber:
+        width = quantile * deviation
+        return cls(value, value - width, value + width, deviation)
+
+    @property
+    def triple(self) -> tuple[float, float, float] | None:
+        """Value, low and high; None if the number is refused."""
+        if self.value is None or self.low is None or self.high is None:
+            return None
+        return self.value, self.low, self.high
+
+    def within(self, least: float, most: float) -> DerivedNumber:
+        """Return the number with value and interval cut to [least, most]."""
+        if self.triple is None:
+            return self
+        value, low, high = (min(max(each, least), most) for each in self.triple)
+        return replace(self, value=value, low=low, high=high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values; `refused` replaces the numbers."""
+        if self.refused is not None:
+            return {"refused": self.refused}
+        return {
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "ci95_low": self.low,
+            "ci95_high": self.high,
+            "flags": list(self.flags),
+        }
+
+
+def quantile_of(comparisons: int = 1) -> float:
+    """Return the half-width, in standard deviations, of 95 % intervals that hold together.
+
+    By Bonferroni, each of n intervals then fails with a probability of 5 % / n.
+
+    >>> round(quantile_of(), 2), round(quantile_of(10), 2)
+    (1.96, 2.81)
+    """
+    return NORMAL_95 if comparisons <= 1 else NormalDist().inv_cdf(1 - 0.025 / comparisons)
+
+
+def ratio(
+    numerator: Amount,
+    denominator: Amount,
+    covariance: float = 0.0,
+    quantile: float = NORMAL_95,
+) -> DerivedNumber:
+    """Divide two estimates whose errors have this covariance; see the module for the interval.
+
+    >>> found = ratio(Amount(300.0, 400.0), Amount(1_000.0, 2_500.0))
+    >>> [round(each, 3) for each in found.triple or ()]
+    [0.3, 0.254, 0.352]
+    >>> ratio(Amount(300.0, 400.0), Amount(90.0, 2_500.0)).refused
+    'the denominator is not distinguishable from 0'
+    """
+    x, y, squared = numerator.value, denominator.value, quantile**2
+    if not y > quantile * denominator.deviation:
+        return DerivedNumber(refused=NO_DENOMINATOR)
+    if not denominator.variance:
+        return DerivedNumber.around(x / y, numerator.deviation / y, quantile)
+    first = y**2 - squared * denominator.variance
+    middle = x * y - squared * covariance
+    last = x**2 - squared * numerator.variance
+    # Rounding alone can make this negative: with |covariance| <= sd * sd it is not.
+    width = math.sqrt(max(middle**2 - first * last, 0.0))
+    weak = y < _WEAK * denominator.deviation
+    return DerivedNumber(
+        x / y,
+        (middle - width) / first,
+        (middle + width) / first,
+        flags=(WEAK_DENOMINATOR,) if weak else (),
+    )
+
+
+def share(
+    part: Amount, whole: Amount, covariance: float = 0.0, quantile: float = NORMAL_95
+) -> DerivedNumber:
+    """Return the ratio of a part to its whole, cut to [0, 1].
+
+    The covariance is the variance of the part if the whole is a sum of cells that include the part.
+    """
+    return ratio(part, whole, covariance, quantile).within(0.0, 1.0)
+
+
+def difference(first: DerivedNumber, second: DerivedNumber) -> DerivedNumber:
+    """Return `first` minus `second`, two ratios with independent errors, with an interval by MOVER.
+
+    The ratios are those of `ratio`, not cut; a refused one refuses the difference.
+    """
+    if first.triple is None or second.triple is None:
+        return DerivedNumber(refused=first.refused or second.refused)
+    (a, low_a, high_a), (b, low_b, high_b) = first.triple, second.triple
+    below, above = math.hypot(a - low_a, high_b - b), math.hypot(high_a - a, b - low_b)
+    flags = tuple(dict.fromkeys(first.flags + second.flags))
+    return DerivedNumber(a - b, a - b - below, a - b + above, flags=flags)
+
+
+def difference_of_groups(
+    first: Amount,
+    first_users: int,
+    second: Amount,
+    second_users: int,
+    quantile: float = NORMAL_95,
+    *,
+    of_counts: bool = True,
+) -> DerivedNumber:
+    """Return the difference of two groups' shares (or means), given the groups' public sizes.
+
+    The users of each group are seen as a sample: the interval holds for the effect of what sets the
+    groups apart. For counts, this adds s (1 - s) / n for each share s of n users; for means, the
+    variance includes what users add, so pass `of_counts=False`.
+    """
+    if not (first_users > 0 and second_users > 0):
+        return DerivedNumber(refused=NO_DENOMINATOR)
+    values, variance = [], 0.0
+    for amount, users in ((first, first_users), (second, second_users)):
+        part = amount.value / users
+        values.append(part)
+        variance += amount.variance / users**2
+        if of_counts:
+            part = min(max(part, 0.0), 1.0)
+            variance += part * (1 - part) / users
+    return DerivedNumber.around(values[0] - values[1], math.sqrt(variance), quantile)
+
+
+def difference_of_parts(
+    first: Amount,
+    second: Amount,
+    users: int,
+    covariance: float = 0.0,
+    quantile: float = NORMAL_95,
+) -> DerivedNumber:
+    """Return the difference of two shares of the same users, whose number is public."""
+    if users <= 0:
+        return DerivedNumber(refused=NO_DENOMINATOR)
+    variance = max(first.variance + second.variance - 2 * covariance, 0.0)
+    return DerivedNumber.around(
+        (first.value - second.value) / users, math.sqrt(variance) / users, quantile
+    )
+
+
+def difference_in_time(
+    later: Amount,
+    later_users: int,
+    earlier: Amount,
+    earlier_users: int,
+    change_deviation: float,
+    quantile: float = NORMAL_95,
+) -> DerivedNumber:
+    """Return the change of a share between two epochs, given the standard error of the change.
+
+    The errors of the two epochs have the covariance (v + w - d^2) / 2, where v and w are their
+    variances and d is the standard error of the difference of the two estimates.
+    """
+    if not (later_users > 0 and earlier_users > 0):
+        return DerivedNumber(refused=NO_DENOMINATOR)
+    common = (later.variance + earlier.variance - change_deviation**2) / 2
+    variance = later.variance / later_users**2 + earlier.variance / earlier_users**2
+    variance -= 2 * common / (later_users * earlier_users)
+    value = later.value / later_users - earlier.value / earlier_users
+    return DerivedNumber.around(value, math.sqrt(max(variance, 0.0)), quantile)
+
+
+def margin(
+    cells: NDArray[np.float64],
+    covariances: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+    head_count: int | None = None,
+) -> Amount:
+    """Return the sum of the chosen cells of a question.
+
+    With the public number of users that the cells add up to, the sum is that number minus the other
+    cells where this has the smaller variance.
+
+    Args:
+        cells: Estimates, shape (cells,).
+        covariances: Covariances of their errors, shape (cells, cells).
+        chosen: Cells to add up, bool, shape (cells,).
+        head_count: Number of users, each of whom is in exactly one cell; None if unknown.
+    """
+    variance = float(covariances[np.ix_(chosen, chosen)].sum())
+    other = float(covariances[np.ix_(~chosen, ~chosen)].sum())
+    if head_count is not None and other < variance:
+        return Amount(head_count - float(cells[~chosen].sum()), max(other, 0.0))
+    return Amount(float(cells[chosen].sum()), max(variance, 0.0))
