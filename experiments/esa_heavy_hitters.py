@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
-from dpstream.randomizers.fragments.calibration import loss_of_report, published_loss
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.curator import exact_deviation, published_deviation
+from experiments.protocols.fragments.calibration import loss_of_report, published_loss
 
 USERS: Final = 203_950_512
 ITEMS: Final = 1_778_120

@@ -23,6 +23,7 @@ EXPERIMENTS: Final = frozenset(
         "bun",
         "count_mean_sketch",
         "erlingsson",
+        "fragments",
         "hadamard",
         "independent_response",
         "jl_hh",

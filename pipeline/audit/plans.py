@@ -20,7 +20,7 @@ from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Finding, Random
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
 from dpstream.pipeline.audit.recomputed.cells import shifted_cells
-from dpstream.pipeline.audit.recomputed.compositions import answers_and_horizons, compositions
+from dpstream.pipeline.audit.recomputed.compositions import compositions, renewed_horizons
 from dpstream.pipeline.audit.recomputed.deleted_crowds import crowds
 from dpstream.pipeline.audit.recomputed.item_sets import sets_of_items
 from dpstream.pipeline.audit.recomputed.rounded import rounding
@@ -96,7 +96,7 @@ _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
     "shifted noise": shifted_cells,
     "sets of items": sets_of_items,
     "crowds": crowds,
-    "permanent answers": answers_and_horizons,
+    "renewed horizons": renewed_horizons,
     "rounding": rounding,
 }
 

@@ -26,7 +26,7 @@ from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
-from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
+from dpstream.pipeline.protocols.protocol import Aggregator, Law, StageDummies, StageSum
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.message_formats import MessageFormat
@@ -278,11 +278,6 @@ class DeployedJob(Job):
 
     def randomizer(self) -> Devices[Any]:
         return self.protocol_entry.randomizer(self.law)
-
-    def exposure(self) -> Exposure | None:
-        """Return the loss to an observer who sees some of a device's reports; None if unknown."""
-        planning = self.protocol_entry.planning
-        return None if planning is None else planning.exposure(self.law)
 
     @cached_property
     def guarantee(self) -> Guarantee:

@@ -469,7 +469,7 @@ class Job(Wording):
                 "epoch, or numbers of sampled_response, and no crowds"
             )
         errors = entry.aggregation.window_errors(law, self.parameters)
-        if entry.has_lasting_noise(law) or (errors is None and not entry.per_epoch):
+        if entry.lasting_noise(law) or (errors is None and not entry.per_epoch):
             return (
                 f"protocol {entry.name}: the published data do not show how the errors of its "
                 "epochs are correlated, so the mean has no interval; use sampled_response, "

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.randomizers.composed import MAX_SIGNS
 from dpstream.randomizers.count_min import CountMinParameters
-from dpstream.randomizers.fragments import FragmentsParameters
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
@@ -27,10 +26,7 @@ Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name, and factory of its parameters, which raises `ValueError` if none are valid."""
 
 _SetsParameters: TypeAlias = (
-    CountMinParameters
-    | FragmentsParameters
-    | ProjectiveGeometryParameters
-    | SingleMessageParameters
+    CountMinParameters | ProjectiveGeometryParameters | SingleMessageParameters
 )
 
 
@@ -101,12 +97,9 @@ def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterat
 def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield a protocol without a trusted party, then protocols that trust the shuffler.
 
-    Yields nothing for jobs with their own queries, which other protocols do not answer, and for
-    jobs that hide whether users have any items.
+    Yields nothing for jobs with their own queries, which other protocols do not answer.
     """
     if isinstance(requested, CountMinParameters) and requested.queries is not None:
-        return
-    if isinstance(requested, FragmentsParameters) and requested.neighbors == "removal":
         return
     epsilon, delta = requested.epsilon, requested.delta
     domain, items = requested.domain, requested.items

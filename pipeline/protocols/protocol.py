@@ -149,23 +149,6 @@ class LearningAggregator(Aggregator, typing.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
-    """Epsilon against an observer who links some, but not all, of a device's reports.
-
-    Attributes:
-        reports: Numbers of reports, ascending, from 1 to the number of all reports.
-        epsilons: Epsilon per user for each number of reports.
-        limit: Upper bound on epsilon for any number of reports.
-        lasting: True if the reports can come from different epochs with the same value.
-    """
-
-    reports: tuple[int, ...]
-    epsilons: tuple[float, ...]
-    limit: float
-    lasting: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Learning:
     """Properties of a learning protocol: each epoch is a training step of a public model.
 
@@ -266,13 +249,10 @@ class Planning:
         if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
             guarantee against an observer of shuffled messages only, given a mechanism and the
             minimum number of contributors in a released window; None without such a guarantee.
-        exposure: Returns epsilon if only some of a device's reports are seen together; None if a
-            device does not send several reports.
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
     if_shuffled: Callable[[Any, int], Guarantee | None] = lambda law, minimum: None
-    exposure: Callable[[Any], Exposure | None] = lambda law: None
 
     @classmethod
     def of(cls, forecast: Callable[[Any, int], Forecast], **others: Any) -> Self:
@@ -322,6 +302,8 @@ class Protocol:
             `shuffle.minimum` applies.
         learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
             aggregator is a `LearningAggregator`; None for other protocols.
+        lasting_noise: Given a mechanism, returns whether noise can repeat at several epochs if a
+            value stays the same.
         examples: Jobs for the conformance suite.
     """
 
@@ -340,6 +322,7 @@ class Protocol:
     recurring: Callable[[Any], Any] = lambda parameters: parameters
     sampled: Callable[[Any], Fraction] | None = None
     learning: Learning | None = None
+    lasting_noise: Callable[[Any], bool] = lambda law: False
     examples: tuple[Example, ...] = ()
 
     def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
@@ -347,11 +330,6 @@ class Protocol:
         if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
-
-    def has_lasting_noise(self, law: Law) -> bool:
-        """Return whether noise can repeat at several epochs if a value stays the same."""
-        exposure = None if self.planning is None else self.planning.exposure(law)
-        return exposure is not None and exposure.lasting
 
     def longest_window(self, law: Law) -> int | None:
         """Return the maximum number of epochs within which no device is asked twice.

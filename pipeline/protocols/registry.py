@@ -22,7 +22,6 @@ OWN: Final = {
     "projective_geometry": "projective_geometry:PROTOCOL",
     "count_min": "count_min:PROTOCOL",
     "single_message": "single_message:PROTOCOL",
-    "fragments": "fragments:PROTOCOL",
     "shuffled_counts": "shuffled_counts:PROTOCOL",
 }
 """Module and variable of each built-in protocol, in the format of an entry point."""

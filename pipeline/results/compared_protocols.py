@@ -287,6 +287,6 @@ def window_error(
     """Return the RMSE of means over windows, in users; None if it cannot be predicted."""
     if isinstance(forecast, WindowForecast):
         return forecast.window_error(users, window)
-    if not entry.per_epoch or entry.has_lasting_noise(law):
+    if not entry.per_epoch or entry.lasting_noise(law):
         return None
     return rmse_of(forecast, users) / math.sqrt(window)

@@ -12,7 +12,6 @@ from typing import Any
 from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standing_for
 from dpstream.pipeline.jobs.budgets import Charge, accounts_for, period_budgets, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import (
     WITHIN,
     Guarantee,
@@ -144,25 +143,6 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
         f"{factor}. Larger shifts can occur, but the probability of any conclusion exceeds what "
         f"this factor allows by at most {_chance(delta)} (delta). {text[0].upper()}{text[1:]}"
     )
-
-
-def exposure_body(exposure: Exposure) -> dict[str, Any]:
-    """Return the API's description of what an observer learns from some of a device's reports."""
-    last = f"{exposure.reports[-1]:,} reports"
-    sends, further = f"A device sends {last} at each epoch", "of the same epoch"
-    if exposure.lasting:
-        sends = f"For a value that stays the same, a device sends {last} in a horizon"
-        further = "of that value"
-    return {
-        "reports": list(exposure.reports),
-        "epsilons": list(exposure.epsilons),
-        "likely": [percent_right(epsilon) for epsilon in exposure.epsilons],
-        "limit": exposure.limit,
-        "description": f"{sends}, all derived from bits that it flipped or kept once, each at "
-        "random. An observer who links only some of these reports learns less than an observer of "
-        f"all of them. Further reports {further} would never reveal more than epsilon "
-        f"{_up(exposure.limit, 4)} allows.",
-    }
 
 
 def _up(number: float, digits: int) -> str:

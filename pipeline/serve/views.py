@@ -24,7 +24,6 @@ from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,
-    exposure_body,
     guarantee_description,
 )
 from dpstream.pipeline.results.roll_ups import roll_ups
@@ -302,7 +301,6 @@ def details(state: JobState) -> dict[str, Any]:
         "domain": _domain(state, MOST_LABELS),
         "guarantee": guarantee,
         "guarantee_description": guarantee_description(guarantee),
-        "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
         "trust": trust_body(job),
         "series": [series_json(job, each) for each in history.listed()],

@@ -10,11 +10,11 @@ import pytest
 
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.fragments import FragmentsAggregator
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.fragments import FragmentsLaw
 from experiments.protocols.baselines import SplitBudgetParameters
 from experiments.protocols.baselines.calibration import calibrate
+from experiments.protocols.fragments import FragmentsLaw
+from experiments.protocols.fragments.aggregator import FragmentsAggregator
 
 LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
 EVERYBODY = Participation.constant(3, 100)

@@ -18,12 +18,12 @@ from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_messages import CountedMessages, Reports, written_out
 from dpstream.randomizers.division import divide
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
-from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
 from dpstream.randomizers.sampled_response import SampledResponse, SampledResponseParameters
 from dpstream.randomizers.sampled_response.calibration import calibrate as calibrate_responses
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
+from experiments.protocols.fragments.permanent_bits import KEY_BYTES, PermanentBits
 
 Coins = np.random.Generator
 Drawn = Iterable[Hashable]

@@ -15,11 +15,11 @@ from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dummies import ClusteredDummies, PoissonDummies
 from dpstream.randomizers.noise_tables import NoiseTable
 from dpstream.randomizers.normal_noise import NormalNoise
-from dpstream.randomizers.permanent_bits import PermanentBits
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCounts
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
 from dpstream.randomizers.value_stream import ValueStream
+from experiments.protocols.fragments.permanent_bits import PermanentBits
 from experiments.protocols.ldp_sgd import LdpSgd
 from tests.attacks import books, samplers
 from tests.attacks.books import attack_device_accounts

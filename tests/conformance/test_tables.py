@@ -25,12 +25,12 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.dummies import Dummies
-from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.noise_tables import NoiseTable
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from experiments.protocols.fragments import FragmentsLaw, FragmentsParameters
 from experiments.protocols.hadamard import HadamardParameters
 from tests.conformance.cases import COUNTING, Case
 

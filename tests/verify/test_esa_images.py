@@ -17,9 +17,6 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.counted_messages import CountedMessages
-from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
-from dpstream.randomizers.fragments.calibration import calibrate as fragments
-from dpstream.randomizers.fragments.calibration import loss_of_report
 from dpstream.randomizers.item_domains import Points
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.data import ChangeLogFile
@@ -33,6 +30,9 @@ from experiments.protocols.count_mean_sketch import (
 )
 from experiments.protocols.count_mean_sketch.aggregator import CountMeanSketchAggregator
 from experiments.protocols.count_mean_sketch.calibration import calibrate as sketch
+from experiments.protocols.fragments import FragmentsLaw, FragmentsParameters
+from experiments.protocols.fragments.calibration import calibrate as fragments
+from experiments.protocols.fragments.calibration import loss_of_report
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

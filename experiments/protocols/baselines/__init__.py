@@ -36,7 +36,7 @@ from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_epsilon
-from dpstream.randomizers.permanent_loss import stream_loss
+from experiments.protocols.permanent_loss import stream_loss
 
 MAX_EPOCHS = 1 << 20
 

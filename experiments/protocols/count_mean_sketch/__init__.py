@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.fragments import FragmentsLaw, Neighbors
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
@@ -38,6 +37,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.topics.message_formats import MessageFormat, narrowest
+from experiments.protocols.fragments import FragmentsLaw, Neighbors
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16

@@ -11,15 +11,15 @@ from typing import Final
 
 from scipy import stats
 
-from dpstream.randomizers.fragments import FragmentsParameters
-from dpstream.randomizers.fragments.calibration import calibrate as fragments
-from dpstream.randomizers.fragments.calibration import epsilon_with as fragments_epsilon_with
 from dpstream.randomizers.item_domains import Points, domain_size
 from dpstream.randomizers.search import least_integer
 from experiments.protocols.count_mean_sketch import (
     CountMeanSketchLaw,
     CountMeanSketchParameters,
 )
+from experiments.protocols.fragments import FragmentsParameters
+from experiments.protocols.fragments.calibration import calibrate as fragments
+from experiments.protocols.fragments.calibration import epsilon_with as fragments_epsilon_with
 
 FOR_ROWS: Final = 0.01
 """Fraction of delta reserved for rows that too few users draw."""

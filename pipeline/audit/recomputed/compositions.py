@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 
@@ -30,57 +29,15 @@ from dpstream.pipeline.conformance.divergences import exponential, neighbors_of
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
-from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 
-_ODDS = ((ComposedLaw((20, 1)), ComposedLaw((5, 1))), (ComposedLaw((3, 1)), ComposedLaw((30, 1))))
-_REPORTS, _HORIZONS = 4, 3
+_HORIZONS = 3
 RENEWED = ("future_rand", "shuffled_counts")
 
 
-def answers_and_horizons() -> Iterator[Finding]:
-    """Check losses: of permanent answers over all reports, of recurring jobs over all horizons."""
-    for permanent, report in _ODDS:
-        yield finding(
-            "permanent answers",
-            f"up to {_REPORTS} reports with odds of {report.weights[0]}, of answers with odds of "
-            f"{permanent.weights[0]}",
-            _permanent(permanent, report),
-        )
+def renewed_horizons() -> Iterator[Finding]:
+    """Check losses of recurring jobs over all horizons."""
     for name in RENEWED:
         yield finding("renewed horizons", f"{_HORIZONS} horizons of {name}", _renewed(name))
-
-
-def _reports(permanent: ComposedLaw, report: ComposedLaw, stream: tuple[int, ...]) -> list[int]:
-    weights = dict.fromkeys(product((0, 1), repeat=len(stream)), 0)
-    for answers in product((0, 1), repeat=2):
-        drawn = math.prod(permanent.weights[bit != answer] for bit, answer in enumerate(answers))
-        for seen in weights:
-            weights[seen] += drawn * math.prod(
-                report.weights[sent != answers[value]]
-                for sent, value in zip(seen, stream, strict=True)
-            )
-    return list(weights.values())
-
-
-def _permanent(permanent: ComposedLaw, report: ComposedLaw) -> Iterator[str]:
-    for epochs in range(1, _REPORTS + 1):
-        weights = {
-            stream: _reports(permanent, report, stream) for stream in product((0, 1), repeat=epochs)
-        }
-        for bits in (1, 2):
-            still = _largest(weights[(0,) * epochs], weights[(1,) * epochs])
-            stated = unchanged_loss(permanent, report, epochs, bits)
-            yield _less(f"{epochs} reports of {bits} unchanged bits", stated, still**bits)
-            whole = max(
-                _largest(one, other) for one in weights.values() for other in weights.values()
-            )
-            stated = stream_loss(permanent, report, epochs, bits)
-            yield _less(f"{epochs} reports of {bits} changed bits", stated, whole**bits)
-
-
-def _largest(one: list[int], other: list[int]) -> Fraction:
-    return max(max(Fraction(a, b), Fraction(b, a)) for a, b in zip(one, other, strict=True))
 
 
 def _less(what: str, stated: float, odds: Fraction) -> str:

@@ -29,8 +29,6 @@ from dpstream.randomizers.dummies import (
     Dummies,
     PoissonDummies,
 )
-from dpstream.randomizers.fragments import FragmentsParameters
-from dpstream.randomizers.fragments.calibration import calibrate as calibrate_fragments
 from dpstream.randomizers.noise_tables import (
     TABLE_BITS,
     NoiseTable,
@@ -48,7 +46,6 @@ _DIGITS = 90
 
 def rounding() -> Iterator[Finding]:
     yield finding(ATTACK, "odds of signs, compared with the target loss", _odds())
-    yield finding(ATTACK, "odds of permanent answers, compared with odds of reports", _answers())
     yield finding(
         ATTACK, "dummies from all contributors, compared with the planned number", _shares()
     )
@@ -72,19 +69,6 @@ def _odds() -> Iterator[str]:
         for times in (1, 3, 100):
             if exponential(log_rounded_up(odds, times), rounded_up=True) < odds**times:
                 yield f"states a loss below {times} times the logarithm of {odds}"
-
-
-def _answers() -> Iterator[str]:
-    items = tuple("abc")
-    requested = FragmentsParameters(1.0, 1e-3, items, permanent=True)
-    law = calibrate_fragments(requested, 2, 300)
-    assert law.backstop is not None
-    report, permanent = (Fraction(*each.weights) for each in (law.odds, law.backstop))
-    if permanent > report:
-        yield (
-            f"calibrates noise to odds of {float(report):.9g}, but draws permanent answers "
-            f"with {float(permanent):.9g}"
-        )
 
 
 def _shares() -> Iterator[str]:

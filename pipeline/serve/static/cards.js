@@ -2,7 +2,6 @@
 
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
-import { exposureOf } from "./exposure.js";
 import { capital, chance, count, inPeriod, left, loss, said, tied, valueOf } from "./format.js";
 import { trustPicture } from "./trust.js";
 
@@ -122,8 +121,8 @@ export class PrivacyCard {
   constructor(model, named) {
     this.model = model;
     this.account = h("div", {});
-    const { exposure, guarantee_description: words, trust } = model.detail;
-    const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), exposureOf(exposure), this.account];
+    const { guarantee_description: words, trust } = model.detail;
+    const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), this.account];
     this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
       h("div", { class: "card-head" }, h("h2", {}, titled("Trust and privacy guarantee", model, named))),
       trustPicture(trust),

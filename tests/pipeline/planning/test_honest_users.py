@@ -74,7 +74,7 @@ def test_loss_grows_as_the_number_of_honest_users_decreases(
 SETTING_ASIDE = (
     "dpstream.randomizers.count_min.calibration",
     "dpstream.randomizers.count_min.code_noise",
-    "dpstream.randomizers.fragments.calibration",
+    "experiments.protocols.fragments.calibration",
     "experiments.protocols.hadamard.calibration",
     "dpstream.randomizers.shuffled_counts.calibration",
     "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration",

@@ -20,7 +20,6 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,
     budget_of,
-    exposure_body,
     posterior_odds,
 )
 from dpstream.pipeline.results.series import VALUE
@@ -30,7 +29,7 @@ from dpstream.pipeline.serve.views import JobState, top
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import BOOLEAN
 from dpstream.topics.manifests import WindowStatus
-from tests.support.shown_jobs import FRUIT, MODES, count, gap
+from tests.support.shown_jobs import MODES, count, gap
 
 values = st.lists(
     st.one_of(st.none(), st.floats(-1e6, 1e6, allow_nan=False)), min_size=1, max_size=400
@@ -108,30 +107,6 @@ def test_posterior_odds_are_never_understated(epsilon: float) -> None:
     assert likely >= 100 * math.exp(epsilon) / (1 + math.exp(epsilon))
     assert factor <= 1.05 * math.exp(epsilon)
     assert likely < 100
-
-
-@pytest.mark.parametrize(
-    ("parameters", "reports", "sends"),
-    [
-        ("reports: 4", [1, 2, 3, 4], "sends 4 reports at each epoch"),
-        ("reports: 4, permanent: true", [*range(1, 17), 20, 24], "24 reports in a horizon"),
-        ("permanent: true", [1, 2, 3, 4, 5, 6], "6 reports in a horizon"),
-    ],
-)
-def test_exposure_grows_with_the_number_of_linked_reports(
-    parameters: str, reports: list[int], sends: str
-) -> None:
-    exposure = deployed(FRUIT.replace("PARAMETERS", parameters)).exposure()
-    assert exposure is not None
-    body = exposure_body(exposure)
-    assert body["reports"] == reports
-    assert sends in body["description"]
-    assert body["epsilons"] == sorted(body["epsilons"])
-    assert body["epsilons"][0] < 0.9 * body["limit"]
-    assert body["limit"] >= body["epsilons"][-1] > 0.99 * body["limit"]
-    for epsilon, likely in zip(body["epsilons"], body["likely"], strict=True):
-        exact = 100 / (1 + math.exp(-epsilon))
-        assert exact <= float(likely.removesuffix(" %")) < min(100, exact + 0.1)
 
 
 def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:

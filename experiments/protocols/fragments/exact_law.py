@@ -13,7 +13,7 @@ from math import comb
 from typing import TypeAlias
 
 from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
-from dpstream.randomizers.fragments import FragmentsLaw
+from experiments.protocols.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
 """Number of 1 bits in a cell, for each report."""

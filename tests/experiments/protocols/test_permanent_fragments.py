@@ -17,16 +17,20 @@ import pytest
 from scipy import stats
 
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
 from dpstream.pipeline.conformance.divergences import divergence, exponential
-from dpstream.pipeline.conformance.laws.fragments import ExactFragments
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
-from dpstream.randomizers.fragments.calibration import calibrate, epsilon_with
-from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from experiments.protocols.fragments.aggregator import (
+    FragmentsAggregator,
+    lasting_variance,
+    noise_variance,
+)
+from experiments.protocols.fragments.calibration import calibrate, epsilon_with
+from experiments.protocols.fragments.exact_law import ExactFragments
+from experiments.protocols.permanent_loss import stream_loss, unchanged_loss
 
 WORDS = 1 << 32
 EXACTLY = 1 << 200

@@ -21,20 +21,20 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_messages import CountedMessages, written_out
-from dpstream.randomizers.fragments import (
+from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.fragments import (
     Fragments,
     FragmentsLaw,
     FragmentsParameters,
     Neighbors,
 )
-from dpstream.randomizers.fragments.calibration import (
+from experiments.protocols.fragments.calibration import (
     calibrate,
     epsilon_with,
     loss_of_report,
     published_loss,
 )
-from dpstream.randomizers.permanent_bits import FlippedBits
-from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.fragments.permanent_bits import FlippedBits
 from tests.support.thinned import thinned
 
 LABELS = tuple(f"item {number}" for number in range(40))

@@ -26,7 +26,7 @@ from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import check_format
-from dpstream.randomizers.fragments import FragmentsLaw
+from experiments.protocols.fragments import FragmentsLaw
 
 
 class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):

@@ -10,12 +10,12 @@ of its report. A party that sees t of a device's reports together learns at most
 `FragmentsLaw.exposure`, and never more than the backstop allows.
 
 This bound is for one epoch. With a permanent backstop, a device reverses the same bits at every
-epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports from all epochs about
-an unchanged value then never learns more than the backstop allows. A value that changes is hidden
-only by the reversals of each report, as in memoized randomized response, which is the case of a
-single bit. Unlike protocols that hide users among dummies, fragments also protect a user without
-any trusted party, but with a larger epsilon: a shuffler that keeps the messages of each device
-together sees randomized response.
+epoch (`experiments.protocols.fragments.permanent_bits`). A party that sees all reports from all
+epochs about an unchanged value then never learns more than the backstop allows. A value that
+changes is hidden only by the reversals of each report, as in memoized randomized response, which is
+the case of a single bit. Unlike protocols that hide users among dummies, fragments also protect a
+user without any trusted party, but with a larger epsilon: a shuffler that keeps the messages of
+each device together sees randomized response.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 1 and 2.
 """
@@ -47,9 +47,14 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, FlippedBits, PermanentBits
-from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 from dpstream.topics.message_formats import MessageFormat, narrowest
+from experiments.protocols.fragments.permanent_bits import (
+    KEY_BYTES,
+    WORD_BITS,
+    FlippedBits,
+    PermanentBits,
+)
+from experiments.protocols.permanent_loss import stream_loss, unchanged_loss
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Basis of the noise: the exact privacy loss of the blanket ("exact"), or the paper's closed

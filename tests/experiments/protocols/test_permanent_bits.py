@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.permanent_bits import PermanentBits, encrypt, input_blocks
 from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.fragments.permanent_bits import PermanentBits, encrypt, input_blocks
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_batch_of_devices_yields_the_same_answers_as_single_devices(
     bits = PermanentBits(cells, threshold)
     assert bits.ones(keys, sets).tolist() == expected
     # The result is independent of the batch size.
-    monkeypatch.setattr("dpstream.randomizers.permanent_bits._CHUNK_BYTES", 300)
+    monkeypatch.setattr("experiments.protocols.fragments.permanent_bits._CHUNK_BYTES", 300)
     assert bits.ones(keys, sets).tolist() == expected
     assert bits.ones(keys[:0], sets[:0]).tolist() == [0] * cells
 

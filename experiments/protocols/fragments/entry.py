@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators import fragments
-from dpstream.aggregators.fragments import FragmentsAggregator
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.alternatives import Alternative, alternatives
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
-    Exposure,
     Planning,
     Protocol,
     Shuffling,
 )
 from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.division import chances_of_one_instance
-from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.guarantee import rounded_up
+from experiments.protocols.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from experiments.protocols.fragments.aggregator import (
+    FragmentsAggregator,
+    lasting_variance,
+    noise_variance,
+)
+from experiments.protocols.fragments.calibration import calibrate, epsilon_with
 
 # Up to this number of reports, the table has a row for each number that an instance can see.
 _ALL_SHOWN = 8
@@ -61,7 +65,7 @@ class FragmentsForecast(PerEpochForecast):
         return FragmentsForecast(self._law, self._last_epoch, self._held, instances, sealed)
 
     def _deviation(self, users: int) -> float:
-        return math.sqrt(fragments.noise_variance(self._law, users))
+        return math.sqrt(noise_variance(self._law, users))
 
 
 def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
@@ -122,7 +126,7 @@ def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
 
 def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
     """Describe how epsilon depends on changes of a value, and the variance left by averaging."""
-    lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
+    lasting = lasting_variance(law, 1) / noise_variance(law, 1)
     return (
         f"{apart}a value that stays the same costs epsilon {rounded_up(law.unchanged_epsilon, 4)} "
         f"over all {law.last_epoch:,} epochs of a horizon, and less than "
@@ -138,34 +142,30 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
     )
 
 
-def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, and then for numbers in steps of 25 %."""
-    last = law.reports_seen[-1]
-    if last == 1:
-        return None
-    reports = list(range(1, min(last, 16) + 1))
-    while reports[-1] < last:
-        reports.append(min(last, reports[-1] * 5 // 4))
-    shown = sorted({*reports, *law.reports_seen})
-    epsilons = tuple(law.exposed_epsilon(seen) for seen in shown)
-    return Exposure(tuple(shown), epsilons, law.limit_epsilon, law.permanent)
+@alternatives.register
+def _instead(requested: FragmentsParameters, last_epoch: int) -> Iterable[Alternative]:
+    """Return no alternatives for jobs that hide whether users have any items."""
+    if requested.neighbors == "removal":
+        return ()
+    return alternatives.dispatch(CountMinParameters)(requested, last_epoch)
 
 
 PROTOCOL = Protocol(
     name="fragments",
     parameters=FragmentsParameters,
     law=lambda requested: FragmentsLaw,
-    calibrate=late_calibration("fragments", sized=True),
+    calibrate=calibrate,
     randomizer=Fragments,
     aggregation=Aggregation.of(FragmentsAggregator),
     shuffling=Shuffling(
-        late("fragments", "epsilon_with"),
+        epsilon_with,
         distinct_reports=True,
         without_shuffling=lambda law: Fragments(law).without_shuffling,
     ),
-    planning=Planning.of(FragmentsForecast, exposure=_exposure),
+    planning=Planning.of(FragmentsForecast),
     values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
+    lasting_noise=lambda law: law.permanent,
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(FragmentsParameters(1.5, 0.05, ("a",)), 2, minimum=3),

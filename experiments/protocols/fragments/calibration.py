@@ -32,14 +32,14 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dummies import REDRAW_PROBABILITY
-from dpstream.randomizers.fragments import (
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.search import crossing, least_parameter, raised
+from experiments.protocols.fragments import (
     FragmentsLaw,
     FragmentsParameters,
     differing_bits,
 )
-from dpstream.randomizers.item_domains import domain_size
-from dpstream.randomizers.permanent_bits import WORD_BITS
-from dpstream.randomizers.search import crossing, least_parameter, raised
+from experiments.protocols.fragments.permanent_bits import WORD_BITS
 
 
 def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) -> FragmentsLaw:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.randomizers import permanent_bits
 from dpstream.randomizers.noise_tables import binomial_table
-from dpstream.randomizers.permanent_bits import MOST_TRIALS, FlippedBits
 from dpstream.randomizers.randomness import seeded_generator
+from experiments.protocols.fragments import permanent_bits
+from experiments.protocols.fragments.permanent_bits import MOST_TRIALS, FlippedBits
 
 FALSE_ALARM = 1e-10
 CELLS = 200_000
