@@ -45,6 +45,9 @@ MANY_PRODUCERS = 100
 # Parameters that change how reports are read, or how many exist, but not a report's meaning.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set", "window"}
 
+_OF_EVENTS = ("measures", "attributes", "by", "trust")
+"""Keys that say which answers devices compute from their events."""
+
 
 def _from_hexadecimal(length: int) -> PlainValidator:
     def read(text: object) -> bytes:
@@ -400,7 +403,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
     The bytes are the first 16 of a SHA-256 over canonical JSON. The JSON contains the protocol,
     parameters (without those in `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``.
-    If present, it also contains crowds, a central guarantee, keys and shuffle instances. `values`
+    If present, it also contains measures and breakdowns, crowds, a central guarantee, keys and
+    shuffle instances. `values`
     is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
@@ -421,6 +425,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
         **({"central": values["central"]} if values.get("central") else {}),
+        **{key: values[key] for key in _OF_EVENTS if values.get(key)},
         **_read_by(values.get("devices")),
     }
     return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import pairwise
@@ -46,11 +47,12 @@ from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
 from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
+from dpstream.pipeline.jobs.measure_keys import KEYS as MEASURED
+from dpstream.pipeline.jobs.measure_keys import Measured
 from dpstream.pipeline.jobs.routes import Route, stage_party
 from dpstream.pipeline.jobs.sealed import REPLACING, REPLACING_STREAMS, Sealed, added_devices
 from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
-from dpstream.pipeline.jobs.wording import Wording
 from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Law, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -80,7 +82,7 @@ def _job_name(name: str) -> str:
 MOST_ROLL_UPS: Final = 8
 
 
-class Job(Wording):
+class Job(Measured):
     """A job with all defaults resolved; `shuffle.grace` and `topics.retention` are in seconds."""
 
     name: Annotated[str, AfterValidator(_job_name)] = Field(
@@ -178,12 +180,37 @@ class Job(Wording):
             )
         if self.epochs.timezone is not None:
             raise ValueError("devices requires epochs in UTC. Remove epochs.timezone or 'devices'")
+        if self.measures is not None:
+            self._check_schedule()
         if self.devices.late is not None and self.devices.late > self.shuffle.grace:
             raise ValueError(
                 "devices.late is longer than shuffle.grace; expected at most shuffle.grace, after "
                 "which windows close"
             )
         return self
+
+    def _check_schedule(self) -> None:
+        """Raise `ValueError` unless devices report late and independently of use."""
+        calendar = self.epochs.calendar
+        assert calendar is not None
+        if not self.background:
+            raise ValueError(
+                "devices cannot be combined with measures if the app reports when it is opened: "
+                "that a report is missing then tells that the app was not opened, whatever is "
+                "measured. Set 'background: true' if reports leave at random times that do not "
+                "depend on use; or remove 'devices' and let a gateway report from server events"
+            )
+        # Devices report an epoch during the next one.
+        longest = max(
+            (calendar.start_of(epoch + 1) - calendar.start_of(epoch)).total_seconds()
+            for epoch in range(1, min(self.epochs.count, 12) + 1)
+        )
+        if self.late < longest or self.shuffle.grace < 2 * longest:
+            raise ValueError(
+                "devices with measures report an epoch during the next epoch. Set devices.late to "
+                f"at least one epoch ({timedelta(seconds=longest)}) and shuffle.grace to at least "
+                "two"
+            )
 
     @model_validator(mode="after")
     def _crowds_can_be(self) -> Self:
@@ -528,7 +555,7 @@ class Job(Wording):
     @property
     def _absent(self) -> set[str]:
         """Keys omitted from output because they are unset."""
-        names = (*WORDS, "crowds", "central", "sealed", "devices", "input", "roll_up")
+        names = (*WORDS, *MEASURED, "crowds", "central", "sealed", "devices", "input", "roll_up")
         return {name for name in names if getattr(self, name) is None}
 
 
@@ -563,23 +590,24 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
     with _of_protocol():
         PROTOCOLS.check(str(values.get("protocol")))
         PROTOCOLS.get(str(values.get("protocol")))
-    return validate(Job, with_local_epsilon(_with_files(values, folder)))
+    return validate(Job, with_local_epsilon(_completed(values, folder)))
 
 
-_NAMING_FILES: Final = {
+_COMPLETING: Final = {
+    "measures": ("measured_jobs", "with_measures"),
     "domain": ("domains", "with_domain"),
     "crowds": ("domains", "with_crowds"),
     "test_set": ("public_examples", "with_test_set"),
     "sealed": ("sealed", "with_public_keys"),
     "devices": ("device_reports", "with_device_keys"),
 }
-"""Module and function that read the files named in a section or parameter, by key."""
+"""Module and function that complete a section or parameter or read its files, by key, in order."""
 
 
-def _with_files(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def _completed(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     parameters = values.get("parameters")
     keys = {*values, *(parameters if isinstance(parameters, Mapping) else ())}
-    for key, (module, function) in _NAMING_FILES.items():
+    for key, (module, function) in _COMPLETING.items():
         if key in keys:
             read = getattr(import_module(f"dpstream.pipeline.jobs.{module}"), function)
             values = read(values, folder)

@@ -47,7 +47,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class DerivedNumber:
-    """A number computed from estimates, with its interval; or the reason why there is none.
+    """A number computed from estimates, with its interval; or the reason why it is refused.
 
     Attributes:
         value, low, high: The number and its interval; None if it is refused.
@@ -235,13 +235,13 @@ def margin(
 ) -> Amount:
     """Return the sum of the chosen cells of a question.
 
-    With the public number of users that the cells add up to, the sum is that number minus the other
+    With the public number of users of all cells together, the sum is that number minus the other
     cells where this has the smaller variance.
 
     Args:
         cells: Estimates, shape (cells,).
         covariances: Covariances of their errors, shape (cells, cells).
-        chosen: Cells to add up, bool, shape (cells,).
+        chosen: Cells to sum, bool, shape (cells,).
         head_count: Number of users, each of whom is in exactly one cell; None if unknown.
     """
     variance = float(covariances[np.ix_(chosen, chosen)].sum())

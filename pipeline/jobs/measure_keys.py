@@ -1,0 +1,373 @@
+"""Keys of a job file for questions about events: measures, attributes, breakdowns and ratios.
+
+::
+
+    measures:
+      wau: {type: active}
+      mau: {type: active, within: 4}
+    attributes: {platform: {column: os, values: [ios, android], public: true}}
+    by: [platform]
+    ratios: {stickiness: {numerator: wau, denominator: mau}}
+
+A *measure* turns a device's own events into one answer per epoch. A *question* is a measure,
+possibly together with private attributes: a device answers about one cell of the product. Public
+attributes divide the devices into groups, one for each cell of the product of these attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from dpstream.pipeline.jobs.epochs import CalendarDuration, Epochs
+from dpstream.pipeline.jobs.job_problems import shown
+from dpstream.pipeline.jobs.shuffle import DURATION
+from dpstream.pipeline.jobs.wording import Section, Wording
+from dpstream.pipeline.values.durations import Duration
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.randomizers.measures import OTHER, Measure
+
+Trust: TypeAlias = Literal["none", "shuffle"]
+
+NONE: Final = "none"
+"""Value of a private attribute, or answer of a measure, before there is any."""
+NEVER: Final = "never"
+EARLIER: Final = "earlier"
+"""Values of `first_seen` without an event, and with one before epoch 1."""
+
+MOST_CELLS: Final = 4_096
+MOST_PANELS: Final = 255
+MOST_ATTRIBUTES: Final = 3
+"""Maximum number of attributes in one breakdown."""
+MOST_MEASURES: Final = 64
+DEFAULT_MINIMUM: Final = 100
+
+KEYS: Final = (
+    *("measures", "attributes", "by", "trust", "ratios", "history", "background", "by_minimum"),
+)
+
+_RESERVED: Final = frozenset(
+    {
+        *("user", "time", "epoch", "value", "event", "number", "label", "measure", "statistic"),
+        *("estimate", "job", "instance", "le"),
+    }
+)
+_NAME: Final = Field(
+    pattern="^[a-z][a-z0-9_]{0,39}$",
+    description="a name of up to 40 lower-case letters, digits and _, starting with a letter",
+)
+Name: TypeAlias = Annotated[str, _NAME]
+Column: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _as_tuple(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+MeasureKeys: TypeAlias = Annotated[
+    Measure, PlainValidator(Measure.from_json), PlainSerializer(Measure.to_json, dict)
+]
+Events: TypeAlias = Annotated[
+    tuple[Column, ...],
+    BeforeValidator(_as_tuple),
+    Field(default=(), description="the name of an event, or a list of names. Default: all events"),
+]
+
+
+class AttributeKeys(Section):
+    values: tuple[Column, ...] = Field((), max_length=1_000, description="a list of labels")
+    public: bool = Field(
+        False, description="true or false: whether everyone may know the value of every device"
+    )
+    column: Column | None = Field(
+        None, description="the column with the attribute. Default: the attribute's name"
+    )
+    spare: int = Field(
+        0, ge=0, le=1_000, description="the number of cells for values that are named later"
+    )
+    first_seen: CalendarDuration | None = Field(
+        None, description=f"the period of a device's first event; {DURATION}"
+    )
+    event: Events = ()
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in write(self).items() if value}
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if (self.first_seen is None) == (not self.values):
+            raise ValueError("values is missing. Set either 'values' or 'first_seen'")
+        if self.first_seen is not None and self.public:
+            raise ValueError(
+                "public is true, but the period of a first event follows from events, which are "
+                "private. Remove 'public'"
+            )
+        if self.first_seen is not None and (self.column or self.spare):
+            key = "column" if self.column else "spare"
+            raise ValueError(f"{key} does not apply to first_seen. Remove the key")
+        if self.event and self.first_seen is None:
+            raise ValueError("event requires first_seen. Remove the key")
+        if self.public and self.spare:
+            raise ValueError("spare requires a private attribute. Remove 'spare' or 'public'")
+        if len(set(self.values)) < len(self.values):
+            raise ValueError("values must be distinct")
+        for value in self.values:
+            if value in (OTHER, NONE) or set(value) & set("=,:") or value != value.strip():
+                raise ValueError(
+                    f"values has label {shown(value)}; expected labels other than {OTHER} and "
+                    f"{NONE}, without spaces at the ends and without '=', ',' and ':'"
+                )
+        return self
+
+
+class RatioKeys(Section):
+    numerator: str = Field(description="the name of a measure")
+    denominator: str = Field(description="the name of a measure")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One measure, alone or together with private attributes.
+
+    Attributes:
+        name: Name of the measure.
+        attributes: Names and all values of the private attributes, in order; () for the measure
+            alone. Values are in the order of `Measured.values_of`.
+    """
+
+    name: str
+    measure: Measure
+    attributes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Texts of the measure's answers, numbered from 0 as in `History.answer`."""
+        return ("no", "yes") if self.measure.answer == "boolean" else (NONE, *self.measure.labels)
+
+    @property
+    def kind(self) -> Literal["boolean", "mean", "labels", "numbers"]:
+        return "labels" if self.attributes else self.measure.answer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the items 1, 2, ... of a question with labels.
+
+        The item of a cell is 1 + the number that the answer and the values of the attributes form
+        as digits, each counted from 0 in the order of `answers` and `attributes`.
+
+        >>> Question("wau", Measure("active"), (("plan", ("none", "other", "pro")),)).labels[-1]
+        'wau=yes,plan=pro'
+        """
+        if not self.attributes:
+            return self.measure.labels
+        names = (self.name, *(name for name, _ in self.attributes))
+        cells = product(self.answers, *(values for _, values in self.attributes))
+        return tuple(
+            ",".join(f"{name}={value}" for name, value in zip(names, cell, strict=True))
+            for cell in cells
+        )
+
+    @property
+    def cells(self) -> int:
+        sizes = (len(values) for _, values in self.attributes)
+        return len(self.answers) * prod(sizes)
+
+
+class Measured(Wording):
+    """Keys about events, which an ordinary job leaves out."""
+
+    if TYPE_CHECKING:
+        epochs: Epochs
+    measures: dict[Name, MeasureKeys] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_MEASURES,
+        description="{NAME: {type: ...}, ...}: what each device computes from its own events",
+    )
+    attributes: dict[Name, AttributeKeys] | None = Field(
+        None, max_length=64, description="{NAME: {values: [...]}, ...}"
+    )
+    by: tuple[Annotated[tuple[str, ...], BeforeValidator(_as_tuple)], ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=16,
+        description="a list of attributes, or of lists of attributes that are crossed",
+    )
+    trust: Trust | None = Field(
+        None, description="none or shuffle: the party that sees reports without noise"
+    )
+    ratios: dict[Name, RatioKeys] | None = Field(
+        None, max_length=16, description="{NAME: {numerator: MEASURE, denominator: MEASURE}, ...}"
+    )
+    history: Literal["complete"] | None = Field(
+        None, description="complete: the input has all events of the windows before epoch 1"
+    )
+    background: bool | None = Field(
+        None,
+        description=(
+            "true if reports leave devices on a schedule that does not depend on use of the app"
+        ),
+    )
+    by_minimum: int | None = Field(
+        None, ge=1, description="the smallest number of devices in a public group that is shown"
+    )
+
+    @model_validator(mode="after")
+    def _measured_can_be(self) -> Self:
+        if self.measures is None:
+            for key in KEYS[1:]:
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} requires 'measures'. Remove the key")
+            return self
+        for name in (*self.measures, *(self.attributes or {})):
+            if name in _RESERVED:
+                raise ValueError(f"measures and attributes cannot be called {name}: choose another")
+        if both := set(self.measures) & set(self.attributes or {}):
+            raise ValueError(f"attributes has {min(both)}, which is also a measure. Rename one")
+        self._check_breakdowns(self.attributes or {})
+        for name, ratio in (self.ratios or {}).items():
+            for each in (ratio.numerator, ratio.denominator):
+                if each not in self.measures:
+                    raise ValueError(
+                        f"ratios.{name} refers to {shown(each)}; expected one of: "
+                        f"{', '.join(self.measures)}"
+                    )
+        return self
+
+    def _check_breakdowns(self, attributes: Mapping[str, AttributeKeys]) -> None:
+        for each in self.by or ():
+            for name in each:
+                if name not in attributes:
+                    raise ValueError(
+                        f"by contains {shown(name)}; expected attributes: "
+                        f"{', '.join(attributes) or 'declare them under attributes'}"
+                    )
+            if len(set(each)) < len(each) or not 0 < len(each) <= MOST_ATTRIBUTES:
+                raise ValueError(
+                    f"by contains {shown(list(each))}; expected 1 to {MOST_ATTRIBUTES} different "
+                    "attributes in a breakdown"
+                )
+        for question in self.questions if self.measures else ():
+            if question.attributes and question.measure.answer in ("mean", "numbers"):
+                raise ValueError(
+                    f"by has a private attribute, which measure {question.name} cannot be crossed "
+                    "with: its answer is a number. Use at_least or a list of buckets, or make the "
+                    "attribute public"
+                )
+            if question.attributes and question.cells > MOST_CELLS:
+                raise ValueError(
+                    f"by gives measure {question.name} {question.cells:,} cells; expected at most "
+                    f"{MOST_CELLS:,}. Use fewer values or attributes"
+                )
+        if self.panels > MOST_PANELS:
+            raise ValueError(
+                f"by gives {self.panels:,} panels ({len(self.groups):,} public groups times "
+                f"{len(self.questions):,} questions); expected at most {MOST_PANELS}. Use fewer "
+                "measures, breakdowns or public values"
+            )
+
+    @property
+    def public_attributes(self) -> tuple[str, ...]:
+        """Public attributes that occur in a breakdown, in the order of declaration."""
+        used = {name for each in self.by or () for name in each}
+        declared = (self.attributes or {}).items()
+        return tuple(name for name, keys in declared if keys.public and name in used)
+
+    @property
+    def public_breakdowns(self) -> tuple[tuple[str, ...], ...]:
+        """Distinct sets of public attributes by which questions are broken down."""
+        public = set(self.public_attributes)
+        parts = (tuple(name for name in each if name in public) for each in self.by or ())
+        return tuple(dict.fromkeys(part for part in parts if part))
+
+    @cached_property
+    def groups(self) -> tuple[Mapping[str, str], ...]:
+        """Public groups, each as values by attribute; one group without public attributes."""
+        names = self.public_attributes
+        values = ((*(self.attributes or {})[name].values, OTHER) for name in names)
+        return tuple(dict(zip(names, cell, strict=True)) for cell in product(*values))
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """Questions of which each device is asked one.
+
+        Without a trusted party, the measure alone is a question, and each breakdown by private
+        attributes is another one. If the shuffler is trusted, the cells of all private attributes
+        are one question, and their sums answer the others.
+        """
+        asked: list[Question] = []
+        public = set(self.public_attributes)
+        private = list(
+            dict.fromkeys(
+                tuple(name for name in each if name not in public) for each in self.by or ()
+            )
+        )
+        if self.trust == "shuffle":
+            private = [tuple(dict.fromkeys(name for each in private for name in each))]
+        elif () not in private:
+            private = [(), *private]
+        for name, measure in (self.measures or {}).items():
+            for each in private:
+                values = tuple((attribute, self.values_of(attribute)) for attribute in each)
+                asked.append(Question(name, measure, values))
+        return tuple(asked)
+
+    @property
+    def panels(self) -> int:
+        return len(self.groups) * len(self.questions)
+
+    def period_calendar(self, name: str) -> EpochCalendar:
+        """Return the calendar whose epochs are the periods of a `first_seen` attribute."""
+        length, calendar = (self.attributes or {})[name].first_seen, self.epochs.calendar
+        if calendar is None:
+            raise ValueError(
+                f"attributes.{name} has first_seen, which requires a calendar. Set epochs.start "
+                "and epochs.length"
+            )
+        if self.epochs.renew:
+            raise ValueError(
+                f"attributes.{name} has first_seen, but a recurring job has no last period. "
+                "Remove first_seen or epochs.renew"
+            )
+        assert length is not None
+        return EpochCalendar(calendar.start, length, calendar.zone)
+
+    def values_of(self, name: str) -> tuple[str, ...]:
+        """Return all values of a private attribute, in the order of their numbers from 0."""
+        keys = (self.attributes or {})[name]
+        if keys.first_seen is None:
+            spare = (f"spare {number}" for number in range(1, keys.spare + 1))
+            return (NONE, OTHER, *keys.values, *spare)
+        calendar, periods = self.epochs.calendar, self.period_calendar(name)
+        assert calendar is not None
+        last = periods.epoch_of(calendar.start_of(self.epochs.count + 1) - timedelta.resolution)
+        return (NEVER, EARLIER, *(_period(periods, keys.first_seen, n) for n in range(1, last + 1)))
+
+
+class MeasuredEpochs(Measured):
+    """The keys about events of a job file, checked before the rest of the job."""
+
+    epochs: Epochs
+
+
+def _period(periods: EpochCalendar, length: Duration, number: int) -> str:
+    text = periods.shown(number)
+    return text.removesuffix("-01") if length.months and len(text) == len("2026-01-01") else text

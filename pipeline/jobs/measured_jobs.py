@@ -1,0 +1,220 @@
+"""The protocol and parameters of a job with `measures`.
+
+If the job file names no protocol, the one with the smallest predicted error is chosen among those
+that fit the question and need no other trusted party. A protocol whose intervals hold for any
+number of changes is preferred if its error is at most `PREFERENCE` times as large.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from dpstream.pipeline.jobs.job_files import Job, validate
+from dpstream.pipeline.jobs.job_problems import JobError, Problem, explain, shown
+from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM, Measured, MeasuredEpochs, Question
+from dpstream.randomizers.equal_buckets import EqualBuckets
+from dpstream.randomizers.measures import Measure
+
+PLANNED_USERS: Final = 100_000
+"""Number of users for which protocols are compared."""
+PREFERENCE: Final = 1.1
+
+_FEWEST_CHANGES: Final = {"boolean": 2, "mean": 2, "labels": 3, "numbers": 3}
+"""Default of max_changes by kind of question: a spell of activity is two changes."""
+_ANY_CHANGES: Final = frozenset({"sampled_response"})
+"""Protocols whose intervals hold for any number of changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A protocol that fits a job's question.
+
+    Attributes:
+        parameters: Parameters of the protocol, as in a job file.
+        error: Predicted RMSE in users over all epochs, with `PLANNED_USERS` users.
+    """
+
+    protocol: str
+    parameters: Mapping[str, Any]
+    error: float
+
+    @property
+    def assumes_changes(self) -> bool:
+        """True if intervals assume at most `max_changes` changes per user."""
+        return self.protocol not in _ANY_CHANGES
+
+
+def with_measures(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a job file's values with a protocol and all its parameters, derived from `measures`.
+
+    Values that are already complete, such as those of a deployed job, are returned unchanged.
+    Raises `JobError` for measures, attributes or breakdowns that cannot be.
+    """
+    given = values.get("parameters")
+    if values.get("measures") is None or not isinstance(given, Mapping):
+        return values
+    if values.get("protocol") is not None and {"domain", "questions"} & given.keys():
+        return values
+    keys = _read(values)
+    question, changes = keys.questions[0], given.get("max_changes")
+    if changes is None:
+        changes = max(_FEWEST_CHANGES[each.kind] for each in keys.questions)
+    if changes == 1 and any(each.measure.type == "active" for each in keys.questions):
+        raise _rejected(
+            "parameters",
+            "max_changes",
+            message="is 1, but a spell of activity is two changes, because every device begins as "
+            "inactive; expected at least 2",
+        )
+    values = {**values, "parameters": {**given, "max_changes": changes}}
+    if values.get("protocol") is not None:
+        return _with_named_protocol(values, keys)
+    if keys.panels > 1 or question.kind == "mean":
+        return {**values, "protocol": "panels", "parameters": _panels(values, keys)}
+    chosen = choices(values, question)[0]
+    return {**values, "protocol": chosen.protocol, "parameters": chosen.parameters}
+
+
+def choices(values: Mapping[str, Any], question: Question) -> list[Choice]:
+    """Return the protocols that fit the single question of a job file, the best one first.
+
+    The parameters in `values` are epsilon, max_changes and, if the shuffler is trusted, delta.
+    Raises `JobError` if a protocol cannot have these parameters.
+    """
+    fitting = _fitting(values, question)
+    found = [
+        Choice(protocol, parameters, _error(values, protocol, parameters))
+        for protocol, parameters in fitting.items()
+    ]
+    return sorted(found, key=lambda each: each.error * (PREFERENCE if each.assumes_changes else 1))
+
+
+def _read(values: Mapping[str, Any]) -> Measured:
+    measures = values["measures"]
+    problems = list(_problems(measures)) if isinstance(measures, Mapping) else []
+    if problems:
+        raise JobError(problems)
+    subset = {name: values[name] for name in MeasuredEpochs.model_fields if name in values}
+    try:
+        return MeasuredEpochs.model_validate_json(json.dumps(subset))
+    except ValidationError as error:
+        raise JobError(explain(error, MeasuredEpochs)) from None
+
+
+def _problems(measures: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, keys in measures.items():
+        try:
+            Measure.from_json(keys)
+        except ValueError as error:
+            key, quoted, rest = str(error).removeprefix("'").partition("' ")
+            if quoted and isinstance(keys, Mapping) and key in keys:
+                yield Problem(("measures", name, key), rest)
+            else:
+                yield Problem(("measures", name), str(error))
+
+
+def _with_named_protocol(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
+    """Return values with the parameters that the named protocol needs for the job's questions."""
+    protocol, given, question = values["protocol"], values["parameters"], keys.questions[0]
+    if protocol == "panels":
+        return {**values, "parameters": _panels(values, keys)}
+    fitting = _fitting(values, question)
+    if keys.panels > 1 or question.kind == "mean" or protocol not in fitting:
+        able = ["panels"] if keys.panels > 1 or question.kind == "mean" else list(fitting)
+        raise _rejected(
+            "protocol",
+            message=f"{shown(protocol)} does not fit the measures with trust: "
+            f"{keys.trust or 'none'}; expected {' or '.join(able)}. Or remove the key",
+        )
+    others = {key: value for key, value in given.items() if key != "max_changes"}
+    return {**values, "parameters": {**others, **fitting[protocol]}}
+
+
+def _fitting(values: Mapping[str, Any], question: Question) -> dict[str, Mapping[str, Any]]:
+    """Return the parameters of each protocol that fits a question, by protocol."""
+    asked: Mapping[str, Any] = values["parameters"]
+    epsilon = {"epsilon": asked.get("epsilon")}
+    # Before the first item there is nothing, which is not an item: the first item is no change.
+    later = {**epsilon, "max_changes": asked["max_changes"] - 1}
+    domain: dict[str, Any] = {"domain": list(question.labels)}
+    buckets = question.measure.buckets
+    if isinstance(buckets, EqualBuckets):
+        domain = {"low": buckets.low, "high": buckets.high, "buckets": buckets.count}
+    if values.get("trust") == "shuffle":
+        shuffled = {**asked, "dummies": "shuffle"}
+        if question.kind == "labels":
+            shuffled |= {**domain, "cells": "count_min"}
+        elif question.kind == "numbers":
+            shuffled |= {"domain": domain}
+        return {"shuffled_counts": shuffled}
+    match question.kind:
+        case "labels":
+            complete = {} if question.measure.can_be_none else {"complete": True}
+            return {
+                "sampled_response": {**epsilon, **domain, **complete},
+                "hadamard_values": {**later, **domain},
+            }
+        case "numbers":
+            return {
+                "sampled_response": {**epsilon, **domain},
+                "range_values": {**later, **domain},
+            }
+        case _:
+            return {"sampled_response": epsilon, "value_stream": {**asked}}
+
+
+def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
+    """Return the parameters of `panels`; raise `JobError` if panels cannot ask a question."""
+    if keys.trust == "shuffle":
+        raise _rejected(
+            "trust",
+            message="is shuffle, which supports one measure without public attributes and without "
+            "'mean'. Remove the key, or use one job for each measure",
+        )
+    questions = []
+    for question in keys.questions:
+        if question.kind == "numbers":
+            raise _rejected(
+                "measures",
+                question.name,
+                message="has buckets of equal width, which require a job of their own. List the "
+                "edges as in 'buckets: [0, 10, 20]', or ask for a mean",
+            )
+        mean = question.measure.mean
+        questions.append(
+            {
+                "name": question.name,
+                "answer": question.kind,
+                **({} if mean is None else {"low": mean.low, "high": mean.high}),
+                **({"labels": list(question.labels)} if question.kind == "labels" else {}),
+            }
+        )
+    return {
+        **values["parameters"],
+        "questions": questions,
+        "groups": [{"attributes": group} for group in keys.groups] if keys.groups[0] else [],
+        "by": [list(each) for each in keys.public_breakdowns],
+        "by_minimum": keys.by_minimum or DEFAULT_MINIMUM,
+    }
+
+
+def _error(values: Mapping[str, Any], protocol: str, parameters: Mapping[str, Any]) -> float:
+    """Return the root mean square of the predicted standard errors of all epochs."""
+    others = {key: value for key, value in values.items() if key not in Measured.model_fields}
+    job = validate(Job, {**others, "protocol": protocol, "parameters": parameters})
+    planning = job.protocol_entry.planning
+    assert planning is not None
+    forecast = planning.forecast(job.calibrate(), job.parameters, job.epochs.count)
+    return math.sqrt(float(np.square(forecast.standard_errors(PLANNED_USERS)).mean()))
+
+
+def _rejected(*path: str, message: str) -> JobError:
+    return JobError([Problem(path, message)])

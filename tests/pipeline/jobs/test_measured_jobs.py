@@ -1,0 +1,143 @@
+"""Jobs with measures: the protocol that is chosen, the cells of questions, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.measured_jobs import PREFERENCE, choices
+
+WEEKS = {"count": 52, "start": "2026-01-05", "length": "P1W"}
+MONTHS = {"count": 12, "start": "2026-01-01", "length": "P1M"}
+WAU = {"wau": {"type": "active"}}
+SHUFFLED = {"trust": "shuffle", "parameters": {"epsilon": 1, "delta": 1e-6}}
+SHUFFLED |= {"shuffle": {"minimum": 1_000}}
+
+
+def measured(**keys: Any) -> dict[str, Any]:
+    given = {"name": "app", "epochs": WEEKS, "parameters": {"epsilon": 4}, "measures": WAU}
+    return given | keys
+
+
+def made(**keys: Any) -> Job:
+    return make_job(measured(**keys))
+
+
+def problem_of(**keys: Any) -> str:
+    with pytest.raises(JobError) as raised:
+        made(**keys)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "protocol", "parameters"),
+    [
+        ({}, "value_stream", {"max_changes": 2}),
+        ({"parameters": {"epsilon": 4, "max_changes": 8}}, "sampled_response", {}),
+        ({"parameters": {"epsilon": 1, "max_changes": 4}}, "value_stream", {"max_changes": 4}),
+        (
+            {"measures": {"visits": {"type": "count", "buckets": [0, 1, 2, 5]}}},
+            "sampled_response",
+            {"domain": ("0", "1", "2 to 4", "5 and more"), "complete": True},
+        ),
+        (
+            {"measures": {"visits": {"type": "count", "at_least": 5}}},
+            "value_stream",
+            {"max_changes": 2},
+        ),
+        (SHUFFLED, "shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
+    ],
+)
+def test_measures_and_trust_choose_the_protocol(
+    keys: dict[str, Any], protocol: str, parameters: dict[str, Any]
+) -> None:
+    job = made(**keys)
+    assert job.protocol == protocol
+    assert {name: getattr(job.parameters, name) for name in parameters} == parameters
+
+
+@pytest.mark.parametrize("epsilon", [1, 4])
+@pytest.mark.parametrize("changes", [2, 4, 8, 16])
+def test_the_chosen_protocol_has_the_smallest_error_up_to_the_preference(
+    epsilon: int, changes: int
+) -> None:
+    values = measured(parameters={"epsilon": epsilon, "max_changes": changes})
+    found = choices(values, made().questions[0])
+    assert make_job(values).protocol == found[0].protocol
+    assert found[0].error <= PREFERENCE * min(each.error for each in found)
+    if found[0].assumes_changes:
+        assert found[0].error * PREFERENCE < found[1].error
+
+
+def test_a_named_protocol_is_kept_if_it_fits() -> None:
+    assert made(protocol="sampled_response").protocol == "sampled_response"
+    assert "protocol" in problem_of(protocol="count_min")
+    assert "sampled_response or value_stream" in problem_of(protocol="count_min")
+
+
+@pytest.mark.parametrize("keys", [{}, {"parameters": {"epsilon": 4, "max_changes": 8}}, SHUFFLED])
+def test_a_deployed_job_reads_back_as_it_was(keys: dict[str, Any]) -> None:
+    job = made(**keys)
+    assert make_job(job.to_json()) == job
+    deployed = deploy_job(job, deployed_at=0)
+    assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
+
+
+def test_another_measure_is_another_deployment() -> None:
+    def fingerprint(**keys: Any) -> bytes:
+        return deploy_job(made(**keys), deployed_at=0, deployment=bytes(16)).fingerprint
+
+    assert fingerprint() == fingerprint(title="Active users")
+    assert fingerprint() != fingerprint(measures={"wau": {"type": "active", "within": 2}})
+
+
+def test_private_attributes_are_cells_and_public_ones_are_groups() -> None:
+    job = made(
+        **SHUFFLED,
+        attributes={"plan": {"values": ["free", "pro"], "spare": 1}},
+        by=["plan"],
+    )
+    (question,) = job.questions
+    assert question.labels[0] == "wau=no,plan=none"
+    assert question.labels[7] == "wau=yes,plan=free"
+    assert len(question.labels) == question.cells == 2 * 5
+
+
+def test_first_seen_has_the_periods_of_the_horizon() -> None:
+    job = made(
+        **SHUFFLED,
+        epochs=MONTHS,
+        attributes={"cohort": {"first_seen": "P1M"}},
+        by=["cohort"],
+    )
+    assert job.values_of("cohort")[:3] == ("never", "earlier", "2026-01")
+    assert job.values_of("cohort")[-1] == "2026-12"
+    assert job.questions[0].cells == 2 * 14
+
+
+def test_keys_of_measures_require_measures() -> None:
+    values = {"name": "a", "protocol": "sampled_response", "parameters": {"epsilon": 1}}
+    with pytest.raises(JobError, match="trust: requires 'measures'"):
+        make_job(values | {"epochs": WEEKS, "trust": "shuffle"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "part"),
+    [
+        ({"parameters": {"epsilon": 4, "max_changes": 1}}, "expected at least 2"),
+        ({"measures": {"n": {"type": "count"}}}, "measures.n: "),
+        ({"measures": {"time": {"type": "active"}}}, "cannot be called time"),
+        ({"by": ["plan"]}, "declare them under attributes"),
+        ({"attributes": {"cohort": {"first_seen": "P1M", "public": True}}}, "public is true"),
+        ({"attributes": {"plan": {"values": ["a=b"]}}}, "values"),
+        ({"ratios": {"r": {"numerator": "wau", "denominator": "mau"}}}, "expected one of: wau"),
+        ({"devices": {}}, "background: true"),
+        ({"devices": {}, "background": True}, "devices.late to at least one epoch (7 days"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(keys: dict[str, Any], part: str) -> None:
+    assert part in problem_of(**keys)
