@@ -97,6 +97,35 @@ def choices(values: Mapping[str, Any], question: Question) -> list[Choice]:
     return sorted(found, key=lambda each: each.error * (PREFERENCE if each.assumes_changes else 1))
 
 
+def reason(job: Job) -> str | None:
+    """Say why a job's protocol fits its measures better than others; None if only one fits."""
+    if job.measures is None or job.panels > 1 or job.protocol == "panels":
+        return None
+    question, values = job.questions[0], job.to_json()
+    changes = getattr(job.parameters, "max_changes", None)
+    if changes is None or question.kind in ("labels", "numbers"):
+        changes = _FEWEST_CHANGES[question.kind] if changes is None else changes + 1
+    found = choices(
+        values | {"parameters": {**values["parameters"], "max_changes": changes}}, question
+    )
+    others = [_accuracy(each) for each in found if each.protocol != job.protocol]
+    own = next((_accuracy(each) for each in found if each.protocol == job.protocol), None)
+    if own is None or not others:
+        return None
+    return (
+        f"measures and trust: {job.trust or 'none'} allow {len(found)} protocols; with "
+        f"{PLANNED_USERS:,} users the predicted RMSE is {own}, which this job uses, and "
+        f"{' and '.join(others)}. To choose yourself, set 'protocol'"
+    )
+
+
+def _accuracy(choice: Choice) -> str:
+    assumed = "any number of changes"
+    if choice.assumes_changes:
+        assumed = f"max_changes: {choice.parameters['max_changes']}"
+    return f"{choice.error:,.0f} users for {choice.protocol} ({assumed})"
+
+
 def _read(values: Mapping[str, Any]) -> Measured:
     measures = values["measures"]
     problems = list(_problems(measures)) if isinstance(measures, Mapping) else []

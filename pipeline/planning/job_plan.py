@@ -341,6 +341,7 @@ def plan(
         if compared and job.devices is not None
         else None,
         notes=(
+            *_of_measures(job),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
@@ -450,6 +451,15 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
     if instances > 1:
         most = [instances * room_of_part(each, instances) for each in most]
     return sum(most) / users * boxed
+
+
+def _of_measures(job: Job) -> tuple[str, ...]:
+    if job.measures is None:
+        return ()
+    from dpstream.pipeline.jobs.measured_jobs import reason
+
+    why = reason(job)
+    return () if why is None else (why,)
 
 
 def _of_tables(job: Job, law: Law) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ import pytest
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.measured_jobs import PREFERENCE, choices
+from dpstream.pipeline.jobs.measured_jobs import PREFERENCE, choices, reason
+from dpstream.pipeline.planning.job_plan import plan
 
 WEEKS = {"count": 52, "start": "2026-01-05", "length": "P1W"}
 MONTHS = {"count": 12, "start": "2026-01-01", "length": "P1M"}
@@ -141,3 +142,13 @@ def test_keys_of_measures_require_measures() -> None:
 )
 def test_what_cannot_be_is_refused_with_a_remedy(keys: dict[str, Any], part: str) -> None:
     assert part in problem_of(**keys)
+
+
+def test_the_plan_says_why_measures_chose_the_protocol() -> None:
+    (why,) = (note for note in plan(made(), 1_000).notes if note.startswith("measures"))
+    best, other = choices(
+        measured(parameters={"epsilon": 4, "max_changes": 2}), made().questions[0]
+    )
+    assert f"{best.error:,.0f} users for value_stream (max_changes: 2), which this job uses" in why
+    assert f"{other.error:,.0f} users for sampled_response (any number of changes)" in why
+    assert reason(made(**SHUFFLED)) is None
