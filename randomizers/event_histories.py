@@ -1,4 +1,4 @@
-"""What a device keeps of its own events, in order to answer its measures.
+"""Histories of devices: their own events, reduced to what their measures need.
 
 A history keeps small sums per epoch, and only of the epochs that a window can still contain. Its
 answers are pure functions of the recorded events, in whatever order they arrive: an event for an
