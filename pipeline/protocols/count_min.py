@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.item_covariances import sampling_covariances
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, detection_note
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
@@ -197,6 +198,11 @@ PROTOCOL = Protocol(
     aggregation=Aggregation(
         lambda law, requested: CountMinAggregator(law, requested.estimator),
         lambda law, requested, data: CountMinAggregator.from_bytes(law, data, requested.estimator),
+        item_covariances=lambda law, requested: (
+            sampling_covariances
+            if law.items == 1 and not isinstance(requested.estimator, OneSided)
+            else None
+        ),
     ),
     shuffling=Shuffling(
         late("count_min", "epsilon_with"),

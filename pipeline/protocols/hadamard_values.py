@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.item_covariances import sampling_covariances
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
 from dpstream.pipeline.protocols.protocol import (
@@ -28,6 +29,7 @@ PROTOCOL = Protocol(
     randomizer=HadamardValues,
     aggregation=Aggregation.of(
         HadamardValuesAggregator,
+        item_covariances=lambda law, requested: sampling_covariances,
         change_limit=lambda law, requested, epochs: change_limit(
             requested.max_changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
         ),

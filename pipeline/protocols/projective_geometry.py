@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
+from dpstream.aggregators.item_covariances import set_covariances
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, detection_note
 from dpstream.pipeline.protocols.late_calibration import late_calibration
@@ -93,7 +95,12 @@ PROTOCOL = Protocol(
     law=lambda requested: ProjectiveGeometryLaw,
     calibrate=late_calibration("projective_geometry", sized=True),
     randomizer=ProjectiveGeometry,
-    aggregation=Aggregation.of(ProjectiveGeometryAggregator),
+    aggregation=Aggregation.of(
+        ProjectiveGeometryAggregator,
+        item_covariances=lambda law, requested: (
+            partial(set_covariances, law, law.space) if law.slots == 1 else None
+        ),
+    ),
     planning=Planning.of(
         ProjectiveGeometryForecast,
         if_shuffled=lambda law, minimum: ProjectiveGeometry(law).if_shuffled,

@@ -26,6 +26,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors
+    from dpstream.aggregators.item_covariances import ItemCovariances
     from dpstream.aggregators.window_errors import WindowErrors
     from dpstream.pipeline.protocols.forecasts import Forecast
     from dpstream.randomizers.crowds import CrowdsLaw
@@ -177,6 +178,8 @@ class Aggregation:
             are independent.
         change_limit: Returns the maximum changes per user that intervals assume, for a number of
             epochs in a horizon; None if intervals hold for any stream.
+        item_covariances: Returns the covariances of the errors of an epoch's items; None if
+            published data do not determine them.
         added_epochs: Returns how many latest epochs an estimate covers, as far as the horizon has
             them: their counts are added up, and the estimate is the mean. None if an estimate does
             not describe earlier epochs.
@@ -190,6 +193,7 @@ class Aggregation:
     change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
         None
     )
+    item_covariances: Callable[[Any, Any], ItemCovariances | None] = lambda law, parameters: None
     added_epochs: Callable[[Any, Any], int | None] = lambda law, parameters: None
 
     @classmethod

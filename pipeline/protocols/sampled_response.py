@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, SampledChanges
 from dpstream.aggregators.epoch_responses import SampledResponseAggregator
+from dpstream.aggregators.item_covariances import ItemCovariances, set_covariances
 from dpstream.aggregators.range_estimates import Ends
 from dpstream.aggregators.sampled_items import SampledItemsAggregator, sampled_items
 from dpstream.aggregators.sampled_numbers import (
@@ -283,6 +285,12 @@ def _read(
     return read
 
 
+def _item_covariances(law: Any, requested: object) -> ItemCovariances | None:
+    if isinstance(law, LeveledResponseLaw) or law.slots > 1:
+        return None
+    return partial(set_covariances, law, law.sets)
+
+
 def _added_epochs(law: Any, requested: SampledResponseParameters) -> int | None:
     if not requested.searched:
         return None
@@ -330,6 +338,7 @@ PROTOCOL = Protocol(
             None if _added_epochs(law, requested) else IndependentWindows()
         ),
         window_changes=_window_changes,
+        item_covariances=_item_covariances,
         added_epochs=_added_epochs,
     ),
     planning=Planning(_forecast, if_shuffled=_if_shuffled),

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges, RetainedErrors
+from dpstream.aggregators.item_covariances import sampling_covariances
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
 from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
@@ -194,6 +195,8 @@ PROTOCOL = Protocol(
         lambda law, requested, data: _kind_of(law).aggregator.from_bytes(law, data),
         changes=_changes,
         window_errors=_window_errors,
+        # Buckets that several items share count all of them alike, which is subtracted.
+        item_covariances=lambda law, requested: sampling_covariances,
         # Without a boost, every epoch has its own reports, and any number of changes is counted.
         change_limit=lambda law, requested, epochs: change_limit(
             law.max_changes, epochs, "delayed", boost=law.boost

@@ -47,7 +47,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class DerivedNumber:
-    """A number computed from estimates, with its interval; or the reason why it is refused.
+    """A number computed from estimates, with its interval; or the reason for its absence.
 
     Attributes:
         value, low, high: The number and its interval; None if it is refused.
@@ -227,25 +227,45 @@ def difference_in_time(
     return DerivedNumber.around(value, math.sqrt(max(variance, 0.0)), quantile)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Margin:
+    """A weighted sum of a question's cells plus a public number.
+
+    `weights` are float64, shape (cells,).
+    """
+
+    weights: NDArray[np.float64]
+    constant: float = 0.0
+
+    def amount(self, cells: NDArray[np.float64], covariances: NDArray[np.float64]) -> Amount:
+        value = self.constant + float(self.weights @ cells)
+        return Amount(value, max(self.covariance(self, covariances), 0.0))
+
+    def covariance(self, other: Margin, covariances: NDArray[np.float64]) -> float:
+        return float(self.weights @ covariances @ other.weights)
+
+
 def margin(
-    cells: NDArray[np.float64],
-    covariances: NDArray[np.float64],
-    chosen: NDArray[np.bool_],
-    head_count: int | None = None,
-) -> Amount:
+    chosen: NDArray[np.bool_], covariances: NDArray[np.float64], head_count: int | None = None
+) -> Margin:
     """Return the sum of the chosen cells of a question.
 
-    With the public number of users of all cells together, the sum is that number minus the other
+    If the total of the cells is a public number of users, the sum is that number minus the other
     cells where this has the smaller variance.
 
+    >>> found = margin(np.array([True, True, False]), np.eye(3), 100)
+    >>> found.amount(np.array([50.0, 30.0, 22.0]), np.eye(3))
+    Amount(value=78.0, variance=1.0)
+
     Args:
-        cells: Estimates, shape (cells,).
-        covariances: Covariances of their errors, shape (cells, cells).
         chosen: Cells to sum, bool, shape (cells,).
+        covariances: Covariances of the cells' errors, shape (cells, cells).
         head_count: Number of users, each of whom is in exactly one cell; None if unknown.
     """
-    variance = float(covariances[np.ix_(chosen, chosen)].sum())
-    other = float(covariances[np.ix_(~chosen, ~chosen)].sum())
-    if head_count is not None and other < variance:
-        return Amount(head_count - float(cells[~chosen].sum()), max(other, 0.0))
-    return Amount(float(cells[chosen].sum()), max(variance, 0.0))
+    total = Margin(chosen.astype(np.float64))
+    if head_count is None:
+        return total
+    others = Margin(-(~chosen).astype(np.float64), head_count)
+    # By rounding, the sum of all cells can seem to be known exactly, or better.
+    fewer = others.covariance(others, covariances) < total.covariance(total, covariances)
+    return others if fewer else total

@@ -225,12 +225,16 @@ def test_change_of_a_share_uses_the_error_of_the_change(correlation: float) -> N
 def test_margin_uses_the_head_count_where_the_other_cells_are_fewer() -> None:
     cells, noise = np.array([50.0, 30.0, 20.0, 5.0]), 4.0 * np.eye(4)
     three = np.array([True, True, True, False])
-    assert margin(cells, noise, three) == Amount(100.0, 12.0)
-    assert margin(cells, noise, three, 103) == Amount(98.0, 4.0)
-    assert margin(cells, noise, ~three, 103) == Amount(5.0, 4.0)
+    assert margin(three, noise).amount(cells, noise) == Amount(100.0, 12.0)
+    assert margin(three, noise, 103).amount(cells, noise) == Amount(98.0, 4.0)
+    assert margin(~three, noise, 103).amount(cells, noise) == Amount(5.0, 4.0)
+    # A sum has its part's variance in common with the part, and nothing if it is a complement.
+    part = margin(np.array([True, False, False, False]), noise)
+    assert part.covariance(margin(three, noise), noise) == 4.0
+    assert part.covariance(margin(three, noise, 103), noise) == 0.0
     # Cells of a sample are negatively correlated, so a sum has less variance.
     noise[0, 1] = noise[1, 0] = -1.0
-    assert margin(cells, noise, three) == Amount(100.0, 10.0)
+    assert margin(three, noise).amount(cells, noise) == Amount(100.0, 10.0)
 
 
 def test_simultaneous_intervals_hold_together() -> None:
