@@ -41,6 +41,9 @@ _SIGNED = (
     "is consistent, which is not evidence of what a stage did"
 )
 JOB_KEYS: Final[Mapping[Path, str]] = {
+    ("crowds",): (
+        "declare a public attribute with hide_sizes: {epsilon: x, delta: y}, and name it under 'by'"
+    ),
     ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
 }

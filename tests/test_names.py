@@ -24,6 +24,7 @@ SMALL: Final = {
     "pipeline/demo/thermostat.py": "complete program that a page shows",
     "pipeline/devices/sealed_records.py": "imported only by jobs with sealed reports",
     "pipeline/jobs/job_range.py": "imported by all readers of records, without other modules",
+    "pipeline/jobs/job_sections.py": "two sections, which many modules import without other ones",
     "pipeline/jobs/key_ring.py": "imported only by jobs with keys",
     "pipeline/jobs/locks.py": "imported only by deployments with sealed reports",
     "pipeline/json_values.py": "the only writer of JSON",

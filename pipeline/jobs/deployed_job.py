@@ -359,8 +359,11 @@ class DeployedJob(Job):
             if self.crowds is not None:
                 from dpstream.randomizers.crowds import sum_rounded_up
 
-                said = sum_rounded_up(said, getattr(self.crowds, name))
-                where = f"parameters.{name} and crowds.{name} allow only"
+                attribute, keys = self.crowds
+
+                said = sum_rounded_up(said, getattr(keys.hide_sizes, name))
+                hidden = f"attributes.{attribute}.hide_sizes.{name}"
+                where = f"parameters.{name} and {hidden} allow only"
             if spent > said:
                 raise JobError(
                     [
@@ -403,8 +406,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
     The bytes are the first 16 of a SHA-256 over canonical JSON. The JSON contains the protocol,
     parameters (without those in `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``.
-    If present, it also contains measures and breakdowns, crowds, a central guarantee, keys and
-    shuffle instances. `values`
+    If present, it also contains measures and breakdowns, a central guarantee, keys and shuffle
+    instances. `values`
     is a deployed job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
@@ -423,7 +426,6 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         "minimum": shuffle.get("minimum"),
         **({"instances": instances} if instances not in (None, 1) else {}),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
-        **({"crowds": values["crowds"]} if values.get("crowds") else {}),
         **({"central": values["central"]} if values.get("central") else {}),
         **{key: values[key] for key in _OF_EVENTS if values.get(key)},
         **_read_by(values.get("devices")),

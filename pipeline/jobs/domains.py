@@ -83,18 +83,26 @@ _ALLOWED: Final = (
 """Types of the parameter ``domain`` for which job files list labels or use one of `_KINDS`."""
 
 
-def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    crowds = values.get("crowds")
-    if not isinstance(crowds, Mapping) or not isinstance(crowds.get("values"), list | Mapping):
+def with_attributes(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a job file's values, with the labels of attributes read and converted to text."""
+    attributes = values.get("attributes")
+    if not isinstance(attributes, Mapping):
         return values
-    path, listed = ("crowds", "values"), crowds["values"]
+    read = {
+        name: {**keys, "values": _values_of(keys["values"], ("attributes", name, "values"), folder)}
+        if isinstance(keys, Mapping) and isinstance(keys.get("values"), list | Mapping)
+        else keys
+        for name, keys in attributes.items()
+    }
+    return {**values, "attributes": read}
+
+
+def _values_of(listed: Any, path: tuple[str, ...], folder: Path) -> list[str]:
     if isinstance(listed, list):
-        labels = [_label(label, path, index) for index, label in enumerate(listed)]
-    elif list(listed) == ["file"]:
-        labels = _from_file(listed["file"], folder, path)
-    else:
-        raise JobError([Problem(path, f"{shown(listed)} is not allowed; expected {_FORMS}")])
-    return {**values, "crowds": {**crowds, "values": labels}}
+        return [_label(label, path, index) for index, label in enumerate(listed)]
+    if list(listed) == ["file"]:
+        return _from_file(listed["file"], folder, path)
+    raise JobError([Problem(path, f"{shown(listed)} is not allowed; expected {_FORMS}")])
 
 
 def with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -46,7 +46,7 @@ from dpstream.pipeline.jobs.job_problems import (
     read_settings,
     shown,
 )
-from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
+from dpstream.pipeline.jobs.job_sections import Budget, Topics
 from dpstream.pipeline.jobs.measure_keys import KEYS as MEASURED
 from dpstream.pipeline.jobs.measure_keys import Measured
 from dpstream.pipeline.jobs.routes import Route, stage_party
@@ -104,7 +104,6 @@ class Job(Measured):
         ),
     )
     budget: Budget | None = None
-    crowds: Crowds | None = None
     central: Central | None = None
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
@@ -132,8 +131,8 @@ class Job(Measured):
     def _sealed_reports_can_be(self) -> Self:
         if self.sealed is not None and self.crowds is not None:
             raise ValueError(
-                "crowds cannot be combined with 'sealed': the shuffler cannot see the crowd of a "
-                "sealed report. Remove 'crowds' or 'sealed'"
+                "attributes has hide_sizes, which cannot be combined with 'sealed': the shuffler "
+                "cannot see the group of a sealed report. Remove hide_sizes or 'sealed'"
             )
         if self.sealed is not None and self.shuffle.order == "random":
             raise ValueError(
@@ -146,8 +145,9 @@ class Job(Measured):
     def _instances_can_be(self) -> Self:
         if self.shuffle.instances > 1 and self.crowds is not None:
             raise ValueError(
-                "crowds cannot be combined with shuffle.instances: deletion requires one "
-                "shuffler that sees all messages of a crowd. Remove 'crowds' or shuffle.instances"
+                "attributes has hide_sizes, which cannot be combined with shuffle.instances: "
+                "deletion requires one shuffler that sees all messages of a group. Remove "
+                "hide_sizes or shuffle.instances"
             )
         if self.sealed is not None:
             self.sealed.check_instances(self.shuffle.instances)
@@ -157,7 +157,7 @@ class Job(Measured):
     def _devices_can_be(self) -> Self:
         if self.devices is None:
             return self
-        others = ("crowds", self.crowds), ("sealed", self.sealed)
+        others = ("hide_sizes", self.crowds), ("sealed", self.sealed)
         excluded = [name for name, section in others if section is not None]
         excluded += ["shuffle.instances"] if self.shuffle.instances > 1 else []
         if excluded:
@@ -222,16 +222,17 @@ class Job(Measured):
         if not entry.one_message:
             able = [name for name, each in PROTOCOLS.items() if each.one_message]
             raise ValueError(
-                "crowds requires a protocol with exactly one message per device and epoch, "
-                "because deleting a message must remove a whole device. Use one of: "
+                "attributes has hide_sizes, which requires a protocol with exactly one message per "
+                "device and epoch, because deleting a message must remove a whole device. Use one "
+                "of: "
                 f"{', '.join(able)}"
             )
-        items = entry.values(self.parameters).size
-        if len(crowds.values) * items > MOST_PUBLISHED:
+        items, groups = entry.values(self.parameters).size, len(crowds[1].values)
+        if groups * items > MOST_PUBLISHED:
             raise ValueError(
-                f"crowds requires {len(crowds.values) * items:,} estimates ({items:,} for each of "
-                f"{len(crowds.values):,} crowds); expected at most {MOST_PUBLISHED:,}. Use fewer "
-                "crowds or items"
+                f"attributes requires {groups * items:,} estimates ({items:,} for each of "
+                f"{groups:,} groups); expected at most {MOST_PUBLISHED:,}. Use fewer groups or "
+                "items"
             )
         return self
 
@@ -275,13 +276,17 @@ class Job(Measured):
 
     @cached_property
     def protocol_entry(self) -> Protocol:
-        """Registry entry of the job's protocol, adapted to crowds if the job has crowds."""
-        entry, crowds = PROTOCOLS[self.protocol], self.crowds
-        if crowds is None:
+        """Registry entry of the job's protocol, adapted to groups whose sizes are hidden."""
+        entry = PROTOCOLS[self.protocol]
+        if self.crowds is None:
             return entry
         from dpstream.pipeline.protocols.crowd_variants import in_crowds
 
-        return in_crowds(entry, crowds.by.strip(), crowds.values, crowds.epsilon, crowds.delta)
+        name, keys = self.crowds
+        hidden = keys.hide_sizes
+        assert hidden is not None
+        column = self.column_of(name).strip()
+        return in_crowds(entry, column, keys.values, hidden.epsilon, hidden.delta)
 
     @property
     def domain(self) -> ValueDomain:
@@ -555,7 +560,7 @@ class Job(Measured):
     @property
     def _absent(self) -> set[str]:
         """Keys omitted from output because they are unset."""
-        names = (*WORDS, *MEASURED, "crowds", "central", "sealed", "devices", "input", "roll_up")
+        names = (*WORDS, *MEASURED, "central", "sealed", "devices", "input", "roll_up")
         return {name for name in names if getattr(self, name) is None}
 
 
@@ -594,9 +599,9 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
 
 
 _COMPLETING: Final = {
+    "attributes": ("domains", "with_attributes"),
     "measures": ("measured_jobs", "with_measures"),
     "domain": ("domains", "with_domain"),
-    "crowds": ("domains", "with_crowds"),
     "test_set": ("public_examples", "with_test_set"),
     "sealed": ("sealed", "with_public_keys"),
     "devices": ("device_reports", "with_device_keys"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -168,6 +168,9 @@ def _section(model: type[BaseModel], path: Sequence[str | int]) -> Any:
     for part in path:
         if isinstance(part, int):
             section = _inside(section)
+            continue
+        if get_origin(section) is dict:
+            section = get_args(section)[1]
             continue
         if not (isinstance(section, type) and issubclass(section, BaseModel)):
             return None

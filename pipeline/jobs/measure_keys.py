@@ -16,7 +16,7 @@ attributes divide the devices into groups, one for each cell of the product of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -41,6 +41,7 @@ from dpstream.pipeline.jobs.wording import Section, Wording
 from dpstream.pipeline.values.durations import Duration
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.randomizers.measures import OTHER, Measure
+from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 
 Trust: TypeAlias = Literal["none", "shuffle"]
 
@@ -91,8 +92,31 @@ Events: TypeAlias = Annotated[
 ]
 
 
+class HiddenSizes(Section):
+    """Noise that hides how many devices are in each group of a public attribute.
+
+    The shuffler deletes messages of every group at random: Algorithm 3 of *Encode, Shuffle, Analyze
+    Privacy Revisited*.
+    """
+
+    epsilon: float = Field(
+        gt=0,
+        description="a number above 0: the privacy loss from the sizes of all groups together",
+    )
+    delta: float = Field(
+        ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"
+    )
+
+
 class AttributeKeys(Section):
-    values: tuple[Column, ...] = Field((), max_length=1_000, description="a list of labels")
+    values: tuple[Column, ...] = Field(
+        (),
+        max_length=MOST_CROWDS,
+        description=(
+            f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with one per "
+            "line"
+        ),
+    )
     public: bool = Field(
         False, description="true or false: whether everyone may know the value of every device"
     )
@@ -106,6 +130,9 @@ class AttributeKeys(Section):
         None, description=f"the period of a device's first event; {DURATION}"
     )
     event: Events = ()
+    hide_sizes: HiddenSizes | None = Field(
+        None, description="{epsilon: x, delta: y}: the noise in the number of devices of each group"
+    )
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -127,8 +154,10 @@ class AttributeKeys(Section):
             raise ValueError("event requires first_seen. Remove the key")
         if self.public and self.spare:
             raise ValueError("spare requires a private attribute. Remove 'spare' or 'public'")
-        if len(set(self.values)) < len(self.values):
-            raise ValueError("values must be distinct")
+        if self.hide_sizes is not None and not self.public:
+            raise ValueError("hide_sizes requires a public attribute. Set 'public: true'")
+        if len(set(self.values)) < len(self.values) or "" in self.values:
+            raise ValueError("values must be distinct, non-empty labels")
         for value in self.values:
             if value in (OTHER, NONE) or set(value) & set("=,:") or value != value.strip():
                 raise ValueError(
@@ -232,10 +261,10 @@ class Measured(Wording):
 
     @model_validator(mode="after")
     def _measured_can_be(self) -> Self:
-        if self.measures is None:
-            for key in KEYS[1:]:
-                if getattr(self, key) is not None:
-                    raise ValueError(f"{key} requires 'measures'. Remove the key")
+        attributes = (self.attributes or {}).items()
+        hidden = [name for name, keys in attributes if keys.hide_sizes is not None]
+        if self.measures is None or hidden:
+            self._check_crowds(hidden)
             return self
         for name in (*self.measures, *(self.attributes or {})):
             if name in _RESERVED:
@@ -251,6 +280,40 @@ class Measured(Wording):
                         f"{', '.join(self.measures)}"
                     )
         return self
+
+    def _check_crowds(self, hidden: Sequence[str]) -> None:
+        allowed = ("attributes", "by") if hidden else ()
+        for key in KEYS[1:]:
+            if getattr(self, key) is not None and key not in allowed:
+                raise ValueError(f"{key} requires 'measures'. Remove the key")
+        if not hidden:
+            return
+        (name, *others), column = hidden, self.column_of(hidden[0])
+        if self.measures is not None:
+            raise ValueError(
+                f"attributes.{name} has hide_sizes, which cannot be combined with 'measures'. "
+                "Remove hide_sizes"
+            )
+        if others or len(self.attributes or {}) > 1 or self.by != ((name,),):
+            raise ValueError(
+                f"by is {shown([list(each) for each in self.by or ()])}; expected [{name}], the "
+                "only attribute of a job with hide_sizes"
+            )
+        if column.strip().casefold() in ("user", "epoch", "time", "value"):
+            raise ValueError(
+                f"attributes.{name} is in column {column}; expected a public column other than "
+                "user, epoch, time and value"
+            )
+
+    def column_of(self, name: str) -> str:
+        """Return the column of the input with an attribute."""
+        return (self.attributes or {})[name].column or name
+
+    @property
+    def crowds(self) -> tuple[str, AttributeKeys] | None:
+        """Name and keys of the public attribute whose group sizes are hidden; None without one."""
+        attributes = (self.attributes or {}).items()
+        return next((item for item in attributes if item[1].hide_sizes is not None), None)
 
     def _check_breakdowns(self, attributes: Mapping[str, AttributeKeys]) -> None:
         for each in self.by or ():

@@ -102,7 +102,7 @@ class CrowdDomain(ValueDomain):
         crowds, wrong_crowds = self._labels.parse([crowd for crowd, _, _ in parted])
         problems = {
             index: problem.replace("value ", f"{self.column} ", 1).replace(
-                "the domain", "crowds.values"
+                "the domain", "the attribute's values"
             )
             for index, problem in wrong_crowds.items()
         }

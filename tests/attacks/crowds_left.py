@@ -21,6 +21,7 @@ from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.crowds import CrowdsLaw
 from dpstream.topics.messages import Messages
 from tests.attacks.scenarios import scenario_job
+from tests.support.new_jobs import hidden_sizes
 
 LARGE, MINIMUM = 40, 4
 """Size of a crowd that is never suppressed, and the minimum size of a released crowd."""
@@ -35,9 +36,9 @@ def crowds_job(key: NoiseKey) -> DeployedJob:
 
 @lru_cache(maxsize=1)
 def _without_key() -> DeployedJob:
-    crowds = {"by": "version", "values": list(_CROWDS), "epsilon": 2, "delta": 0.05}
+    crowds = hidden_sizes(_CROWDS, 2, 0.05)
     parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
-    return scenario_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
+    return scenario_job("single_message", parameters, minimum=MINIMUM, **crowds)
 
 
 def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: float) -> str:

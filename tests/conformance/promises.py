@@ -131,7 +131,8 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         (f"epsilon: 2, delta: 1.0e-3, {_ITEMS}",),
         12,
         "shuffle: {minimum: 200}\n"
-        "crowds: {by: version, values: [1, 2, 3], epsilon: 0.5, delta: 1.0e-3}",
+        "attributes: {version: {values: [1, 2, 3], public: true, "
+        "hide_sizes: {epsilon: 0.5, delta: 1.0e-3}}}\nby: [version]",
     ),
     (
         "fragments",

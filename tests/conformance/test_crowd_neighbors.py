@@ -22,6 +22,7 @@ from dpstream.topics.messages import Messages
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
 from tests.support.neighbor_inputs import CHANGED, PRODUCERS, USERS, Inputs
+from tests.support.new_jobs import hidden_sizes
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease, Seen
 
@@ -34,7 +35,7 @@ JOB: dict[str, Any] = {
     "parameters": {"epsilon": 4, "delta": 0.05, "domain": ["a", "b"]},
     "epochs": {"count": LAST_EPOCH},
     "topics": {"partitions": 2},
-    "crowds": {"by": "version", "values": list(CROWDS), "epsilon": 20, "delta": 0.5},
+    **hidden_sizes(CROWDS, 20, 0.5),
 }
 
 

@@ -35,6 +35,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus, decode_manifest
 from dpstream.topics.names import Role
+from tests.support.new_jobs import hidden_sizes
 from tests.support.replays import replayed
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ def test_rewritten_window_omits_the_same_messages(
         "epochs": {"count": 2},
         "shuffle": {"minimum": 100, "grace": "1h"},
         "topics": {"partitions": 1},
-        "crowds": {"by": "version", "values": list(CROWDS), "epsilon": 0.5, "delta": 1e-3},
+        **hidden_sizes(CROWDS, 0.5, 1e-3),
     }
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         job = deploy(cluster, make_job(values), deployment=secrets.token_bytes(16), now=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +32,12 @@ def new_job(
         sections.setdefault(_SECTION_OF[key], {})[key] = keys.pop(key)
     values = {"name": name, "protocol": protocol, "parameters": parameters, **sections, **keys}
     return make_job(values, folder)
+
+
+def hidden_sizes(
+    values: Sequence[str], epsilon: float, delta: float, column: str = "version"
+) -> dict[str, Any]:
+    """Return the keys of a job file with a public attribute whose group sizes are hidden."""
+    noise = {"epsilon": epsilon, "delta": delta}
+    keys = {"values": list(values), "column": column, "public": True, "hide_sizes": noise}
+    return {"attributes": {"version": keys}, "by": ["version"]}

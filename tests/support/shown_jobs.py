@@ -39,7 +39,8 @@ CROWDS = (
     "name: themes\nprotocol: single_message\n"
     "parameters: {epsilon: 2, delta: 1e-3, domain: [dark, light]}\n"
     "epochs: {count: 12}\nshuffle: {minimum: 100}\n"
-    "crowds: {by: version, values: ['1.0', '2.0'], epsilon: 1, delta: 1e-3}\n"
+    "attributes: {version: {values: ['1.0', '2.0'], public: true, "
+    "hide_sizes: {epsilon: 1, delta: 1e-3}}}\nby: [version]\n"
 )
 
 

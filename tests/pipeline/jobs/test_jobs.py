@@ -144,7 +144,7 @@ topics:
         "job.yaml:7: epochs.count: 0 is not allowed; expected an integer from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? allowed: title, description, unit, "
         "labels, measures, attributes, by, trust, ratios, history, background, by_minimum, name, "
-        "protocol, parameters, epochs, shuffle, topics, population, budget, crowds, central, "
+        "protocol, parameters, epochs, shuffle, topics, population, budget, central, "
         "sealed, devices, input, roll_up",
         "job.yaml:10: topics.partitions: 4.5 is not allowed; expected an integer from 1 to 1024",
     ]

@@ -16,7 +16,7 @@ from dpstream.pipeline.planning.parties import (
 )
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import Guarantee, attack_success_rate, rounded_up
-from tests.support.new_jobs import new_job
+from tests.support.new_jobs import hidden_sizes, new_job
 from tests.support.sealing import public_key, sealed_section, shares_section
 
 EVERYBODY = {"analyst", "aggregator", "stage", "broker"}
@@ -183,7 +183,7 @@ def test_crowd_is_visible_to_the_shuffler() -> None:
         epochs=1,
         minimum=100,
         parameters={"delta": 1e-3, "domain": ITEMS},
-        crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
+        **hidden_sizes(["1", "2"], 0.5, 1e-7),
     )
     rows = rows_of(job)
     assert "the crowd of each message" in rows["shuffler operator"].sees

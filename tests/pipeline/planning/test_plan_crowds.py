@@ -17,6 +17,7 @@ from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.randomizers.crowds.calibration import calibrate
 from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from tests.support.new_jobs import hidden_sizes
 
 JOB: dict[str, Any] = {
     "name": "features",
@@ -24,7 +25,7 @@ JOB: dict[str, Any] = {
     "parameters": {"epsilon": 2, "delta": 1e-3, "domain": ["dark", "light", "auto", "none"]},
     "epochs": {"count": 12},
     "shuffle": {"minimum": 200},
-    "crowds": {"by": "version", "values": ["1", "2", "3"], "epsilon": 0.5, "delta": 1e-3},
+    **hidden_sizes(["1", "2", "3"], 0.5, 1e-3),
 }
 SIZES = {"1": 1200, "2": 600, "3": 150}
 
@@ -58,7 +59,10 @@ def test_plan_states_crowd_losses_and_guarantee() -> None:
     assert large.rmse / small.rmse == pytest.approx((large.users / small.users) ** 0.5, rel=0.15)
     assert large.suppressed < 1e-9
     assert small.suppressed == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
-    assert plan(make_job({key: JOB[key] for key in JOB if key != "crowds"})).crowds is None
+    assert (
+        plan(make_job({key: JOB[key] for key in JOB if key not in ("attributes", "by")})).crowds
+        is None
+    )
     # A user who changes the crowd has messages in two windows, which costs accuracy.
     assert law.contents.epsilon == 2
 

@@ -32,7 +32,7 @@ from dpstream.topics.messages import Messages
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
-from tests.support.new_jobs import new_job
+from tests.support.new_jobs import hidden_sizes, new_job
 from tests.support.replays import (
     DECIDED,
     KEYS,
@@ -147,7 +147,7 @@ def test_replay_of_a_job_with_crowds_deletes_no_further_messages(
         epochs={"count": 2, "renew": True},
         shuffle={"minimum": 10, "order": order},
         topics={"partitions": 2},
-        crowds={"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
+        **hidden_sizes(["1", "2"], 4, 0.1),
     )
     run = LiveRun.of(job, epochs=5, small={2}, absent={4})
     assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]

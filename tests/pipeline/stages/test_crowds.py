@@ -28,6 +28,7 @@ from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.messages import Messages, pack_messages
 from dpstream.topics.names import Role
 from tests.support.killed_worlds import check_writings_when_killed
+from tests.support.new_jobs import hidden_sizes
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World, world_job
 
 KEY = NoiseKey(bytes(range(32)))
@@ -197,8 +198,7 @@ def test_encoding_of_a_window_depends_only_on_remaining_messages() -> None:
 
 def deployed(**shuffle: object) -> DeployedJob:
     parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
-    crowds = {"by": "version", "values": list(CROWDS), "epsilon": 4, "delta": 0.5}
-    keys = {"count": 3, "minimum": MINIMUM, "crowds": crowds, **shuffle}
+    keys = {"count": 3, "minimum": MINIMUM, **hidden_sizes(CROWDS, 4, 0.5), **shuffle}
     job = world_job("crowds", "single_message", parameters, **keys)
     return job.model_copy(update={"noise_key": KEY.digest})
 

@@ -27,7 +27,7 @@ from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
-from tests.support.new_jobs import new_job
+from tests.support.new_jobs import hidden_sizes, new_job
 from tests.support.world import Accidents, Owner, World, own_cells
 
 DEPLOYMENT = bytes(range(16))
@@ -358,9 +358,9 @@ def test_dividing_messages_without_enough_delta_is_rejected(
             {
                 "protocol": "single_message",
                 "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
-                "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 1, "delta": 1e-3},
+                **hidden_sizes(["1", "2"], 1, 1e-3),
             },
-            "crowds: cannot be combined with shuffle.instances: deletion requires one shuffler",
+            "attributes: has hide_sizes, which cannot be combined with shuffle.instances: deletion",
         ),
         (
             {

@@ -27,6 +27,7 @@ from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
+from tests.support.new_jobs import hidden_sizes
 from tests.support.set_jobs import job_text
 from tests.support.small_run import generators
 
@@ -178,7 +179,7 @@ JOB: dict[str, Any] = {
     "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["dark", "light"]},
     "epochs": {"count": 2},
     "shuffle": {"minimum": 10},
-    "crowds": {"by": "Version", "values": ["1.0", "2.0"], "epsilon": 0.5, "delta": 1e-3},
+    **hidden_sizes(["1.0", "2.0"], 0.5, 1e-3, "Version"),
 }
 
 
@@ -221,7 +222,7 @@ def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(BadRowsError) as caught:
         load_item_log(path, domain=DOMAIN, last_epoch=2)
     said = str(caught.value)
-    assert "version '3.0' is not in crowds.values" in said
+    assert "version '3.0' is not in the attribute's values" in said
     assert "value 'blue' is not in the domain" in said
     assert "value 'dark' has no crowd: version is empty" in said
     with pytest.raises(InputError, match="expected a column version"):
@@ -267,28 +268,27 @@ def test_producer_accepts_crowds_and_items() -> None:
     law = job.crowds_law
     assert law is not None
     assert sorted(law.crowds_of(batch.words.values).tolist()) == [0, 1, 2]
-    with pytest.raises(ProducerError, match=r"Version '9' is not in crowds\.values"):
+    with pytest.raises(ProducerError, match="Version '9' is not in the attribute's values"):
         producer.report(2, {"ann": "9: dark"})
 
 
 @pytest.mark.parametrize(
-    ("crowds", "problem"),
+    ("keys", "problem"),
     [
-        (
-            {"by": "value"},
-            "crowds.by: is value; expected a public column other than user, epoch, time and",
-        ),
-        ({"by": " User "}, "crowds.by"),
-        ({"values": ["a", "a"]}, "crowds.values: must be distinct"),
-        ({"values": ["a: b"]}, "expected no colon in labels"),
-        ({"values": {"file": "not there.txt"}}, "crowds.values.file"),
-        ({"epsilon": 0}, "crowds.epsilon"),
-        ({"delta": 0}, "crowds.delta"),
+        ({"column": "value"}, "in column value; expected a public column other than user, epoch,"),
+        ({"column": " User "}, "expected a public column other than user"),
+        ({"public": False}, "version.hide_sizes: requires a public attribute"),
+        ({"values": ["a", "a"]}, "version.values: must be distinct"),
+        ({"values": ["a: b"]}, "without '=', ',' and ':'"),
+        ({"values": {"file": "not there.txt"}}, "version.values.file"),
+        ({"hide_sizes": {"epsilon": 0, "delta": 0.1}}, "hide_sizes.epsilon"),
+        ({"hide_sizes": {"epsilon": 1, "delta": 0}}, "hide_sizes.delta"),
     ],
 )
-def test_invalid_crowds_are_rejected(crowds: dict[str, Any], problem: str) -> None:
+def test_invalid_crowds_are_rejected(keys: dict[str, Any], problem: str) -> None:
+    version = {**JOB["attributes"]["version"], **keys}
     with pytest.raises(JobError) as caught:
-        make_job({**JOB, "crowds": {**JOB["crowds"], **crowds}})
+        make_job({**JOB, "attributes": {"version": version}})
     assert problem in str(caught.value)
 
 
@@ -301,7 +301,7 @@ def test_crowds_require_one_message_per_device() -> None:
         with pytest.raises(JobError, match=r"one message per device.*single_message"):
             make_job({**JOB, "protocol": protocol, "parameters": parameters})
     many = {**JOB["parameters"], "domain": [str(item) for item in range(20_000)]}
-    with pytest.raises(JobError, match="Use fewer crowds or items"):
+    with pytest.raises(JobError, match="Use fewer groups or items"):
         make_job({**JOB, "parameters": many})
 
 
@@ -313,7 +313,13 @@ protocol: single_message
 parameters: {epsilon: 1, delta: 1.0e-3, domain: [dark, light]}
 epochs: {count: 2}
 shuffle: {minimum: 10}
-crowds: {by: Version, values: {file: versions.txt}, epsilon: 0.5, delta: 1.0e-3}
+attributes:
+  version:
+    column: Version
+    values: {file: versions.txt}
+    public: true
+    hide_sizes: {epsilon: 0.5, delta: 1.0e-3}
+by: [version]
 """
     assert parse_job(text, folder=tmp_path) == make_job(JOB)
 
@@ -325,22 +331,22 @@ def test_deployed_job_stores_its_crowds() -> None:
     assert again.needs_noise_key
     assert again.guarantee.epsilon == 1.5
     assert again.guarantee.delta == 2e-3
-    plain = {key: value for key, value in JOB.items() if key != "crowds"}
+    plain = {key: value for key, value in JOB.items() if key not in ("attributes", "by")}
     alone = deploy_job(make_job(plain), deployed_at=0, deployment=bytes(16))
-    assert b'"crowds":' not in alone.to_bytes()
-    assert "crowds" not in alone.to_json()
+    assert b'"attributes":' not in alone.to_bytes()
     assert not alone.needs_noise_key
     assert alone.fingerprint != job.fingerprint
     values = job.to_json() | {"constants": job.constants}
-    other = {**values, "crowds": {**values["crowds"], "values": ["2.0", "1.0"]}}
+    other = values | hidden_sizes(["2.0", "1.0"], 0.5, 1e-3, "Version")
     assert fingerprint_of(other) != fingerprint_of(values)
-    altered = {**JOB["crowds"], "epsilon": 0.1}
-    body = {**job.to_json(), "crowds": altered, "constants": job.constants}
-    with pytest.raises(JobError, match=r"parameters\.epsilon and crowds\.epsilon allow only"):
+    altered = hidden_sizes(["1.0", "2.0"], 0.1, 1e-3, "Version")
+    body = {**make_job({**JOB, **altered}).to_json(), "constants": job.constants}
+    allowed = r"parameters\.epsilon and attributes\.version\.hide_sizes\.epsilon allow only"
+    with pytest.raises(JobError, match=allowed):
         DeployedJob.from_bytes(
             job.model_copy(
                 update={
-                    "crowds": make_job({**JOB, "crowds": altered}).crowds,
+                    "attributes": make_job({**JOB, **altered}).attributes,
                     "fingerprint": fingerprint_of(body),
                 }
             ).to_bytes()
