@@ -22,22 +22,20 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.plots import INSTALL, PlotError, tidy
-from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
-from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.membership import membership
 from experiments.evaluation.plots import COLORS
 from experiments.prepare_mnist import FEATURES, features, read_digits
-from experiments.protocols.ldp_sgd.aggregator import accuracy, losses
+from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd.aggregator import LdpSgdAggregator, accuracy, losses
+from experiments.protocols.ldp_sgd.calibration import calibrate
+from experiments.protocols.ldp_sgd.labeled_examples import FEATURE_UNIT
 
 CLASSES = 10
 EPSILON = 1.9
@@ -77,7 +75,7 @@ PAPER_EPSILONS = (5.0, 10.0, 18.0)
 
 
 def examples_of(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the training set and the test set as values of an `ExampleDomain`."""
+    """Return the training set and the test set as rows of a class and features."""
     held, held_classes = read_digits(folder, "t10k")
     learned, classes = read_digits(folder, "train")
     mean = held.mean(axis=0)
@@ -101,29 +99,27 @@ def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
     """Yield the guarantee and the model after each of the given steps, in ascending order."""
-    users, protocol, requested = len(examples), PROTOCOLS["ldp_sgd"], _parameters_of(setting)
+    users, requested = len(examples), _parameters_of(setting)
 
-    def law_of(steps: int) -> Any:
-        return protocol.calibrate(requested, steps, users // setting.groups)
+    def law_of(steps: int) -> LdpSgdLaw:
+        return calibrate(requested, steps, users // setting.groups)
 
     law = law_of(stops[-1])
-    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, requested)
-    assert isinstance(devices, LearningDevices)
-    assert isinstance(aggregator, LearningAggregator)
+    devices, aggregator = LdpSgd(law), LdpSgdAggregator(law)
     rng = seeded_generator(seed)
     devices.enroll(users, rng)
     groups = np.arange(users) % setting.groups
     for epoch in range(1, stops[-1] + 1):
         devices.take_model(aggregator.model(epoch - 1))
         at_turn = groups == epoch % setting.groups
-        aggregator.add(epoch, written_out(devices.report(epoch, examples, at_turn, rng)), None)
+        aggregator.add(epoch, devices.report(epoch, examples, at_turn, rng), None)
         if epoch in stops:
             # The guarantee if training stops here; draws of devices are the same for every horizon.
-            yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
+            yield LdpSgd(law_of(epoch)).guarantee, aggregator.model(epoch)
 
 
-def _parameters_of(setting: Setting) -> Any:
-    return PROTOCOLS["ldp_sgd"].parameters(
+def _parameters_of(setting: Setting) -> LdpSgdParameters:
+    return LdpSgdParameters(
         EPSILON,
         1e-5,
         FEATURES,

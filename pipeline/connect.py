@@ -63,7 +63,6 @@ def open_producer(
     *,
     name: str,
     first_epoch: int = 1,
-    group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
     clock: BrokerClock | None = None,
 ) -> Iterator[Producer]:
@@ -82,7 +81,6 @@ def open_producer(
         name=name,
         transport=KafkaTransport(cluster, job.name, notify, clock),
         first_epoch=first_epoch,
-        group=group,
         clock=clock.milliseconds,
     ) as producer:
         check_registered(cluster, producer, notify, before)
@@ -98,7 +96,6 @@ def connect_producer(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
     first_epoch: int = 1,
-    group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
 ) -> Iterator[Producer]:
     """Open a producer for a deployed job.
@@ -112,7 +109,6 @@ def connect_producer(
             DPSTREAM_BOOTSTRAP_SERVERS, else the local broker.
         kafka_config: File with TLS and SASL settings, such as client.properties.
         first_epoch: First epoch to report, used when the producer is first opened.
-        group: Group of all devices in a learning job; None spreads devices over all groups.
         notify: Called with a message when Kafka becomes unreachable, and when it is back.
 
     Raises:
@@ -131,7 +127,6 @@ def connect_producer(
             state_directory,
             name=name,
             first_epoch=first_epoch,
-            group=group,
             notify=notify,
         ) as producer:
             yield producer

@@ -11,6 +11,10 @@ Path: TypeAlias = tuple[str | int, ...]
 PROTOCOLS: Final = {
     "balls_into_bins": "use shuffled_counts, with `cells: balls_into_bins` for items",
     "hadamard_stream": "use hadamard_values",
+    "ldp_sgd": (
+        "a linear model can be trained in a simulation only, by 'python -m "
+        "experiments.learn_mnist' in a clone of the repository"
+    ),
     "range_stream": "use range_values",
     "shuffled_item_tree": "use shuffled_counts with a domain of items",
     "shuffled_tree": "use shuffled_counts",
@@ -28,7 +32,6 @@ EXPERIMENTS: Final = frozenset(
         "independent_response",
         "jl_hh",
         "laplace_histogram",
-        "ldp_sgd",
         "memoized_response",
         "sparse_recovery",
         "split_budget",
@@ -70,6 +73,7 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
     ("plan", "--every"): _FLEET,
     ("plan", "--gateways"): _FLEET,
     ("plan", "--jobs"): _FLEET,
+    ("produce", "--group"): "remove the option: it served jobs that trained a model",
     ("produce", "--relay"): _RELAY,
     ("produce", "--relay-ca"): _RELAY,
     ("produce", "--relay-token"): _RELAY,

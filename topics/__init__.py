@@ -17,14 +17,14 @@ topic                       record                                              
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments), with reports in `loose_batches`, if devices report
-directly; ``model`` (`models`) if the job learns; ``reports-2`` ... for parallel shufflers;
-``hop-1`` ... between chained shufflers; ``partials-a`` and ``-b`` for the two aggregators.
+directly; ``reports-2`` ... for parallel shufflers; ``hop-1`` ... between chained shufflers;
+``partials-a`` and ``-b`` for the two aggregators.
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
 little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.
-Batches and chunks carry reports as opaque integers (`dpstream.topics.messages`). Models have their
-own binary format. A dead letter is the rejected record, with Kafka headers that state the reason.
-The other records are JSON. `dpstream.topics.names` has the topics' names and settings.
+Batches and chunks carry reports as opaque integers (`dpstream.topics.messages`). A dead letter is
+the rejected record, with Kafka headers that state the reason. The other records are JSON.
+`dpstream.topics.names` has the topics' names and settings.
 
 Fingerprints, deployments and other identities are 16 bytes. Except for dead letters, every record
 of this package is versioned. Records are validated on creation and reading. A record that violates

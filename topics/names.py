@@ -48,7 +48,6 @@ class Role(StrEnum):
     RESULTS = "results"
     PRODUCERS = "producers"
     DEVICES = "devices"
-    MODEL = "model"
     STATUS = "status"
     DEAD_LETTERS = "dead-letters"
 
@@ -122,7 +121,6 @@ def job_topics(
     replication: int | None,
     retention_ms: int,
     *,
-    learns: bool = False,
     hops: Collection[Role] = (),
     further_reports: Collection[Role] = (),
     shared: bool = False,
@@ -137,7 +135,6 @@ def job_topics(
         replication: Number of copies of every partition; None uses the cluster's default.
         retention_ms: Retention of `reports` and `shuffled`, which bounds the longest outage; -1 is
             unlimited. It also applies to dead letters, which contain users' reports.
-        learns: True if the job has a topic for models.
         hops: Topics between chained shufflers.
         further_reports: Topics of parallel shufflers after the first.
         shared: True if two aggregators each sum one share.
@@ -161,7 +158,6 @@ def job_topics(
         Role.RESULTS: _compacted(),
         Role.PRODUCERS: kept,
         **({Role.DEVICES: kept} if devices else {}),
-        **({Role.MODEL: kept} if learns else {}),
         Role.STATUS: _compacted(),
         Role.DEAD_LETTERS: {
             **_deleted(retention_ms, KEPT_BATCH_BYTES_MAX),

@@ -19,7 +19,6 @@ from dpstream.pipeline.audit.targets import Target
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.conformance.divergences import differ_by_removal, neighbors
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.guarantee import Guarantee
 
 
@@ -38,9 +37,6 @@ def candidate_pairs(
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
     """Return a few possible values of a user: no value, the first value and the last values."""
     domain = job.domain
-    if isinstance(domain, ExampleDomain):
-        features = domain.features
-        return [(0,) * (1 + features), (1, *[127] * features), (2, 90, *[-50] * (features - 1))]
     items = [*dict.fromkeys([domain.initial, 0, 1, domain.size // 2, domain.size - 1])]
     items = [item for item in items if item < domain.size]
     if domain.slots is None:

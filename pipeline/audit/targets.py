@@ -103,17 +103,12 @@ class Windows:
     def _alone(self) -> bool:
         """True if each window of the job is an independent trial."""
         devices = self.job.randomizer()
-        return (
-            self.job.protocol_entry.per_epoch
-            and self.job.protocol_entry.learning is None
-            and devices.state_arrays().keys() == {"population"}
-        )
+        return self.job.protocol_entry.per_epoch and devices.state_arrays().keys() == {"population"}
 
     @property
     def _recurring(self) -> bool:
-        """True if one run can contain several trials, because no learned model carries over."""
-        whole = self._alone or self.epochs == self.job.epochs.count
-        return whole and self.job.protocol_entry.learning is None
+        """True if one run can contain several trials."""
+        return self._alone or self.epochs == self.job.epochs.count
 
     @property
     def seen(self) -> tuple[str, ...]:

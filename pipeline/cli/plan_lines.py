@@ -60,10 +60,9 @@ def show_plan(plan: Plan) -> None:
         _show_crowds(plan.crowds)
     print_text(f"\naccuracy with {plural(plan.users, 'user')}, if all report", "bold")
     print_pairs(_accuracy(plan))
-    if plan.gradient_error is None and len(plan.epochs) > 1:
+    if len(plan.epochs) > 1:
         _show_epochs(plan)
-    if plan.gradient_error is None:
-        _show_users(plan)
+    _show_users(plan)
     if plan.changes:
         _show_changes(plan)
     if plan.comparison or plan.alternatives:
@@ -158,9 +157,6 @@ def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
-    if plan.gradient_error is not None:
-        yield "noise in the gradient of a step", f"{plan.gradient_error:.0f}% of clip"
-        return
     worst = max(plan.epochs, key=lambda epoch: epoch.standard_error)
     if plan.cells is not None and plan.predicted_error is not None:
         yield "counted", plan.cells

@@ -108,14 +108,6 @@ def produce(
             "folder.",
         ),
     ] = None,
-    group: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="(in jobs that learn) Assign all devices to this group. Default: spread them "
-            "over all groups.",
-        ),
-    ] = None,
     skip_bad_rows: SkipBadRows = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
@@ -150,9 +142,7 @@ def produce(
         input_format = flags.format_of(job_of_file(job) or deployed)
         # One folder per deployment: another deployment may draw from another distribution.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
-        opened = partial(
-            open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
-        )
+        opened = partial(open_producer, cluster, deployed, folder, name=name, notify=tell)
         tell(f"producer {name} of {deployed.name}: state folder {folder}")
         if from_topic is not None:
             with events_cluster(cluster, input_servers, input_kafka_config) as events:

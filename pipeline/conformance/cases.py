@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.protocols.protocol import Aggregator, Law, Protocol
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
@@ -124,9 +123,6 @@ class Case:
     def values(self) -> list[int | tuple[int, ...]]:
         """All values that a user can have at an epoch; the first is the initial value, or 0."""
         items, slots = range(self.domain.size), self.domain.slots
-        if isinstance(self.domain, ExampleDomain):
-            features = self.domain.features
-            return [(0,) * (1 + features), (1, *[127] * features), (2, 90, *[-50] * (features - 1))]
         if slots is None:
             return list(items)
         return [

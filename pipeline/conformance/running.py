@@ -93,8 +93,6 @@ def merging_equals_adding(case: Case) -> None:
 
 def intervals_contain_the_ground_truth(case: Case) -> None:
     """Check that estimates are unbiased and errors match the published standard errors."""
-    if case.protocol.learning is not None:
-        return
     values = _followed_values(case)
     ground_truth = case.ground_truth(values)
     participation = Participation.constant(case.last_epoch, ESTIMATED)

@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.duplicates import precedence
-from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
 from dpstream.pipeline.devices.ground_truths import GroundTruths, ItemGroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import ValueDomain
 
@@ -82,8 +80,8 @@ class ItemLog:
         return self.user_indices[first:stop], self.values[first:stop]
 
 
-ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog
-"""Change, item or example log, with the values of all users by epoch."""
+ValueLog: TypeAlias = ChangeLog | ItemLog
+"""Change or item log, with the values of all users by epoch."""
 
 
 def load_value_log(
@@ -97,16 +95,7 @@ def load_value_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
-    """Read a change, item or example log, as the domain requires; see the loaders of each kind."""
-    if isinstance(domain, ExampleDomain):
-        return load_example_log(
-            path,
-            domain=domain,
-            last_epoch=1 if last_epoch is None else last_epoch,
-            skip_bad_rows=skip_bad_rows,
-            users=users,
-            input_format=input_format,
-        )
+    """Read a change or item log, as the domain requires; see the loaders of each kind."""
     load = load_change_log if domain.slots is None else load_item_log
     return load(
         path,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.pipeline.protocols.protocol import LearningDevices
 from dpstream.pipeline.state import FolderLock
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
@@ -37,9 +36,6 @@ from dpstream.topics.batches import (
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 from dpstream.topics.records import Deregistration, Registration
-
-if TYPE_CHECKING:
-    from dpstream.pipeline.jobs.model_log import ModelLog
 
 # Returns the generator for a draw, given its purpose and a number: "enroll" and the previous number
 # of devices, "horizon" and its number, at least 1, or "report" and the epoch.
@@ -61,10 +57,6 @@ class ProducerTransport(Protocol):
 
     def run(self, steps: Steps[Result], /) -> Result:
         """Execute all steps and return their result, or raise an error."""
-
-
-class ModelMissingError(ProducerError):
-    """The model for an epoch's reports is not published yet: try again later."""
 
 
 class Producer:
@@ -93,8 +85,6 @@ class Producer:
         name: Name of the producer, unique in the deployment.
         transport: Writes to the job's topics.
         first_epoch: First epoch to report; fixed when the producer is first opened.
-        group: In a learning job, the group of all this producer's devices, numbered from 0. None
-            spreads the devices over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte IDs.
         clock: Returns milliseconds since 1970, by the broker's clock if known. An epoch that has
@@ -123,7 +113,6 @@ class Producer:
         name: str,
         transport: ProducerTransport,
         first_epoch: int = 1,
-        group: int | None = None,
         generators: Generators | None = None,
         identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(16),
         clock: Callable[[], int] | None = None,
@@ -135,11 +124,6 @@ class Producer:
         self._transport = transport
         self._generators = generators or cryptographic_generators()
         self._identifiers = identifiers
-        self._models: ModelLog | None = None
-        if job.protocol_entry.learning is not None:
-            from dpstream.pipeline.jobs.model_log import ModelLog
-
-            self._models = ModelLog(job, keep=True)
         self._lock: FolderLock | None = None
         with ExitStack() as undo:
             with self._opening(state_directory, OSError, sqlite3.Error):
@@ -150,7 +134,7 @@ class Producer:
                     None if state_directory is None else state_directory / STATE_FILE
                 )
                 undo.callback(self._store.close)
-                self._claim_directory(first_epoch, group, state_directory)
+                self._claim_directory(first_epoch, state_directory)
                 self._restore()
             with self._opening(state_directory, sqlite3.Error):
                 transport.run(self.resume())
@@ -280,7 +264,6 @@ class Producer:
         The epoch must be later than every closed epoch. Skipped epochs have no reports.
 
         Raises:
-            ModelMissingError: If the model of a learning job is not published yet; see `ready`.
             ProducerError: If the epoch is closed, or has not started by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
@@ -288,10 +271,6 @@ class Producer:
     def close_together(self, epoch: int, beside: Callable[[], None]) -> None:
         """Close an epoch, with a callback that writes to `store` in the transaction of the draw."""
         self._transport.run(self.close_steps(epoch, beside))
-
-    def ready(self, epoch: int) -> bool:
-        """Return whether an epoch can be closed; in learning jobs, once its model is published."""
-        return self._models is None or self._transport.run(self._models.find(epoch)) is not None
 
     def leave(self, last_epoch: int) -> None:
         """Deregister after `last_epoch`, so that no later epoch waits for this producer.
@@ -327,16 +306,11 @@ class Producer:
     def close_steps(self, epoch: int, beside: Callable[[], None] | None = None) -> Steps[None]:
         """Yield the actions of `close`; the draw is stored durably before anything is sent."""
         self._check_open(epoch)
-        model = None if self._models is None else (yield from self._find_model(epoch))
         with self._storing(), self._store.transaction():
             self._renew(epoch)
             generator = self._generators("report", epoch)
             if self._leaving.any():
                 self._speak_for_leaving(generator)
-            if model is not None:
-                self._present &= self._at_turn(epoch)
-                assert isinstance(self._randomizer, LearningDevices)
-                self._randomizer.take_model(model)
             most = self._most(epoch)
             reports = self._randomizer.report(
                 self.job.epochs.local(epoch),
@@ -378,34 +352,6 @@ class Producer:
                 self._store.put(role, self.job.topics.partition_of(epoch), records)
         except CodecError as error:
             raise ProducerError(f"producer {self.name}: {error}") from None
-
-    def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
-        """Return the model for an epoch's reports; raise if missing, before reports are drawn."""
-        assert self._models is not None
-        model = yield from self._models.find(epoch)
-        if model is None:
-            raise ModelMissingError(
-                f"the model for epoch {epoch} of job {self.job.name} is not published yet: "
-                "no reports were drawn. Wait for the estimate of the previous epoch"
-            )
-        return model
-
-    def _at_turn(self, epoch: int) -> NDArray[np.bool_]:
-        """Return the devices that participate in an epoch of a learning job, shape (devices,).
-
-        Group g participates if the epoch modulo the number of groups is g. Devices join groups in
-        the order of enrollment. The producer's random ID determines the group of its first device,
-        so groups have similar sizes even if every device is its own producer.
-        """
-        learning = self.job.protocol_entry.learning
-        assert learning is not None
-        groups = learning.groups(self.job.law)
-        turn, group = self.job.epochs.local(epoch) % groups, self._store.fact("group")
-        if group is not None:
-            return np.full(len(self._positions), turn == group)
-        begins = int.from_bytes(self.enrollment) % groups
-        at_turn: NDArray[np.bool_] = (np.arange(len(self._positions)) + begins) % groups == turn
-        return at_turn
 
     @property
     def enrollment(self) -> bytes:
@@ -534,16 +480,7 @@ class Producer:
                 f"user {user!r}: got {value!r}; expected text or an integer"
             ) from None
 
-    def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
-        learning = self.job.protocol_entry.learning
-        groups = 0 if learning is None else learning.groups(self.job.law)
-        if group is not None and not 0 <= group < groups:
-            raise ProducerError(
-                f"group: got {group}; expected 0 to {groups - 1}, because job {self.job.name} "
-                f"has {groups} groups"
-                if groups
-                else f"group: got {group}; job {self.job.name} is not a learning job: remove it"
-            )
+    def _claim_directory(self, first_epoch: int, directory: Path | None) -> None:
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
             enrollment = self._identifiers()
@@ -557,17 +494,10 @@ class Producer:
                 self._store.set_fact("producer", self.name)
                 self._store.set_fact("enrollment", enrollment)
                 self._store.set_fact("first_epoch", first_epoch)
-                if group is not None:
-                    self._store.set_fact("group", group)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
                 f"{directory} belongs to another producer or deployment: use a separate directory "
                 "for each producer and deployment"
-            )
-        elif group is not None and group != self._store.fact("group"):
-            raise ProducerError(
-                f"producer {self.name} of job {self.job.name} was started with a group other "
-                f"than {group}: omit 'group', or pass the same one"
             )
 
     def _restore(self) -> None:

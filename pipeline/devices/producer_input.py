@@ -42,10 +42,6 @@ from dpstream.pipeline.whole_files import naming
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
-# Interval between polls for a model that is not published yet.
-_MODEL_SECONDS = 0.05
-
-
 def load_input(
     job: Job,
     path: Path,
@@ -145,9 +141,9 @@ def produce_change_log(
 ) -> int:
     """Close every open epoch in the log; all users are present at every epoch.
 
-    In a learning job, each epoch waits for its model. The users of the log are enrolled. After the
-    producer's first closed epoch, users are enrolled only from a user list, because a later first
-    row reveals something about a value. At most `rate` epochs are closed per second.
+    The users of the log are enrolled. After the producer's first closed epoch, users are enrolled
+    only from a user list, because a later first row reveals something about a value. At most `rate`
+    epochs are closed per second.
 
     Returns:
         Number of users with rows who are not enrolled.
@@ -167,8 +163,6 @@ def produce_change_log(
         if rate is not None:
             time.sleep(max(0.0, started + done / rate - time.monotonic()))
         producer.report_all(epoch, now[order])
-        while not producer.ready(epoch):
-            time.sleep(_MODEL_SECONDS)
         producer.close(epoch)
         on_epoch(epoch)
     return change_log.unknown_users + len(change_log.users) - len(order)

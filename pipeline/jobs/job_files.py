@@ -381,7 +381,6 @@ class Job(Measured):
             topics.partitions,
             topics.replication,
             topics.retention_ms,
-            learns=self.protocol_entry.learning is not None,
             hops=self.route.hops,
             further_reports=self.route.reports[1:],
             shared=self.shared,
@@ -420,10 +419,10 @@ class Job(Measured):
 
         This is the number of honest users that the guarantee needs. The guarantee therefore holds
         regardless of which reports another party replaces. The number is 0 if the job is not sealed
-        or learns a model, or if the guarantee needs no honest users. `entry` defaults to the job's.
+        or the guarantee needs no honest users. `entry` defaults to the job's.
         """
         entry = entry or self.protocol_entry
-        if self.sealed is None or entry.shuffling is None or entry.learning is not None:
+        if self.sealed is None or entry.shuffling is None:
             return 0
         return entry.contributors(law) or 0
 
@@ -495,7 +494,7 @@ class Job(Measured):
             )
         # Ranges and quantiles of means are known if the epochs are samples of different users.
         kinds = ("value", "items", "numbers" if entry.sampled else "items")
-        if domain.kind not in kinds or domain.column or entry.learning is not None:
+        if domain.kind not in kinds or domain.column:
             return (
                 "means over windows require a single count, a list of items, the same at every "
                 "epoch, or numbers of sampled_response, and no crowds"
@@ -602,7 +601,6 @@ _COMPLETING: Final = {
     "attributes": ("domains", "with_attributes"),
     "measures": ("measured_jobs", "with_measures"),
     "domain": ("domains", "with_domain"),
-    "test_set": ("public_examples", "with_test_set"),
     "sealed": ("sealed", "with_public_keys"),
     "devices": ("device_reports", "with_device_keys"),
 }

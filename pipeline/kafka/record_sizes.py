@@ -17,7 +17,6 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.stages.result_documents import LARGEST_DOCUMENT
 from dpstream.topics.frames import RECORD_CAP, RECORD_TARGET
-from dpstream.topics.models import record_bytes
 from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
 REQUEST_BYTES_MAX: Final = 1 << 20
@@ -92,9 +91,6 @@ def _largest(job: DeployedJob, role: Role, users: int) -> int:
             return largest_estimate(job, job.law, users)
         case Role.RESULTS:
             return LARGEST_DOCUMENT
-        case Role.MODEL:
-            learning = job.protocol_entry.learning
-            return 0 if learning is None else record_bytes(learning.numbers(job.law))
         case Role.SHUFFLED | Role.HOP_1 | Role.HOP_2:
             return max(RECORD_TARGET, job.format_of(role).report_bytes + _HEADERS)
         case Role.PARTIALS | Role.PARTIALS_A | Role.PARTIALS_B:
@@ -136,6 +132,4 @@ def _advice(job: DeployedJob, topic: TopicSettings) -> str:
             f"items, or use a domain {{bits: b}} with a protocol that publishes the largest "
             "items, such as count_min"
         )
-    if topic.name == job.topic(Role.MODEL):
-        return "It contains all parameters of the model. Use fewer features or labels"
     return "A single report is too large for a record. Use fewer rows or messages per report"

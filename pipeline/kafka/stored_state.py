@@ -62,7 +62,6 @@ KEPT = frozenset(
         Role.ESTIMATES,
         Role.PRODUCERS,
         Role.DEVICES,
-        Role.MODEL,
     }
 )
 """Topics whose records must not be deleted."""

@@ -140,9 +140,6 @@ class Plan:
         cells: Description of the cells; None for protocols without cells.
         predicted_error: Mean absolute error for a rare item, in users; None without cells.
         noise_error: Mean absolute error from the noise alone, in users.
-        gradient_error: For a learning protocol, the root mean squared length of the noise in a
-            step's gradient, in percent of the longest gradient that is not clipped; None for other
-            protocols. For a learning protocol, the errors below are in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
         share: Share of users with the counted value for which errors are predicted; None if errors
@@ -160,8 +157,7 @@ class Plan:
             reports; with shares, one producer for all users is assumed.
         messages_per_user: Messages per `messages_unit`, limited by `parameters.messages_per_user`.
         messages_unit: "epoch" if epochs are independent, otherwise "horizon".
-        users_needed: Users needed for target errors, at least the minimum for a window. Empty for
-            learning protocols.
+        users_needed: Users needed for target errors, at least the minimum for a window.
         most_users: Maximum number of users for a target error, if the error grows with the number
             of users; at least the minimum for a window.
         assumption: Text on the maximum changes per user that intervals assume, and on when a
@@ -187,7 +183,6 @@ class Plan:
     cells: str | None
     predicted_error: float | None
     noise_error: float | None
-    gradient_error: float | None
     users: int
     rmse: float
     share: float | None
@@ -297,7 +292,6 @@ def plan(
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(senders),
         noise_error=None if cells is None else cells.noise_error(senders),
-        gradient_error=rmse_of(forecast, senders) if protocol.learning is not None else None,
         users=users,
         rmse=rmse_of(forecast, senders),
         share=None if of_share is None else of_share.share,
@@ -329,7 +323,7 @@ def plan(
         messages_unit="epoch" if protocol.per_epoch else "horizon",
         users_needed=tuple(
             UsersNeeded(share, users_needed(forecast, share, fewest, senders - users))
-            for share in (wanted if protocol.learning is None else ())
+            for share in wanted
         ),
         most_users=None
         if error is None or error < 1

@@ -55,11 +55,10 @@ def warnings_for(
 def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
     asked, minimum = asked_users(job, law, users), job.shuffle.minimum
     if asked < minimum <= users:
-        fewer = "use fewer groups" if job.protocol_entry.learning else "use fewer epochs"
         yield (
             f"of {users:,} users, only {asked:,} are asked at an epoch, fewer than "
             f"shuffle.minimum, {minimum:,}: every epoch would be suppressed. Lower "
-            f"shuffle.minimum, or {fewer}"
+            "shuffle.minimum, or use fewer epochs"
         )
     elif job.devices is not None and job.protocol_entry.sampled is not None:
         yield from _of_drawn_turns(job, asked)

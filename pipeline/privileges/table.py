@@ -162,7 +162,6 @@ def _of_producer(job: Job) -> Iterator[Privilege]:
     yield from grants.on(Operation.WRITE, "registers and deregisters", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "checks that its registration is valid", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "checks that its state is not an old copy", Role.MANIFESTS)
-    yield from grants.on(Operation.READ, "reads the model to compute gradients", Role.MODEL)
 
 
 def _of_collector(job: Job) -> Iterator[Privilege]:
@@ -192,7 +191,7 @@ def _of_page(job: Job) -> Iterator[Privilege]:
 def _of_analyst(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs("finds the guarantee and the domain")
-    published = (Role.ESTIMATES, Role.RESULTS, Role.MODEL)
+    published = (Role.ESTIMATES, Role.RESULTS)
     yield from grants.on(Operation.READ, "reads published estimates", *published)
 
 

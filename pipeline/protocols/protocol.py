@@ -130,38 +130,6 @@ class LawReader(typing.Protocol):
         """Read a result of `Law.to_json`; raise `ValueError` for other values."""
 
 
-@typing.runtime_checkable
-class LearningDevices(typing.Protocol):
-    """Devices whose reports at each epoch refer to a public model."""
-
-    def take_model(self, model: NDArray[np.float64], /) -> None:
-        """Set the model for later reports: float64, shape (numbers,), initially all 0."""
-
-
-@typing.runtime_checkable
-class LearningAggregator(Aggregator, typing.Protocol):
-    """Aggregator whose state determines a model."""
-
-    def model(self, epoch: int, /) -> NDArray[np.float64]:
-        """Return the model after an epoch of the horizon: float64, shape (numbers,).
-
-        The result is the same, bit for bit, for any order of the same reports.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Learning:
-    """Properties of a learning protocol: each epoch is a training step of a public model.
-
-    Attributes:
-        numbers: Returns the size of a model, given a mechanism.
-        groups: Returns G, given a mechanism: each device participates in every G-th epoch.
-    """
-
-    numbers: Callable[[Any], int]
-    groups: Callable[[Any], int]
-
-
 @dataclass(frozen=True, slots=True)
 class Aggregation:
     """Functions of aggregators and publishers, given a mechanism and the parameters.
@@ -304,8 +272,6 @@ class Protocol:
         sampled: Given a mechanism, returns the fraction of devices asked at an epoch; None if all
             devices are asked. The devices that answer are the contributors, to which
             `shuffle.minimum` applies.
-        learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
-            aggregator is a `LearningAggregator`; None for other protocols.
         lasting_noise: Given a mechanism, returns whether noise can repeat at several epochs if a
             value stays the same.
         examples: Jobs for the conformance suite.
@@ -325,7 +291,6 @@ class Protocol:
     loss_of_streams: bool = False
     recurring: Callable[[Any], Any] = lambda parameters: parameters
     sampled: Callable[[Any], Fraction] | None = None
-    learning: Learning | None = None
     lasting_noise: Callable[[Any], bool] = lambda law: False
     examples: tuple[Example, ...] = ()
 

@@ -166,7 +166,6 @@ def summary(state: JobState) -> dict[str, Any]:
         "counted_from": state.counted_from,
         "horizon": job.epochs.count,
         "population": job.population_name,
-        "unit_of_value": "users" if job.domain.measure is None else "percent",
         "domain": _domain(state, MOST_SHORT_LABELS),
         "title": job.title or job.name,
         "description": job.description,
@@ -289,8 +288,7 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
     if domain.size - 1 <= most and domain.items is not None:
         listed = list(domain.items)
     crowds = {} if domain.column is None else {"crowds": list(domain.crowds)}
-    measure = {} if domain.measure is None else {"measure": domain.measure}
-    return {"kind": domain.kind, "items": listed, **crowds, **measure}
+    return {"kind": domain.kind, "items": listed, **crowds}
 
 
 def details(state: JobState) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.devices.example_log import ExampleLog
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -130,7 +129,7 @@ class Simulation:
                 "flags": list(record.flags),
                 **self.accuracies[record.epoch].to_json(),
             }
-        if self.ground_truth.ndim > 1 and self.job.protocol_entry.learning is None:
+        if self.ground_truth.ndim > 1:
             return {
                 "epoch": record.epoch,
                 "window_status": record.window_status.value,
@@ -208,7 +207,7 @@ def simulate(
     producer.enroll(change_log.users)
     comparison = (
         ItemComparison(job, change_log, cluster.log, cluster.keys, generators, counts_query)
-        if not isinstance(change_log, ExampleLog) and compares_items(job, change_log)
+        if compares_items(job, change_log)
         else None
     )
     records: list[EstimateRecord] = []

@@ -11,12 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpstream.aggregators.estimate import OUTSIDE, Estimate, Participation, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
+from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
 from dpstream.topics.manifests import Manifest, WindowStatus
 
 
@@ -37,7 +34,6 @@ class Estimation:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        self._counts_users = job.domain.measured is None
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
@@ -68,7 +64,7 @@ class Estimation:
         if not self.received:
             return None
         estimate = self.aggregator.estimate(self.last_epoch, self.participation)
-        if isinstance(estimate, Estimate) and self._counts_users:
+        if isinstance(estimate, Estimate):
             value = estimate.value
             if value is not None and not 0 <= value <= estimate.population:
                 return replace(estimate, flags=(*estimate.flags, OUTSIDE))
@@ -118,10 +114,6 @@ class Estimation:
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"state of an estimate is malformed: {error!r}") from None
         return estimation
-
-    def model(self) -> NDArray[np.float64]:
-        assert isinstance(self.aggregator, LearningAggregator)
-        return self.aggregator.model(self.last_epoch)
 
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon

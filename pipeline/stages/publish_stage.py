@@ -6,15 +6,12 @@
 * A publisher that takes over reads the end of that topic. It continues from a checkpoint that
   agrees with the estimates there (`dpstream.pipeline.stages.checkpoints`), or merges all partials
   on which unpublished epochs depend.
-* In a learning protocol, the model after an epoch is written before the epoch's estimate.
 * The result document of an epoch is written after its estimate, from the first estimate record of
   the epoch in the topic. Every writer therefore writes the same bytes.
 * The worker that owns the one partition of ``<job>.partials`` is the active publisher.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from dpstream.pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps, find_ends
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -33,9 +30,6 @@ from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDo
 from dpstream.pipeline.stages.single_writer import SingleWriter
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
-
-if TYPE_CHECKING:
-    from dpstream.pipeline.jobs.model_log import ModelLog
 
 
 class PublishStage(SingleWriter):
@@ -65,7 +59,6 @@ class PublishStage(SingleWriter):
         self._documented = WrittenDocuments(job)
         if self._watcher is not None:
             self._watcher.start_over()
-        self._models = _models_of(job)
         self._epochs: EpochLog | None = None
         # Topics that this stage writes, which are read along with manifests and partials.
         self._logs: tuple[LogCursor, ...] = ()
@@ -111,8 +104,7 @@ class PublishStage(SingleWriter):
         epochs = (yield from self._after_checkpoint(first)) or EpochLog(job, first)
         self._latest = None
         self._checkpoints.clear()
-        models = () if self._models is None else (self._models.log,)
-        self._logs = (documents, self._estimate_log, *models)
+        self._logs = (documents, self._estimate_log)
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
@@ -159,13 +151,6 @@ class PublishStage(SingleWriter):
             manifest = decided.manifest
             self._estimation.take_in(manifest, decided.counts)
             self._condense(manifest.epoch)
-            if self._models is not None and manifest.epoch not in self._models.epochs:
-                # Written before the estimate, so that every published epoch has a model.
-                from dpstream.topics.models import ModelRecord
-
-                model = ModelRecord(self._job.deployment, manifest.epoch, self._estimation.model())
-                yield Append(Role.MODEL, 0, model.to_bytes())
-                yield Flush()
             if manifest.epoch not in self._published.epochs:
                 yield self._publication(decided)
                 written.append(_finished(decided))
@@ -253,14 +238,6 @@ class PublishStage(SingleWriter):
         )
         self.counts["estimates"] += 1
         return Append(Role.ESTIMATES, 0, record.to_bytes())
-
-
-def _models_of(job: DeployedJob) -> ModelLog | None:
-    if job.protocol_entry.learning is None:
-        return None
-    from dpstream.pipeline.jobs.model_log import ModelLog
-
-    return ModelLog(job, keep=False)
 
 
 def _window_status(decided: DecidedEpoch) -> WindowStatus:

@@ -78,7 +78,6 @@ class ResultDocuments:
             "window_status": record.window_status.value,
             "reason": record.reason,
             "kind": domain.kind,
-            "measure": domain.measure,
             "population": record.population,
             "contributors": record.contributors,
             "reports": 0 if estimate is None else estimate.reports,

@@ -77,6 +77,4 @@ def topic_uses(job: Job, stage: str) -> TopicUses:
             frozenset(writes | {Role.PARTIALS, Role.DEAD_LETTERS}),
         )
     published = {Role.ESTIMATES, Role.RESULTS}
-    if job.protocol_entry.learning is not None:
-        published.add(Role.MODEL)
     return TopicUses(frozenset({role, Role.MANIFESTS, *published}), frozenset(writes | published))

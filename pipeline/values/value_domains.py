@@ -46,7 +46,6 @@ class ValueDomain(ABC):
             integer.
         width: Width of a bucket; numbers are displayed to a tenth of this width.
         kind: Form in which estimates are published.
-        measured: Name and unit of the single published value, unless it is a number of users.
         supported_options: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
         numeric: True if texts are numbers, in which a comma can be a decimal point.
@@ -59,17 +58,12 @@ class ValueDomain(ABC):
     columns: int | None = None
     width: float = 1.0
     kind: Kind
-    measured: tuple[str, str] | None = None
     about: str
     supported_options: tuple[str, ...]
     step: float | None = None
     numeric: bool = False
     column: str | None = None
     crowds: tuple[str, ...] = ()
-
-    @property
-    def measure(self) -> str | None:
-        return None if self.measured is None else ", ".join(self.measured)
 
     @property
     @abstractmethod

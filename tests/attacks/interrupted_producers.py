@@ -38,8 +38,7 @@ Sent: TypeAlias = list[tuple[str, int, bytes]]
 
 
 def attack_interrupted(case: Case) -> Iterator[str]:
-    # A learning device waits for the previous epoch's model, which is not published here.
-    epochs = _EPOCHS if case.protocol.learning is None else 1
+    epochs = _EPOCHS
     job = job_of(case, epochs=epochs, minimum=_DEVICES)
     values, others = other_values(case, epochs, _DEVICES, np.arange(_DEVICES))
     undisturbed = _sent(job, values)

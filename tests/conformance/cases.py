@@ -7,6 +7,8 @@ A new protocol needs no change here. It needs examples in its registry entry, an
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pytest
 
 from dpstream.pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
@@ -18,8 +20,25 @@ from dpstream.pipeline.conformance.cases import Stream as Stream
 from dpstream.pipeline.conformance.cases import View as View
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from experiments.protocols.ldp_sgd import entry as ldp_sgd
+from experiments.protocols.ldp_sgd.exact_law import exact_law
 
 CASES = [case for name in PROTOCOLS for case in find_cases(name)]
+
+
+class TrainingCase(Case):
+    """Example of `ldp_sgd`, which is not registered: values are a class and its features."""
+
+    @cached_property
+    def values(self) -> list[int | tuple[int, ...]]:
+        features = self.parameters.features
+        return [(0,) * (1 + features), (1, *[127] * features), (2, 90, *[-50] * (features - 1))]
+
+
+TRAINING = [
+    TrainingCase(ldp_sgd.PROTOCOL, number, exact_law)
+    for number in range(len(ldp_sgd.PROTOCOL.examples))
+]
 
 # All pairs of streams are checked, which is slow for many streams.
 MANY_STREAMS = 40
@@ -43,7 +62,7 @@ LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0", "shuffled_counts-5
 
 def _one_of_each_law() -> frozenset[str]:
     first: dict[tuple[str, type], str] = {}
-    for case in CASES:
+    for case in (*CASES, *TRAINING):
         if str(case) not in (*EXHAUSTIVE, *LONG_TO_SAMPLE):
             first.setdefault((case.protocol.name, type(case.law)), str(case))
     return frozenset(first.values())
@@ -62,9 +81,6 @@ def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
 SUMMED = [case for case in CASES if case.protocol.stage_sum(case.law) is not None]
 """Cases whose shuffler releases noisy sums, with views of windows instead of devices."""
 
-COUNTING = [case for case in CASES if case.protocol.learning is None]
-"""Cases that estimate counts; learning has separate tests."""
-
 
 def _every(cases: list[Case], *, sampled: bool = False) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
@@ -72,7 +88,7 @@ def _every(cases: list[Case], *, sampled: bool = False) -> pytest.MarkDecorator:
     )
 
 
-every_case = _every(CASES)
-every_sampled_case = _every(CASES, sampled=True)
-every_counting_case = _every(COUNTING)
-every_estimated_case = _every(COUNTING, sampled=True)
+every_case = _every([*CASES, *TRAINING])
+every_sampled_case = _every([*CASES, *TRAINING], sampled=True)
+every_counting_case = _every(CASES)
+every_estimated_case = _every(CASES, sampled=True)

@@ -159,16 +159,6 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         _FEWEST,
     ),
     (
-        "ldp_sgd",
-        _grid(
-            _SHUFFLED,
-            ("features: 3, classes: 2",),
-            ("", "clip: .5, groups: 2, reports: 2", "radius: 2, seed_bits: 32"),
-        ),
-        4,
-        _FEWEST,
-    ),
-    (
         "shuffled_counts",
         _grid(
             _SHUFFLED,

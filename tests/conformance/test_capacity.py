@@ -28,7 +28,6 @@ from dpstream.topics.shares import MOST_SHARED, table_of
 from experiments.protocols.hadamard import Hadamard
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
-from tests.support.learning import publish_models
 from tests.support.new_jobs import new_job
 
 SHUFFLED = [case for case in CASES if case.protocol.shuffling is not None]
@@ -49,7 +48,6 @@ def test_suite_covers_all_protocols_with_a_capacity() -> None:
 
 def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]:
     log = MemoryLog()
-    publish_models(job, log)
     identifiers = seeded_generator(seed)
     with Producer(
         job,

@@ -32,7 +32,7 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from experiments.protocols.fragments import FragmentsLaw, FragmentsParameters
 from experiments.protocols.hadamard import HadamardParameters
-from tests.conformance.cases import COUNTING, Case
+from tests.conformance.cases import CASES, Case
 
 ITEMS = ("a", "b", "c")
 # Sums in a different order can differ in the last digits.
@@ -59,7 +59,7 @@ def with_dummies() -> Iterator[tuple[Case, Any]]:
     Sketches with rows are omitted: they are charged for one row's minimum number of contributors,
     while the actual number in a row is random.
     """
-    for case in (*COUNTING, *MORE):
+    for case in (*CASES, *MORE):
         if case.protocol.shuffling is not None and case.protocol.name != "count_mean_sketch":
             yield case, case.parameters
             if getattr(case.parameters, "dummies", "shuffle") != "shuffle":

@@ -105,12 +105,7 @@ def is_batch(record: StoredRecord) -> bool:
 @pytest.mark.verify
 @pytest.mark.parametrize(
     "case",
-    [
-        case
-        for case in CASES
-        # A learning job proceeds epoch by epoch; the in-memory tests cover it.
-        if case.number == 0 and case.protocol.learning is None
-    ],
+    [case for case in CASES if case.number == 0],
     ids=str,
 )
 def test_observations_depend_on_values_only_through_released_messages(

@@ -462,14 +462,6 @@ epochs: {count: 2}
 topics: {partitions: 1}
 shuffle: {minimum: 100, producers: 2MORE}
 """
-LEARNING = """\
-name: NAME
-protocol: ldp_sgd
-parameters: {epsilon: 6, delta: 1e-3, features: 2, classes: 2, rate: 4, groups: 1}
-epochs: {count: 2}
-topics: {partitions: 1}
-shuffle: {minimum: 20, producers: 2, grace: 1h}
-"""
 SERIES = FRAGMENTS.replace("MORE", "")
 INSTANCES = FRAGMENTS.replace("MORE", ", instances: 2")
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -493,7 +485,6 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         + "sealed: {shares: [aggregate-a.pub, aggregate-b.pub]}\n",
         {party: party for party in SHARERS},
     ),
-    "learning": (LEARNING, {}),
 }
 """Job file of each kind of job, and the party that runs each stage with keys."""
 
@@ -513,20 +504,11 @@ def send(
         secured.cluster("producer") as cluster,
         open_producer(cluster, job, folder / name, name=name, notify=notices.append) as producer,
     ):
-        if job.protocol != "ldp_sgd":
-            producer.enroll(list(users))
-            for epoch in epochs:
-                producer.report(epoch, users)
-                producer.close(epoch)
+        producer.enroll(list(users))
+        for epoch in epochs:
+            producer.report(epoch, users)
+            producer.close(epoch)
     return notices
-
-
-def write_examples(folder: Path, name: str) -> Path:
-    """Write examples of two classes, on either side of 0."""
-    path = folder / f"{name}.csv"
-    rows = (f"{name}{user},{user % 2},{user % 2 - 0.5},1\n" for user in range(USERS))
-    path.write_text("user,class,x,one\n" + "".join(rows))
-    return path
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -548,39 +530,19 @@ def test_roles_of_every_job_kind_have_only_required_permissions(
     with secured.cluster("producer") as producer:
         job = find_deployed(producer, kind)
     keys = {stage: tmp_path / party for stage, party in parties.items()}
-    if kind == "learning":
-        inputs = [write_examples(tmp_path, name) for name in ("north", "south")]
-        with secured.workers(keys):
-            with running(
-                *as_role("producer", "produce", kind, "--name", "north", "--input", inputs[0])
-            ) as north:
-                said = dpstream(
-                    *as_role("producer", "produce", kind, "--name", "south", "--input", inputs[1])
-                )
-                assert said.code == 0, said.errors
-                assert north.wait(TIMEOUT) == 0
-            secured.written(Role.ESTIMATES, EPOCHS)
-            secured.written(Role.RESULTS, EPOCHS, "analyst")
-    else:
-        for name in ("north", "south"):
-            send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
-        # The topic now also has reports of another producer, which this one must not read.
-        notices = send(secured, job, tmp_path, "south", ())
-        assert "never start it with a copy of an earlier state" in " ".join(notices)
-        # With parallel shufflers, redrive checks that each shuffler has its part.
-        fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
-        assert fed.output == "nothing was requeued\n", fed
-        with secured.workers(keys):
-            secured.written(Role.ESTIMATES, EPOCHS)
-            secured.written(Role.RESULTS, EPOCHS, "analyst")
+    for name in ("north", "south"):
+        send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
+    # The topic now also has reports of another producer, which this one must not read.
+    notices = send(secured, job, tmp_path, "south", ())
+    assert "never start it with a copy of an earlier state" in " ".join(notices)
+    # With parallel shufflers, redrive checks that each shuffler has its part.
+    fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
+    assert fed.output == "nothing was requeued\n", fed
+    with secured.workers(keys):
+        secured.written(Role.ESTIMATES, EPOCHS)
+        secured.written(Role.RESULTS, EPOCHS, "analyst")
     # A restarted producer compares its state with the manifests.
-    if kind == "learning":
-        said = dpstream(
-            *as_role("producer", "produce", kind, "--name", "north", "--input", inputs[0])
-        )
-        assert said.code == 0, said.errors
-    else:
-        send(secured, job, tmp_path, "north", ())
+    send(secured, job, tmp_path, "north", ())
     check_readers(secured, dpstream, tmp_path)
 
     assert secured.denied() == set()
@@ -598,10 +560,7 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
     statuses = [json.loads(line)["window_status"] for line in published.output.splitlines()]
     assert statuses == ["released"] * EPOCHS
     with secured.cluster("analyst") as analyst:
-        for role in (Role.RESULTS, Role.MODEL):
-            if role in secured.job.topic_settings():
-                topic = f"{name}.{role}"
-                assert len(list(analyst.read(topic))) == EPOCHS
+        assert len(list(analyst.read(f"{name}.{Role.RESULTS}"))) == EPOCHS
     for looking in ("page", "operator"):
         status = dpstream(*as_role(looking, "status", name, "--json"))
         body = json.loads(status.output)
@@ -616,7 +575,7 @@ def test_acl_command_explains_a_missing_authorizer(
     bootstrap_servers: str, job_name: str, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"
-    job_file.write_text(LEARNING.replace("NAME", job_name))
+    job_file.write_text(SERIES.replace("NAME", job_name))
     said = (
         f"the cluster at {bootstrap_servers} has no authorizer: it allows every operation "
         "and stores no ACLs. First set authorizer.class.name on its brokers and controllers"

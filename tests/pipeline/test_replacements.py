@@ -37,7 +37,9 @@ def _rejection(protocol: str, parameters: str = "", more: str = "") -> str:
 
 
 def test_error_for_every_removed_name_suggests_a_replacement() -> None:
-    protocols = "balls_into_bins hadamard_stream range_stream shuffled_item_tree shuffled_tree"
+    protocols = (
+        "balls_into_bins hadamard_stream ldp_sgd range_stream shuffled_item_tree shuffled_tree"
+    )
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
     assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
     assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
@@ -45,7 +47,7 @@ def test_error_for_every_removed_name_suggests_a_replacement() -> None:
     removed = {
         "audit": "--plot",
         "plan": "--devices --every --gateways --jobs",
-        "produce": "--relay --relay-ca --relay-token",
+        "produce": "--group --relay --relay-ca --relay-token",
         "record": "--raw",
         "run": "--attestation --stage-key",
         **dict.fromkeys(

@@ -201,7 +201,6 @@ def _seen_while_it_runs(
         "decisions": [(each[:4], _fields_of_manifest(each)) for each in manifests[1:]],
         "windows": topic(Role.SHUFFLED),
         "partials": topic(Role.PARTIALS),
-        "models": None,
         "estimates": topic(Role.ESTIMATES),
         "documents": topic(Role.RESULTS),
         "rejections": topic(Role.DEAD_LETTERS),

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -225,12 +224,9 @@ def _run(
     job = find_deployed(as_cluster(cluster), name)
     workers = [Worker(cluster, job, StageName(stage), folder / stage) for stage in stages_of(job)]
     reports, codes, metrics, heartbeats = [], [], [], []
-    # In a learning job, each epoch needs the previous estimate.
-    learns = job.protocol_entry.learning is not None
-    ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
-    for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):
+    for index, (producer, rows) in enumerate(inputs.rows.items()):
         options = ("--input", rows, "--users", inputs.user_lists[producer], "--skip-bad-rows")
-        command = ("produce", name, "--name", producer, "--to-epoch", end)
+        command = ("produce", name, "--name", producer, "--to-epoch", job.epochs.count)
         codes.append(dpstream(*command, *options).code)
         if index == 0:
             disturb(cluster, job)
@@ -252,7 +248,6 @@ def _run(
         "decisions": topics[Role.MANIFESTS],
         "windows": topics[Role.SHUFFLED],
         "partials": [topics[role] for role in (*SUMS, Role.PARTIALS) if role in topics],
-        "models": topics.get(Role.MODEL),
         "estimates": topics[Role.ESTIMATES],
         "documents": topics[Role.RESULTS],
         "rejections": topics[Role.DEAD_LETTERS],

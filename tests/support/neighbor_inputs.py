@@ -11,10 +11,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
@@ -75,35 +73,17 @@ def write_inputs(
         user_lists[producer] = folder / f"{producer}.txt"
         user_lists[producer].write_text("".join(f"{user}\n" for user in users))
         rows[producer] = folder / f"{producer}.csv"
-        examples = isinstance(case.domain, ExampleDomain)
         text = "user,epoch,value\n"
-        if isinstance(case.domain, ExampleDomain):
-            numbers = range(case.domain.features)
-            text = ",".join(["user", "class", *(f"x{number}" for number in numbers)]) + "\n"
         for user in users:
             indices = generator.integers(0, size, LAST_EPOCH)
             if user in CHANGED and variant == "other values":
                 indices = (indices + 1 + np.arange(LAST_EPOCH) % (size - 1)) % size
-            if examples:
-                (index, *_) = indices.tolist()
-                unused = user in CHANGED and variant == "no row to use"
-                text += f"{user},7,soon\n" if unused else _example(user, case.values[index])
-            elif user in CHANGED and variant == "no row to use":
+            if user in CHANGED and variant == "no row to use":
                 text += f"{user},1,no such value\n{user},soon,1\n{user},99,0\n"
             else:
                 text += "".join(_rows(user, case.domain, case.array_of(indices)))
         rows[producer].write_text(text)
     return Inputs(job, user_lists, rows)
-
-
-def _example(user: str, value: int | tuple[int, ...]) -> str:
-    assert isinstance(value, tuple)
-    class_, *features = value
-    if not class_:
-        return ""
-    return (
-        ",".join([user, str(class_ - 1), *(str(each / FEATURE_UNIT) for each in features)]) + "\n"
-    )
 
 
 def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]:

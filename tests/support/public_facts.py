@@ -86,13 +86,6 @@ OBSERVABLES = (
         "computed only from the estimate of the epoch",
     ),
     Observable(
-        "models",
-        "for each epoch of a learning job: the model that devices use in the next epoch",
-        Party.READERS,
-        (*_DECIDED, View.RELEASED),
-        "computed only from the partials of the epochs up to it",
-    ),
-    Observable(
         "results",
         "output of `estimates`, also smoothed",
         Party.READERS,

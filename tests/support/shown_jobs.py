@@ -44,13 +44,6 @@ CROWDS = (
 )
 
 
-LEARNING = (
-    "name: digits\nprotocol: ldp_sgd\n"
-    "parameters: {epsilon: 2, delta: 1e-5, features: 3, classes: 2}\n"
-    "epochs: {count: 12}\nshuffle: {minimum: 100}\n"
-)
-
-
 def count(value: float | None, *flags: str) -> Estimate:
     if value is None:
         return Estimate(None, None, None, None, 0, 100, flags)

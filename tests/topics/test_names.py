@@ -24,7 +24,7 @@ _WEEK = 7 * 24 * 3600 * 1000
 _KEPT = {
     *SUMS,
     *(Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES),
-    *(Role.PRODUCERS, Role.MODEL),
+    *(Role.PRODUCERS,),
 }
 _SPREAD = (Role.REPORTS, *FURTHER_REPORTS, *HOPS, Role.SHUFFLED)
 job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
@@ -49,7 +49,6 @@ def test_topic_names_are_pinned() -> None:
         "results": "a-b_c.results",
         "producers": "a-b_c.producers",
         "devices": "a-b_c.devices",
-        "model": "a-b_c.model",
         "status": "a-b_c.status",
         "dead-letters": "a-b_c.dead-letters",
     }
@@ -87,7 +86,6 @@ def test_topics_have_the_requested_partitions_and_replication() -> None:
         4,
         3,
         _WEEK,
-        learns=True,
         hops=HOPS,
         further_reports=FURTHER_REPORTS,
         shared=True,
@@ -95,9 +93,7 @@ def test_topics_have_the_requested_partitions_and_replication() -> None:
     )
     assert list(topics) == list(Role)
     assert list(job_topics("job", 4, 3, _WEEK)) == [
-        role
-        for role in Role
-        if role not in (Role.MODEL, Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
+        role for role in Role if role not in (Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
     ]
     for role, topic in topics.items():
         assert topic.name == topic_name("job", role)
@@ -107,7 +103,7 @@ def test_topics_have_the_requested_partitions_and_replication() -> None:
 
 def test_topics_have_the_requested_retention() -> None:
     topics = job_topics(
-        "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
+        "job", 4, None, _WEEK, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
     )
     for role, topic in topics.items():
         if role in COMPACTED:

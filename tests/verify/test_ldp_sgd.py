@@ -13,17 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.pipeline.devices.example_log import load_example_log
-from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.simulation.simulated_job import simulate
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.randomness import cryptographic_generator
 from experiments.learn_mnist import CLASSES, Setting, examples_of, learn
-from experiments.prepare_mnist import FEATURES, prepare
+from experiments.prepare_mnist import FEATURES
 from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdParameters
 from experiments.protocols.ldp_sgd.aggregator import accuracy
 from experiments.protocols.ldp_sgd.calibration import calibrate
-from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.verify
 
@@ -49,30 +44,6 @@ def test_model_reaches_the_accuracy_of_the_baseline(
         found = accuracy(model, tested, CLASSES)
         print(f"{setting.steps} steps, epsilon {guarantee.stream_epsilon:.3f}: {found:.2%}")
         assert found >= least
-
-
-@with_mnist
-def test_model_of_a_simulated_job_reaches_the_accuracy_of_the_baseline(tmp_path: Path) -> None:
-    assert MNIST is not None
-    prepare(Path(MNIST), tmp_path)
-    parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
-    job = new_job(
-        "digits",
-        "ldp_sgd",
-        {**parameters, "groups": 30, "test_set": {"file": "mnist-test.csv"}},
-        tmp_path,
-        count=300,
-        minimum=2000,
-    )
-    log = load_example_log(
-        tmp_path / "mnist.csv.gz", domain=ExampleDomain(FEATURES, CLASSES), last_epoch=300
-    )
-    done = simulate(deploy_job(job, deployed_at=0), log, seed=1)
-    last = done.records[-1].summary
-    assert last.value is not None
-    print(f"published after 300 steps: {last.value:.1f} % of the test set")
-    # Measured on a sixth of the digits, with a standard deviation of 1 %.
-    assert last.value >= 78
 
 
 def test_device_randomizes_at_least_2500_gradients_per_second() -> None:

@@ -37,11 +37,11 @@ from dpstream.randomizers.guarantee import (
     rounded_up,
     shuffle_and_others,
 )
-from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate
 from dpstream.topics.message_formats import MessageFormat
 from experiments.protocols.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
+from experiments.protocols.ldp_sgd.labeled_examples import FEATURE_UNIT, check_examples
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Maximum number of dimensions of a model: its record then has at most 512 KiB, and Kafka accepts
@@ -74,8 +74,6 @@ class LdpSgdParameters:
         groups: G; a device participates in every G-th step.
         reports: tau, the number of bits a device reports in a step, each with its own direction.
         seed_bits: Number of bits of a seed; fewer than 128 are for tests.
-        test_set: Public labeled examples, packed; the accuracy of each model on them is published.
-            Without a test set, the length of each gradient is published.
     """
 
     epsilon: float
@@ -88,7 +86,6 @@ class LdpSgdParameters:
     groups: int = 1
     reports: int = 1
     seed_bits: int = MAX_SEED_BITS
-    test_set: str | None = None
 
     def __post_init__(self) -> None:
         check_approximate(self.epsilon, self.delta)
@@ -97,8 +94,6 @@ class LdpSgdParameters:
         _check_whole("groups", self.groups, 1, 1 << 20)
         _check_whole("reports", self.reports, 1, MAX_REPORTS)
         _check_whole("seed_bits", self.seed_bits, 1, MAX_SEED_BITS)
-        if self.test_set is not None:
-            unpacked_examples(self.test_set, self.features, self.classes)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
-from dpstream.randomizers.labeled_examples import FEATURE_UNIT, unpacked_examples
-from experiments.protocols.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from experiments.protocols.ldp_sgd import LdpSgdLaw
 from experiments.protocols.ldp_sgd.gradient_directions import UNIT, directions
+from experiments.protocols.ldp_sgd.labeled_examples import FEATURE_UNIT
 
 
 def scores(
@@ -30,7 +30,7 @@ def scores(
     """Return the score of every class, shape (n, classes).
 
     `model` concatenates one row of features per class, float64, shape (classes * features,).
-    `examples` have shape (n, 1 + features), as in `dpstream.randomizers.labeled_examples`.
+    `examples` have shape (n, 1 + features), as in `experiments.protocols.ldp_sgd.labeled_examples`.
     """
     found: NDArray[np.float64] = examples[:, 1:] / FEATURE_UNIT @ model.reshape(classes, -1).T
     return found
@@ -62,13 +62,8 @@ _AT_ONCE = 1 << 20
 class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
     """Count the reports of every step and sum their signed directions."""
 
-    def __init__(self, law: LdpSgdLaw, parameters: LdpSgdParameters) -> None:
+    def __init__(self, law: LdpSgdLaw) -> None:
         super().__init__(law)
-        self._test_set = (
-            None
-            if parameters.test_set is None
-            else unpacked_examples(parameters.test_set, law.features, law.classes)
-        )
         self._reports: dict[int, int] = {}
         self._sums: dict[int, NDArray[np.int64]] = {}
         self._start_over()
@@ -127,8 +122,8 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         )
 
     @classmethod
-    def from_bytes(cls, law: LdpSgdLaw, parameters: LdpSgdParameters, data: bytes) -> Self:
-        aggregator = cls(law, parameters)
+    def from_bytes(cls, law: LdpSgdLaw, data: bytes) -> Self:
+        aggregator = cls(law)
         size = _HEADER_BYTES + 8 * law.dimensions
         if len(data) % size:
             raise ValueError(f"sums are {len(data)} bytes long; expected a multiple of {size}")
@@ -172,22 +167,8 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return self._model.copy()
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
-        """Estimate the test-set accuracy of the model after a step, in percent.
-
-        The standard error is that of a random sample as large as the test set. Without a test set,
-        the result is the length of the mean clipped gradient, minus the mean effect of noise, in
-        percent of `clip`.
-        """
+        """Estimate the length of the mean clipped gradient of a step, in percent of `clip`."""
         reports, population = self._reports.get(epoch, 0), int(participation.population[epoch])
-        if self._test_set is None:
-            return self._length(epoch, reports, population)
-        right = accuracy(self.model(epoch), self._test_set, self.law.classes)
-        deviation = math.sqrt(right * (1 - right) / len(self._test_set))
-        return Estimate.around(
-            100 * right, 100 * deviation, 100 * NORMAL_95 * deviation, reports, population
-        )
-
-    def _length(self, epoch: int, reports: int, population: int) -> Estimate | None:
         found = self.gradient(epoch)
         if found is None:
             return None
@@ -212,11 +193,6 @@ def gradient_scale(law: LdpSgdLaw) -> float:
 def gradient_deviation(law: LdpSgdLaw, reports: float) -> float:
     """Return the standard deviation of the noise in a gradient coordinate."""
     return gradient_scale(law) * UNIT / math.sqrt(reports)
-
-
-def length_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """Return the root mean square length of a gradient's noise, as a fraction of `clip`."""
-    return gradient_deviation(law, reports) * math.sqrt(law.dimensions) / law.clip
 
 
 def projected(model: NDArray[np.float64], radius: float | None) -> NDArray[np.float64]:

@@ -199,9 +199,8 @@ class _Run:
         self._serving = True
         command = ["serve"]
         for job in self._jobs:
-            # With a measure, the input does not determine the published quantity.
-            ground_truth = ["--ground-truth", f"{job.job.name}={self._settings.input}"]
-            command += [job.job.name, *([] if job.job.domain.measure else ground_truth)]
+            ground_truth = f"{job.job.name}={self._settings.input}"
+            command += [job.job.name, "--ground-truth", ground_truth]
         pages.start(
             "serve",
             dpstream_command(*command, *self._connection.arguments()),

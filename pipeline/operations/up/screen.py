@@ -86,7 +86,7 @@ def line_of(row: Row, job: Job) -> str:
     cells = (
         f"epoch {row.epoch}",
         "" if calendar is None else calendar.shown(row.epoch),
-        f"{headline.name if headline.percent else measure} {headline.shown(headline.value)}",
+        f"{measure} {headline.shown(headline.value)}",
         f"95 % {headline.interval}",
         ground_truth,
         f"{job.people} {row.record.contributors:,}",

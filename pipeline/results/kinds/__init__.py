@@ -19,13 +19,12 @@ _KINDS: Final = {
     "items": ("items", "ItemsKind"),
     "numbers": ("numbers", "NumbersKind"),
     "found": ("items", "FoundKind"),
-    "measure": ("one_value", "MeasureKind"),
 }
 """Modules of this package, imported on demand, and the classes in these modules."""
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:
-    return _kind(domain.kind if domain.measure is None else "measure")
+    return _kind(domain.kind)
 
 
 @cache

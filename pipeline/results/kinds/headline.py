@@ -13,7 +13,7 @@ class Headline:
     """Display of an epoch as a single number.
 
     Attributes:
-        name: The item, "median", or the measure of a learning job; empty for a single count.
+        name: The item, or "median"; empty for a single count.
         value: Number of users, or a value from the domain; None without an estimate.
         ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for other headlines.
@@ -26,7 +26,6 @@ class Headline:
     ci95_high: float | None = None
     ground_truth: float | None = None
     numbers: NumericDomain | None = None
-    percent: bool = False
     population: int | None = None
 
     def shown(self, value: float | None) -> str:
@@ -36,7 +35,7 @@ class Headline:
         if self.population is not None:
             value = min(max(value, 0.0), self.population)
         if self.numbers is None:
-            return f"{value:,.{1 if self.percent else 0}f}"
+            return f"{value:,.0f}"
         return rounded_text(value, self.numbers.width)
 
     @property

@@ -1,4 +1,4 @@
-"""One value per epoch: a count of users, or the measure of a learning job."""
+"""One value per epoch: a count of users."""
 
 from __future__ import annotations
 
@@ -93,51 +93,11 @@ class CountKind(PublishedKind):
 
     def find(self, domain: ValueDomain, id: str) -> Series:
         if id == VALUE.id:
-            return self._series(domain)
+            return VALUE
         raise SeriesError(f"series: got {short_id(id)}; expected {VALUE.id!r}")
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        return (self._series(domain),)
+        return (VALUE,)
 
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        return (self._series(domain),)
-
-    def _series(self, domain: ValueDomain) -> Series:
-        return VALUE
-
-
-class MeasureKind(CountKind):
-    """Percentage that a learning job measures."""
-
-    def headline(
-        self,
-        domain: ValueDomain,
-        record: EstimateRecord,
-        ground_truth: NDArray[np.integer] | None = None,
-    ) -> Headline:
-        headline = super().headline(domain, record)
-        return Headline(
-            domain.measure or "",
-            headline.value,
-            headline.ci95_low,
-            headline.ci95_high,
-            percent=True,
-        )
-
-    def sentence(
-        self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
-    ) -> Sentence:
-        headline = self.headline(job.domain, record)
-        assert job.domain.measured is not None
-        what, unit = job.domain.measured
-        value, low, high = (
-            _tenths(each) for each in (headline.value, headline.ci95_low, headline.ci95_high)
-        )
-        return Sentence((f"The {what} is ", value, f" {unit} {when.at} (95 % CI {low} to {high})."))
-
-    def _series(self, domain: ValueDomain) -> Series:
-        return Series(VALUE.id, domain.measure or "", "percent", item=1)
-
-
-def _tenths(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+        return (VALUE,)

@@ -82,11 +82,11 @@ function caption(job, { label, epochs }) {
 }
 
 // Whether two jobs publish the same kind of number, and can be compared in one chart or side by side.
-export const alike = (one, other) => one.domain.kind === other.domain.kind && one.unit_of_value === other.unit_of_value;
+export const alike = (one, other) => one.domain.kind === other.domain.kind;
 
 // Pairs of such jobs over the same population, or with the same known domain and horizon.
 function pairs(jobs) {
-  const about = ({ domain: { kind, items, measure }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, measure, horizon]) : NaN);
+  const about = ({ domain: { kind, items }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, horizon]) : NaN);
   return jobs.flatMap((one, index) => jobs.slice(index + 1)
     .filter((other) => alike(one, other) && (one.population === other.population || about(one) === about(other)))
     .map((other) => [one, other]));

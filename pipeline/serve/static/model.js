@@ -59,7 +59,6 @@ export class Model extends EventTarget {
 
   // Unit of the headline.
   get unit() {
-    if (this.detail.domain.measure) return "percent";
     return this.kind === "numbers" ? "value" : "users";
   }
 

@@ -11,12 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.labeled_examples import (
-    FEATURE_UNIT,
-    check_examples,
-    packed_examples,
-    unpacked_examples,
-)
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdParameters
 from experiments.protocols.ldp_sgd.calibration import calibrate, epsilon_with
@@ -26,6 +20,7 @@ from experiments.protocols.ldp_sgd.gradient_directions import (
     draw_seeds,
     normal_table,
 )
+from experiments.protocols.ldp_sgd.labeled_examples import FEATURE_UNIT, check_examples
 
 ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
 
@@ -72,14 +67,6 @@ def test_several_reports_per_step_are_rejected_if_they_cost_more_than_one() -> N
         ),
         ({"classes": 1}, "'classes' is 1; expected an integer from 2"),
         ({"seed_bits": 129}, "'seed_bits' is 129"),
-        ({"test_set": "!"}, "test_set is not valid base64; in a job file, expected"),
-        ({"test_set": ""}, "test_set has 0 bytes"),
-        ({"test_set": packed_examples(np.zeros((2, 66), np.int16))}, "has no class"),
-        ({"test_set": packed_examples(np.full((1, 66), 11))}, "class 10 of test_set"),
-        (
-            {"test_set": packed_examples(np.ones((2_000, 66), np.int16))},
-            "numbers; expected at most 1,985 examples in a deployed job",
-        ),
     ],
 )
 def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
@@ -105,11 +92,6 @@ def test_feature_out_of_range_is_rejected(feature: int) -> None:
         check_examples(examples, 2, "here")
     nearest = np.sign(feature) * (8 * FEATURE_UNIT - 1)
     check_examples(np.where(examples == feature, nearest, examples), 2, "here")
-
-
-def test_packed_examples_round_trip() -> None:
-    examples = np.array([[1, -32_000, 5], [10, 0, 7]])
-    assert unpacked_examples(packed_examples(examples), 2, 10).tolist() == examples.tolist()
 
 
 def test_quantile_table_is_accurate_and_platform_independent() -> None:

@@ -118,7 +118,7 @@ def test_epochs_are_assigned_to_partitions_round_robin() -> None:
     assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
         role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1
         for role in Role
-        if role not in (Role.MODEL, Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
+        if role not in (Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
     }
 
 

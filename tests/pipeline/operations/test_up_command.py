@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpstream.aggregators.estimate import OUTSIDE, Estimate
+from dpstream.aggregators.estimate import OUTSIDE
 from dpstream.pipeline.cli import up as up_command
 from dpstream.pipeline.cli.up import _write
 from dpstream.pipeline.demo.compared_runs import compared, write_comparison
@@ -26,7 +26,7 @@ from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.input_formats import InputFormat
-from dpstream.pipeline.jobs.job_files import make_job, parse_job
+from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
@@ -44,8 +44,6 @@ from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.results.expected_errors import predicted_rmse
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.guarantee import RollingGuarantee
-from dpstream.randomizers.labeled_examples import packed_examples
-from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.live_page import deploy_text, publish
@@ -356,36 +354,6 @@ def test_results_include_ground_truth_and_plot(outcome: Outcome, tmp_path: Path)
         float(row.ground_truths[0]) for row in outcome.rows if row.ground_truths is not None
     ]
     assert files["plot"].read_bytes().startswith(b"\x89PNG")
-
-
-def test_learning_job_has_no_ground_truth(tmp_path: Path) -> None:
-    tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
-    requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
-    values = {
-        "name": "learning",
-        "protocol": "ldp_sgd",
-        "parameters": requested,
-        "epochs": {"count": 2},
-    }
-    job = deploy_job(make_job({**values, "shuffle": {"minimum": 5}}), deployed_at=0)
-    ground_truths = CountedGroundTruths(np.zeros((2, 0), np.int64))
-    rows = []
-    for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
-        window_status = WindowStatus.RELEASED if estimate else WindowStatus.SUPPRESSED
-        record = EstimateRecord(
-            job.deployment, epoch, window_status, epoch, 900, USERS, estimate, {}
-        )
-        rows.append(Row.of(job, record, ground_truths))
-    outcome = Outcome(job, tuple(rows), USERS, seconds=2.5, ground_truths=ground_truths)
-    files = _write(outcome, tmp_path, alone=True)
-    with files["estimates"].open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert [row["estimate"] for row in written] == ["", "96.25"]
-    assert {row["ground_truth_not_private"] for row in written} == {""}
-    assert outcome.to_json()["rmse"] is None
-    text = dict(summary(outcome))["last estimate"]
-    assert text.startswith("The accuracy on the test set is 96.2 % at epoch 2")
-    assert "ground_truth" not in line_of(rows[1], job)
 
 
 def test_predicted_error_uses_the_estimated_share_of_users(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
@@ -25,11 +24,9 @@ from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_rep
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.messages import Messages
-from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
 from tests.support.new_jobs import hidden_sizes, new_job
@@ -292,30 +289,3 @@ def test_replay_speed_is_parsed_and_paces_epochs() -> None:
     for text in ("", "x", "0", "-1", "x0", "inf", "nan", "fast", "2x"):
         with pytest.raises(ValueError, match="expected epochs per second"):
             Speed.parse(text)
-
-
-def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
-    models: dict[int, bytes] = {}
-    for value in log.values(Role.MODEL):
-        record = ModelRecord.from_bytes(value)
-        assert record.deployment == job.deployment
-        assert record.epoch not in models
-        models[record.epoch] = record.model.tobytes()
-    return models
-
-
-@pytest.mark.parametrize("tested", [False, True])
-def test_replay_reproduces_the_learned_models(tested: bool, tmp_path: Path) -> None:
-    test_set = packed_examples(np.array([[1, 5, 5], [2, -5, 5]])) if tested else None
-    example = PROTOCOLS["ldp_sgd"].examples[0]
-    example = replace(example, parameters=replace(example.parameters, test_set=test_set))
-    job = example_job("ldp_sgd", example, epochs={"count": 5, "renew": True})
-    live = LiveRun.of(job, epochs=7, small={3}, absent={4})
-    expected = models(live.job, live.log)
-    assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], "a suppressed epoch changed the model"
-    assert len(set(expected.values())) == 5
-    for source in (live.source, live.record(tmp_path / "recording")):
-        deployed, log, results = replayed(source)
-        assert models(deployed, log) == expected
-        assert results == live.results

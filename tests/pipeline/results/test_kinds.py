@@ -25,15 +25,12 @@ from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import WindowStatus
 from tests.support import shown_jobs
-from tests.support.shown_jobs import COUNT, HOURS, LEARNING, MODES, WORDS, numbers
+from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, numbers
 
 MODE_COUNTS = shown_jobs.items(40.0, 75.0, 30.0)
 HOUR_COUNTS = shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)
 PUBLISHED = [
     pytest.param(COUNT, shown_jobs.count(40.0), "40 (95 % CI 30 to 50)", id="count"),
-    pytest.param(LEARNING, shown_jobs.count(40.0),
-                 "gradient norm, % of the clipping norm: 40.0 (95 % CI 30.2 to 49.8)",
-                 id="measure"),
     pytest.param(MODES, MODE_COUNTS, "bus, or tram: 75 (95 % CI 65 to 85)", id="items"),
     pytest.param(HOURS, HOUR_COUNTS, "median 30 (95 % CI 20 to 40)", id="numbers"),
     pytest.param(WORDS, shown_jobs.found(i17=40.0, i3=20.0), "16: 40 (95 % CI 30 to 50)",
@@ -92,7 +89,7 @@ def test_series_are_selected_by_id(text: str, estimate: Published, headline: str
         kind.find(domain, "q0.1")
 
 
-@pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED[:4])
+@pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED[:3])
 def test_smoothed_estimate_has_the_same_type_as_a_published_estimate(
     text: str, estimate: Published, headline: str
 ) -> None:

@@ -33,7 +33,6 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from tests.support.gateway import BrokenTransport, open_producer, seeded, sorted_punctuations
 from tests.support.killed_worlds import killed_worlds
-from tests.support.learning import publish_models
 from tests.support.world import Accidents, World
 
 HORIZON = 4
@@ -200,7 +199,6 @@ def test_every_protocol_supports_renewal(name: str, tmp_path: Path) -> None:
     example = json.dumps(dataclasses.asdict(PROTOCOLS[name].examples[0].parameters))
     renewing = deployed(protocol=name, parameters=json.loads(example))
     log = MemoryLog()
-    publish_models(renewing, log, 4 * HORIZON)
     # Epoch, devices enrolled before it, and population after it; 100 leave after epoch 2.
     for epoch, enrolled, population in [
         (1, 300, 300), (2, 300, 300), (HORIZON + 2, 400, 300), (4 * HORIZON, 500, 500),

@@ -93,7 +93,6 @@ def test_count_document_has_the_expected_content() -> None:
         "window_status": "released",
         "reason": None,
         "kind": "value",
-        "measure": None,
         "population": 100,
         "contributors": 90,
         "reports": 70,
