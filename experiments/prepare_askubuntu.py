@@ -26,11 +26,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.devices.measured_events import Events, changes_of
+from dpstream.pipeline.values.event_rows import EventDomain
+from dpstream.randomizers.measures import Measure
 from experiments.preparation import Row, write_change_log
 
 WEEK = 7 * 24 * 3600
-MEMORY = 12
-"""Number of weeks that an event keeps a user active, including the week of the event."""
+ACTIVE = Measure("active", within=12)
 
 
 def read_events(path: Path) -> NDArray[np.int64]:
@@ -45,25 +47,22 @@ def read_events(path: Path) -> NDArray[np.int64]:
 
 def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
     """Return the change log for events from `read_events`, by week and then by user."""
-    times = events[:, 2]
+    times = np.repeat(events[:, 2], 2)
     weeks = (times - times.min()) // WEEK + 1
-    last_week = int(weeks.max())
-    ids, users = np.unique(events[:, :2], return_inverse=True)
-    # Each week of activity is one number: user * stride + week.
-    stride = last_week + 2
-    happened = np.unique(users.reshape(-1, 2) * stride + weeks[:, np.newaxis])
-    remembered = np.add.outer(happened, np.arange(MEMORY))
-    within = np.add.outer(happened % stride, np.arange(MEMORY)) <= last_week
-    active = np.unique(remembered[within])
-    up = active[~np.isin(active - 1, active)]
-    down = active[~np.isin(active + 1, active)] + 1
-    down = down[down % stride <= last_week]
-    changes = np.concatenate([up, down])
-    values = np.repeat([1, 0], [len(up), len(down)])
-    order = np.lexsort((changes // stride, changes % stride))
-    columns = (changes // stride + 1, changes % stride, values)
-    assert len(ids) == len(np.unique(up // stride))
-    return list(zip(*(column[order].tolist() for column in columns), strict=True))
+    ids, users = np.unique(events[:, :2].ravel(), return_inverse=True)
+    nothing = np.zeros((len(times), 0), np.int64)
+    log = Events.of(
+        EventDomain([], [], {}),
+        len(ids),
+        epochs=weeks,
+        users=users,
+        moments=times,
+        days=weeks,
+        fields=nothing,
+    )
+    answers = log.answers(ACTIVE, int(weeks.max()))
+    changed, who, values = changes_of(answers, np.zeros(len(ids), np.int8))
+    return list(zip((who + 1).tolist(), changed.tolist(), values.tolist(), strict=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

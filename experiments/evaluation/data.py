@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
 from dpstream.pipeline.devices.rows import BadRows, BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
@@ -52,10 +52,8 @@ class ChangeLogFile:
         if is_image(contents):
             return image_log(contents, job.domain, self.path)
         try:
-            return load_value_log(
-                self.path,
-                domain=job.domain,
-                calendar=job.epochs.calendar,
+            return load_job_log(
+                *(job, self.path),
                 last_epoch=job.epochs.count,
                 input_format=self.input_format,
             )

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from dpstream.pipeline.cli.output import tell
-from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
 from dpstream.pipeline.devices.producer_input import input_warnings
 from dpstream.pipeline.devices.producer_input import load_input as load
 from dpstream.pipeline.devices.users import load_users
@@ -80,14 +80,7 @@ def load_input(
 
 def load_ground_truth(job: Job, path: Path) -> ValueLog:
     """Load a job's input as ground truth, up to the last row in the input."""
-    log = load_value_log(
-        path,
-        domain=job.domain,
-        calendar=job.epochs.calendar,
-        last_epoch=job.last_epoch,
-        to_last_row=job.epochs.renew,
-        input_format=job.input_format,
-    )
+    log = load_job_log(job, path, last_epoch=job.last_epoch, to_last_row=job.epochs.renew)
     for warning in log.warnings:
         tell(warning)
     return log

@@ -8,16 +8,17 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from dpstream.pipeline.devices.bad_rows import InputError
-from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputColumns, InputFormat
 from dpstream.pipeline.values.times import shown
 
-HEADER_NEEDS = "the columns user, value and epoch or time"
+_NEEDED = "the columns user, value and epoch or time"
 _SEPARATORS = {";": ";", "\t": "tab", "|": "|", ",": ","}
 # Common names of the columns, which messages suggest.
 _OFTEN = {
     "user": ("user_id", "userid", "student_id", "customer_id", "id", "name", "who", "device"),
     "value": ("state", "status", "val", "amount", "label", "item"),
     "time": ("timestamp", "date", "datetime", "created_at", "at", "when", "day", "ts"),
+    "event": ("event_name", "name", "type", "action", "kind"),
 }
 _NAMES_SHOWN = 20
 
@@ -32,7 +33,11 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Positions of the columns named in a header; `crowd` is -1 without crowds."""
+    """Positions of the columns named in a header.
+
+    `crowd` is -1 without crowds. For rows of events, `fields` are the positions of the domain's
+    fields, and `value` is -1.
+    """
 
     width: int
     user: int
@@ -41,10 +46,24 @@ class Columns:
     position: int
     unused: tuple[str, ...]
     crowd: int = -1
+    fields: tuple[int, ...] | None = None
 
     @classmethod
-    def in_order(cls, placing: Placing, *, crowd: bool, unused: tuple[str, ...] = ()) -> Columns:
-        """Return the columns of records with user, position, value and, if `crowd`, a crowd."""
+    def in_order(
+        cls,
+        placing: Placing,
+        *,
+        crowd: bool,
+        unused: tuple[str, ...] = (),
+        fields: Sequence[str] | None = None,
+    ) -> Columns:
+        """Return the columns of records with user and position, then value or all `fields`.
+
+        If `crowd`, the last column is the crowd.
+        """
+        if fields is not None:
+            places = tuple(range(2, 2 + len(fields)))
+            return cls(2 + len(places), 0, -1, placing, 1, unused, fields=places)
         return cls(
             width=3 + crowd,
             user=0,
@@ -63,13 +82,15 @@ class Columns:
         *,
         live: bool = False,
         crowd: str | None = None,
+        fields: Sequence[str] | None = None,
         input_format: InputFormat = AS_IT_IS,
         where: str = "the first line",
     ) -> Columns:
         """Find the columns of a header by name, in any order and any case.
 
         With `live`, rows without epoch and time belong to the epoch in which they arrive. `crowd`
-        is the column with a user's crowd. Messages locate the header by `name` and `where`.
+        is the column with a user's crowd, and `fields` are the columns of events, which have no
+        column `value`. Messages locate the header by `name` and `where`.
 
         Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """
@@ -77,12 +98,12 @@ class Columns:
         if "\0" in "".join(names) or not is_text("".join(names)):
             read_as = input_format.encoding or "UTF-8"
             raise InputError(
-                f"{name}: {where} is not {read_as} text; expected {HEADER_NEEDS}. For another "
-                "encoding, use --encoding, such as --encoding cp1252"
+                f"{name}: {where} is not {read_as} text; expected {columns_needed(fields)}. For "
+                "another encoding, use --encoding, such as --encoding cp1252"
             )
         called = {
             column: input_format.columns.name_of(column).strip().casefold()
-            for column in ("user", "value", "epoch", "time")
+            for column in ("user", *(("value",) if fields is None else fields), "epoch", "time")
         }
         stated = input_format.columns.placing
         placings = [
@@ -92,10 +113,11 @@ class Columns:
         ]
         if live and not placings and not stated:
             placings = [Placing.ARRIVAL]
-        missing = [column for column in ("user", "value") if called[column] not in names]
+        needed = ("user", *(("value",) if fields is None else fields))
+        missing = [column for column in dict.fromkeys(needed) if called[column] not in names]
         if missing or not placings:
             missing += [] if placings else [stated or "time"]
-            raise InputError(no_such_columns(name, header, missing, input_format, where))
+            raise InputError(no_such_columns(name, header, missing, input_format, where, fields))
         if len(placings) > 1:
             raise InputError(
                 f"{name}: the header has both columns epoch and time; rename the one to ignore"
@@ -108,7 +130,7 @@ class Columns:
                 f"a column {crowd} that contains each user's crowd"
             )
         position = called.get(placing, "")
-        used = [called["user"], called["value"], *([position] if position else [])]
+        used = [*dict.fromkeys(called[each] for each in needed), *([position] if position else [])]
         used += [] if crowd is None else [crowd]
         for column in used:
             if names.count(column) > 1:
@@ -116,9 +138,10 @@ class Columns:
         return cls(
             width=len(names),
             user=names.index(called["user"]),
-            value=names.index(called["value"]),
+            value=names.index(called["value"]) if fields is None else -1,
             placing=placing,
             position=names.index(position) if position else -1,
+            fields=None if fields is None else tuple(names.index(called[each]) for each in fields),
             unused=tuple(
                 field.strip()
                 for field, column in zip(header, names, strict=True)
@@ -126,6 +149,13 @@ class Columns:
             ),
             crowd=-1 if crowd is None else names.index(crowd),
         )
+
+
+def columns_needed(fields: Sequence[str] | None = None) -> str:
+    """Return the columns that a header must have, for messages."""
+    if fields is None:
+        return _NEEDED
+    return f"the columns {', '.join(dict.fromkeys(('user', *fields)))} and epoch or time"
 
 
 def is_text(text: str) -> bool:
@@ -140,14 +170,19 @@ def is_text(text: str) -> bool:
 
 
 def no_such_columns(
-    name: str, header: Sequence[str], missing: Sequence[str], input_format: InputFormat, where: str
+    name: str,
+    header: Sequence[str],
+    missing: Sequence[str],
+    input_format: InputFormat,
+    where: str,
+    fields: Sequence[str] | None = None,
 ) -> str:
     """Return a message with the missing columns, the existing columns, and how to map them."""
-    needed = HEADER_NEEDS
+    needed = columns_needed(fields)
     if input_format.columns != AS_IT_IS.columns:
         called = [
             f"{input_format.columns.name_of(column)} (for {column})"
-            if getattr(input_format.columns, column)
+            if input_format.columns.name_of(column) != column
             else column
             for column in missing
         ]
@@ -161,7 +196,10 @@ def no_such_columns(
             f"'{other[0]}'" if other[0] != "\t" else "tab"
         )
     there = ", ".join(map(shown, header[:_NAMES_SHOWN]))
-    guesses = _guesses(header, missing)
+    mapped = [column for column in missing if fields is None or column in InputColumns.model_fields]
+    if not mapped:
+        return f"{text}. Columns found: {there}. The job file names the columns of its measures"
+    guesses = _guesses(header, mapped)
     flags = " ".join(f"--column {column}={guess}" for column, guess in guesses)
     if ("time", "NAME") in guesses:
         flags += " (or --column epoch=NAME for epoch numbers)"

@@ -7,10 +7,11 @@ are present at every epoch, with or without items. A row without a value only li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from dpstream.pipeline.devices.tables import InputTable, Table, read_table, star
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import ValueDomain
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.job_files import Job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +86,35 @@ class ItemLog:
 
 ValueLog: TypeAlias = ChangeLog | ItemLog
 """Change or item log, with the values of all users by epoch."""
+
+
+def load_job_log(
+    job: Job,
+    path: str | PathLike[str],
+    *,
+    last_epoch: int | None = None,
+    to_last_row: bool = False,
+    skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
+    input_format: InputFormat | None = None,
+) -> ValueLog:
+    """Read a job's input: events if the job has measures, otherwise as `load_value_log` does."""
+    load: Callable[..., ValueLog]
+    if job.measures is None:
+        load = partial(load_value_log, domain=job.domain, calendar=job.epochs.calendar)
+    else:
+        # Imported late because other jobs do not need it.
+        from dpstream.pipeline.devices.event_log import load_event_log
+
+        load = partial(load_event_log, job)
+    return load(
+        path,
+        last_epoch=last_epoch,
+        to_last_row=to_last_row,
+        skip_bad_rows=skip_bad_rows,
+        users=users,
+        input_format=job.input_format if input_format is None else input_format,
+    )
 
 
 def load_value_log(

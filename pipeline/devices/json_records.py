@@ -39,6 +39,7 @@ class Keys:
         placing: Source of a record's epoch; for `Placing.ARRIVAL`, the record's timestamp.
         position: Key of the epoch or time; empty for `Placing.ARRIVAL`.
         crowd: Key of the crowd; None without crowds.
+        others: Keys of an event's fields, which a record can leave out; None for values.
     """
 
     user: str
@@ -46,6 +47,7 @@ class Keys:
     position: str
     value: str
     crowd: str | None = None
+    others: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -54,13 +56,15 @@ class Keys:
         input_format: InputFormat,
         *,
         crowd: str | None = None,
+        fields: Sequence[str] | None = None,
         stamped: bool = False,
         name: str = "",
     ) -> Keys:
         """Derive the keys from the first record of an input.
 
-        `input_format` names the keys, and `crowd` is the key of the crowd. If `stamped`, records
-        without epoch and time are placed by a timestamp. Raises `InputError` if a key is missing.
+        `input_format` names the keys, `crowd` is the key of the crowd, and `fields` are the fields
+        of events, which have no key `value`. If `stamped`, records without epoch and time are
+        placed by a timestamp. Raises `InputError` if a key is missing.
         """
         columns = input_format.columns
         stated = columns.placing
@@ -77,7 +81,7 @@ class Keys:
         placing = there[0] if there else Placing.ARRIVAL
         missing = [
             column
-            for column in ("user", "value")
+            for column in ("user", *(("value",) if fields is None else ()))
             if _found(record, columns.name_of(column)) is _MISSING
         ]
         if not there and (stated or not stamped):
@@ -87,28 +91,42 @@ class Keys:
         if missing:
             raise InputError(
                 no_such_columns(
-                    name, list(_names(record)), missing, input_format, "the first record"
+                    *(name, list(_names(record)), missing, input_format, "the first record"),
+                    None if fields is None else (),
                 )
             )
-        return cls.placed(placing, input_format, crowd)
+        return cls.placed(placing, input_format, crowd, fields)
 
     @classmethod
-    def placed(cls, placing: Placing, input_format: InputFormat, crowd: str | None) -> Keys:
+    def placed(
+        cls,
+        placing: Placing,
+        input_format: InputFormat,
+        crowd: str | None,
+        fields: Sequence[str] | None = None,
+    ) -> Keys:
         position = "" if placing is Placing.ARRIVAL else input_format.columns.name_of(placing)
         user, value = input_format.columns.name_of("user"), input_format.columns.name_of("value")
-        return cls(user, placing, position, value, crowd)
+        others = None if fields is None else tuple(map(input_format.columns.name_of, fields))
+        return cls(user, placing, position, value, crowd, others)
 
     @property
     def columns(self) -> Columns:
-        return Columns.in_order(self.placing, crowd=self.crowd is not None)
+        return Columns.in_order(self.placing, crowd=self.crowd is not None, fields=self.others)
 
     def fields(self, record: dict[str, Any]) -> list[str]:
         """Return a record's user, position (empty for arrival), value and crowd, if any, as texts.
+
+        Of events, the fields replace the value; a missing field is empty.
 
         Raises `ValueError` if a field is missing or is not a single value.
         """
         user = _text(record, self.user)
         position = _text(record, self.position) if self.position else ""
+        if self.others is not None:
+            there = (key if _found(record, key) is not _MISSING else None for key in self.others)
+            texts = ("" if key is None else _text(record, key) for key in there)
+            return [user, position, *texts]
         value = _text(record, self.value)
         return [user, position, value, *([] if self.crowd is None else [_text(record, self.crowd)])]
 
@@ -126,7 +144,11 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def json_file(
-    name: str, text: TextIO, input_format: InputFormat, crowd: str | None
+    name: str,
+    text: TextIO,
+    input_format: InputFormat,
+    crowd: str | None,
+    fields: Sequence[str] | None = None,
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file with one object per line.
 
@@ -147,7 +169,7 @@ def json_file(
         except ValueError as error:
             bad.append(BadRow(number, str(error), anonymous=True))
             continue
-        keys = Keys.of(first, input_format, crowd=crowd, name=name)
+        keys = Keys.of(first, input_format, crowd=crowd, fields=fields, name=name)
         return keys.columns, _batches(keys, [(number, line)], lines, bad)
     first_problem = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
     raise InputError(f"{name}: no line is a JSON object{first_problem}")

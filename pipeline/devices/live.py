@@ -29,7 +29,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
-from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
+from dpstream.pipeline.devices.columns import Columns, Placing, columns_needed
 from dpstream.pipeline.devices.duplicates import RowAction, row_action
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.record_files import encoding_marked
@@ -191,7 +191,7 @@ class LiveSource:
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
-            needed = f"the first line must contain {HEADER_NEEDS}"
+            needed = f"the first line must contain {columns_needed(self._domain.fields)}"
             collected = "no line is a JSON object" if self._json else f"empty; {needed}"
             raise InputError(f"{self._name}: {collected}")
         return events
@@ -293,6 +293,7 @@ class LiveSource:
             self._keys = Keys.of(
                 *(first, self._reader.input_format),
                 crowd=self._domain.column,
+                fields=self._domain.fields,
                 stamped=True,
                 name=f"{self._name}:{number}",
             )
@@ -311,6 +312,7 @@ class LiveSource:
             first.fields[0],
             live=True,
             crowd=self._domain.column,
+            fields=self._domain.fields,
             input_format=input_format,
         )
 

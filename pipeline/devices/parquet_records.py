@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,11 @@ _BATCH: Final = 1 << 13  # rows; as texts they are large
 
 
 def parquet_file(
-    name: str, file: BufferedReader, input_format: InputFormat, crowd: str | None
+    name: str,
+    file: BufferedReader,
+    input_format: InputFormat,
+    crowd: str | None,
+    fields: Sequence[str] | None = None,
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file; rows are numbered from 1.
 
@@ -38,8 +42,15 @@ def parquet_file(
     except (pa.ArrowException, OSError) as error:
         raise _damaged(name, error) from None
     leaves = list(_leaves(table.schema_arrow))
-    found = Columns.of(name, leaves, crowd=crowd, input_format=input_format, where="the schema")
-    wanted = [leaves[at] for at in (found.user, found.position, found.value)]
+    found = Columns.of(
+        *(name, leaves),
+        crowd=crowd,
+        fields=fields,
+        input_format=input_format,
+        where="the schema",
+    )
+    others = (found.value,) if found.fields is None else found.fields
+    wanted = [leaves[at] for at in (found.user, found.position, *others)]
     wanted += [] if crowd is None else [leaves[found.crowd]]
     if found.placing is Placing.TIME and input_format.time_format is not None:
         kind = _inner(table.schema_arrow.empty_table(), wanted[1]).type
@@ -49,7 +60,7 @@ def parquet_file(
                 "remove time_format"
             )
     unused = tuple(leaf for leaf in leaves if leaf not in wanted)
-    columns = Columns.in_order(found.placing, crowd=crowd is not None, unused=unused)
+    columns = Columns.in_order(found.placing, crowd=crowd is not None, unused=unused, fields=fields)
     return columns, _records(name, table, wanted)
 
 

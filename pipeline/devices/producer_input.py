@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import BadRow, InputError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
@@ -51,12 +51,12 @@ def load_input(
     skip_bad_rows: bool = False,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the change log or item log that a job's producer reports.
+    """Load the change log, item log or event log that a job's producer reports.
 
     The input ends with `to_epoch`, by default the job's last epoch. `users` is the user list; None
     means all users with a row. `input_format` defaults to the format in the job.
 
-    Raises `InputError` as `load_value_log` does, and if a recurring job lacks `to_epoch`.
+    Raises `InputError` as `load_job_log` does, and if a recurring job lacks `to_epoch`.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
@@ -67,14 +67,12 @@ def load_input(
             "must not determine them"
         )
     ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
-    return load_value_log(
-        path,
-        domain=job.domain,
-        calendar=job.epochs.calendar,
+    return load_job_log(
+        *(job, path),
         last_epoch=min(ends),
         skip_bad_rows=skip_bad_rows,
         users=users,
-        input_format=job.input_format if input_format is None else input_format,
+        input_format=input_format,
     )
 
 
@@ -124,7 +122,7 @@ def value_warnings(log: ValueLog, job: Job) -> Iterator[str]:
                 "users count there until their first row (parameters.initial)"
             )
     later = len(log.epochs) and log.epochs[-1] > 1
-    if domain.kind == "value" and later and log.values.all():
+    if job.measures is None and domain.kind == "value" and later and log.values.all():
         yield (
             "no user's value returns to 0 in the input, so each epoch counts the users who had "
             "value 1 at any time until then. If a row is an event, add a row with value 0 for "

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from dpstream.pipeline.devices.bad_rows import InputError
 from dpstream.pipeline.devices.bounded_lines import EndlessLineError
-from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns
+from dpstream.pipeline.devices.columns import Columns, columns_needed
 from dpstream.pipeline.devices.json_records import json_file
 from dpstream.pipeline.devices.parquet_records import MAGIC, parquet_file
 from dpstream.pipeline.devices.row_reader import RowReader
@@ -60,7 +60,7 @@ class RecordFile:
 @contextmanager
 def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
     """Open a file of records; all errors until it is closed are raised as `InputError`."""
-    input_format, crowd = reader.input_format, reader.domain.column
+    input_format, crowd, fields = reader.input_format, reader.domain.column, reader.domain.fields
     with _open_packed(name) as binary:
         kind = input_format.format or _format_of(name, binary)
         if kind == "parquet":
@@ -68,11 +68,12 @@ def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
                 raise InputError(
                     f"{name}: a gzipped Parquet file, which is already compressed inside: unpack it"
                 )
-            yield RecordFile(*parquet_file(name, binary, input_format, crowd), place="row ")
+            found = parquet_file(name, binary, input_format, crowd, fields)
+            yield RecordFile(*found, place="row ")
             return
         text, said = _as_text(binary, input_format)
         if kind == "json":
-            yield RecordFile(*json_file(name, text, input_format, crowd), tuple(said))
+            yield RecordFile(*json_file(name, text, input_format, crowd, fields), tuple(said))
             return
         columns = _header(name, text, reader)
         yield RecordFile(columns, read_records(text, 1, input_format.separator), tuple(said))
@@ -186,9 +187,13 @@ def _header(name: str, text: TextIO, reader: RowReader) -> Columns:
     lines = [line] if line else []
     first = next(read_records(lines, separator=reader.input_format.separator), None)
     if first is None:
-        raise InputError(f"{name}: empty file; the first line must contain {HEADER_NEEDS}")
+        needed = columns_needed(reader.domain.fields)
+        raise InputError(f"{name}: empty file; the first line must contain {needed}")
     if first.broken:
         raise InputError(f"{name}:1: {first.broken.as_row().reason}")
     return Columns.of(
-        name, first.fields[0], crowd=reader.domain.column, input_format=reader.input_format
+        *(name, first.fields[0]),
+        crowd=reader.domain.column,
+        fields=reader.domain.fields,
+        input_format=reader.input_format,
     )

@@ -71,6 +71,22 @@ class RowReader:
             texts, clamped = self._clamped(texts)
         return texts, problems, clamped
 
+    def fields(
+        self, rows: Sequence[Sequence[str]], places: Sequence[int]
+    ) -> tuple[NDArray[np.int64], dict[int, str]]:
+        """Return the fields of events as integers, shape (rows, fields), and problems by index."""
+        problems: dict[int, str] = {}
+        columns: list[Sequence[str]] = [[row[place] for row in rows] for place in places]
+        if self.input_format.decimal is not None:
+            columns = [
+                [self._value(text, index, problems) for index, text in enumerate(texts)]
+                if field in self.domain.number_fields
+                else texts
+                for field, texts in zip(self.domain.fields or (), columns, strict=True)
+            ]
+        values, found = self.domain.parse_fields(columns, len(rows))
+        return values, found | problems
+
     def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
         """Return the domain's `problems`, each with the configured texts for 1 and 0 added."""
         words = [*self.input_format.true, *self.input_format.false]

@@ -195,19 +195,24 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
             positions, found = times.moments, times.problems
             epochs = capped_epochs(calendar, positions)
         problems = found | problems
-    texts, found, clamped = reader.values([row[columns.value] for row in fields])
-    problems = found | problems
-    values, found = domain.parse(
-        texts
-        if columns.crowd < 0
-        else [
-            domain.text_of(row[columns.crowd], text)
-            for row, text in zip(fields, texts, strict=True)
-        ]
-    )
-    found = reader.with_accepted_texts(found)
-    before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
-    empty = [index for index in before if index not in problems and not texts[index].strip()]
+    if columns.fields is None:
+        texts, found, clamped = reader.values([row[columns.value] for row in fields])
+        problems = found | problems
+        values, found = domain.parse(
+            texts
+            if columns.crowd < 0
+            else [
+                domain.text_of(row[columns.crowd], text)
+                for row, text in zip(fields, texts, strict=True)
+            ]
+        )
+        found = reader.with_accepted_texts(found)
+        before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
+        empty = [index for index in before if index not in problems and not texts[index].strip()]
+    else:
+        # Every row is an event, so no row only lists its user.
+        values, found, clamped = *reader.fields(fields, columns.fields), 0
+        empty = []
     listed = [(int(lines[index]), users[index]) for index in empty]
     valueless = [index for index in empty if found.pop(index, None)]
     problems = found | problems

@@ -198,7 +198,8 @@ class TopicInput:
         placing = stored_placing(self._producer, self._reader.input_format)
         if placing is None:
             return None
-        return Keys.placed(placing, self._reader.input_format, self._reader.domain.column)
+        domain = self._reader.domain
+        return Keys.placed(placing, self._reader.input_format, domain.column, domain.fields)
 
     def _enroll_user_list(self, user_list: Sequence[str]) -> None:
         missing = sorted(set(self._producer.users) - set(user_list))
@@ -262,6 +263,7 @@ class TopicInput:
                     first,
                     self._reader.input_format,
                     crowd=self._reader.domain.column,
+                    fields=self._reader.domain.fields,
                     stamped=True,
                     name=self._topic,
                 )

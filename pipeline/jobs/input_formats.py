@@ -102,6 +102,7 @@ class InputColumns(Section):
     value: ColumnName | None = Field(default=None, description=_NAME)
     epoch: ColumnName | None = Field(default=None, description=_NAME)
     time: ColumnName | None = Field(default=None, description=_NAME)
+    event: ColumnName | None = Field(default=None, description=_NAME)
 
     @model_validator(mode="after")
     def _placed_once(self) -> Self:
@@ -119,7 +120,8 @@ class InputColumns(Section):
         return "epoch" if self.epoch is not None else "time" if self.time is not None else None
 
     def name_of(self, column: str) -> str:
-        return str(getattr(self, column, None) or column)
+        known = column in type(self).model_fields
+        return str((known and getattr(self, column)) or column)
 
 
 class InputFormat(Section):
@@ -218,6 +220,10 @@ class InputFormat(Section):
         'clamp requires numbers with a range, but this job is about one value'
         """
         about = f"but this job is about {domain.about}"
+        if domain.fields is not None:
+            for key in ("true", "false", "values", "clamp", "duplicates"):
+                if getattr(self, key):
+                    return f"{key} does not apply to {domain.about}. Remove the key"
         if (self.true or self.false) and not isinstance(domain, BooleanDomain):
             key = "true" if self.true else "false"
             return f"{key} requires values 0 or 1, {about}. Use 'values: {{old: new}}'"

@@ -265,7 +265,8 @@ class Job(Measured):
     @model_validator(mode="after")
     def _input_can_be(self) -> Self:
         if self.input is not None and self.protocol in PROTOCOLS:
-            rejection = self.input.rejection(self.domain)
+            domain = self.domain if self.measures is None else self.event_domain
+            rejection = self.input.rejection(domain)
             if rejection is not None:
                 raise ValueError(f"input {rejection}")
         return self

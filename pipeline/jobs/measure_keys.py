@@ -43,6 +43,9 @@ from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.randomizers.measures import OTHER, Measure
 from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 
+if TYPE_CHECKING:
+    from dpstream.pipeline.values.event_rows import EventDomain
+
 Trust: TypeAlias = Literal["none", "shuffle"]
 
 NONE: Final = "none"
@@ -392,6 +395,24 @@ class Measured(Wording):
                 values = tuple((attribute, self.values_of(attribute)) for attribute in each)
                 asked.append(Question(name, measure, values))
         return tuple(asked)
+
+    @cached_property
+    def event_domain(self) -> EventDomain:
+        """Fields of a row of events that measures and private attributes use."""
+        from dpstream.pipeline.values.event_rows import EventDomain
+
+        measures = list((self.measures or {}).values())
+        names = [name for measure in measures for name in (*measure.event, *measure.steps)]
+        labels = [(measure.label, measure.values) for measure in measures if measure.label]
+        for name, keys in (self.attributes or {}).items():
+            names += keys.event
+            if not keys.public and keys.first_seen is None:
+                labels.append((keys.column or name, keys.values))
+        declared: dict[str, tuple[str, ...]] = {}
+        for column, values in labels:
+            declared[column] = tuple(dict.fromkeys((*declared.get(column, ()), *values)))
+        numbers = [measure.number for measure in measures if measure.number is not None]
+        return EventDomain(names, numbers, declared)
 
     @property
     def panels(self) -> int:

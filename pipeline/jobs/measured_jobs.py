@@ -237,7 +237,8 @@ def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
 
 def _error(values: Mapping[str, Any], protocol: str, parameters: Mapping[str, Any]) -> float:
     """Return the root mean square of the predicted standard errors of all epochs."""
-    others = {key: value for key, value in values.items() if key not in Measured.model_fields}
+    left_out = {*Measured.model_fields, "input"}
+    others = {key: value for key, value in values.items() if key not in left_out}
     job = validate(Job, {**others, "protocol": protocol, "parameters": parameters})
     planning = job.protocol_entry.planning
     assert planning is not None

@@ -50,6 +50,8 @@ class ValueDomain(ABC):
         step: Resolution of quantiles; None if values are interpolated evenly.
         numeric: True if texts are numbers, in which a comma can be a decimal point.
         column: Public column with the user's crowd; None without crowds.
+        fields: Columns of a row of events, in place of the column `value`; None for values.
+        number_fields: Those of the fields that contain numbers.
     """
 
     initial: int
@@ -64,6 +66,8 @@ class ValueDomain(ABC):
     numeric: bool = False
     column: str | None = None
     crowds: tuple[str, ...] = ()
+    fields: tuple[str, ...] | None = None
+    number_fields: frozenset[str] = frozenset()
 
     @property
     @abstractmethod
@@ -82,6 +86,12 @@ class ValueDomain(ABC):
         For sets, the shape can be (len(texts), items), padded with 0. Values of invalid texts are
         arbitrary.
         """
+
+    def parse_fields(
+        self, columns: Sequence[Sequence[str]], rows: int
+    ) -> tuple[NDArray[Any], dict[int, str]]:
+        """Return the values of rows with several `fields`, in the format of `parse`."""
+        raise NotImplementedError
 
     @property
     def ends(self) -> tuple[float, float] | None:

@@ -133,7 +133,10 @@ def test_keys_of_measures_require_measures() -> None:
         ({"measures": {"n": {"type": "count"}}}, "measures.n: "),
         ({"measures": {"time": {"type": "active"}}}, "cannot be called time"),
         ({"by": ["plan"]}, "declare them under attributes"),
-        ({"attributes": {"cohort": {"first_seen": "P1M", "public": True}}}, "cohort.public: is true"),
+        (
+            {"attributes": {"cohort": {"first_seen": "P1M", "public": True}}},
+            "cohort.public: is true",
+        ),
         ({"attributes": {"plan": {"values": ["a=b"]}}}, "values"),
         ({"ratios": {"r": {"numerator": "wau", "denominator": "mau"}}}, "expected one of: wau"),
         ({"devices": {}}, "background: true"),

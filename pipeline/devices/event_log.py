@@ -1,0 +1,161 @@
+"""Event logs: rows of events, and the values of a job's questions that follow from them.
+
+A file has one row per event, in any order: ``user`` and ``time`` or ``epoch``, and the columns that
+the job's measures and private attributes use. Rows never contradict each other: several rows of a
+user in an epoch are several events. Rows before epoch 1 are history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpstream.pipeline.devices.bad_rows import InputError, counted
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.columns import Placing
+from dpstream.pipeline.devices.measured_events import Events, Integers, changes_of
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.tables import InputTable, read_table
+from dpstream.pipeline.values.durations import Duration
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.randomizers.event_histories import DAY
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.input_formats import InputFormat
+    from dpstream.pipeline.jobs.job_files import Job
+    from dpstream.pipeline.jobs.measure_keys import Question
+
+
+def load_event_log(
+    job: Job,
+    path: str | PathLike[str],
+    *,
+    last_epoch: int | None = None,
+    to_last_row: bool = False,
+    skip_bad_rows: bool = False,
+    users: Collection[str] | None = None,
+    input_format: InputFormat | None = None,
+) -> ChangeLog:
+    """Read events from a plain or gzip file, and return how the values of questions change.
+
+    With several questions, values have shape (changes, questions). Arguments and errors are those
+    of `load_change_log`. Raises `InputError`, too, if rows have epochs but the job needs times.
+    """
+    input_format = job.input_format if input_format is None else input_format
+    reader = RowReader(job.event_domain, job.epochs.calendar, input_format)
+    read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
+    _check_placing(job, read)
+    warnings = [*read.warnings, *_history_warnings(job, read)]
+    warnings += read.check(read.bad_rows, skip=skip_bad_rows)
+    domain, events = job.domain, events_of(job, read)
+    dtype = np.int64 if domain.columns is not None else domain.parse([])[0].dtype
+    before = np.full((len(read.users), *domain.shape), domain.initial, dtype)
+    values_now = values_by_epoch(job, events, read.last_epoch)
+    epochs, indices, values = changes_of(values_now, before)
+    return ChangeLog(
+        users=read.users,
+        epochs=epochs,
+        user_indices=indices,
+        values=values,
+        last_epoch=read.last_epoch,
+        initial=domain.initial,
+        bad_rows=read.bad_rows,
+        warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
+        on_user_list=read.on_user_list,
+        unknown_users=read.unknown_users,
+    )
+
+
+def events_of(job: Job, read: InputTable) -> Events:
+    """Return the events in a file read with the fields in `Job.event_domain`."""
+    table = read.table
+    return Events.of(
+        job.event_domain,
+        len(read.users),
+        epochs=table.epochs,
+        users=table.users,
+        moments=table.positions,
+        days=days_of(job.epochs.calendar, table.positions),
+        fields=table.values,
+    )
+
+
+def days_of(calendar: EpochCalendar | None, moments: Integers) -> Integers:
+    """Return the numbers of calendar days, in the calendar's zone, of times in microseconds."""
+    if calendar is None or calendar.zone is None:
+        return moments // DAY
+    first = datetime(1970, 1, 1, tzinfo=calendar.zone)
+    return EpochCalendar(first, Duration(exact=timedelta(days=1)), calendar.zone).epochs_of(moments)
+
+
+def values_by_epoch(job: Job, events: Events, last_epoch: int) -> Iterator[Integers]:
+    """Yield the values of all questions at epochs 1, 2, ...: int64, shape (users, questions).
+
+    A job whose values are single integers has shape (users,).
+    """
+    streams = [_values(job, question, events, last_epoch) for question in job.questions]
+    for values in zip(*streams, strict=True):
+        yield values[0] if job.domain.columns is None else np.stack(values, axis=1)
+
+
+def _values(job: Job, question: Question, events: Events, last_epoch: int) -> Iterator[Integers]:
+    """Yield every user's value of a question: an answer, or the number of its cell."""
+    answers = events.answers(question.measure, last_epoch)
+    if not question.attributes:
+        yield from answers
+        return
+    digits = [_attribute(job, name, events, last_epoch) for name, _ in question.attributes]
+    for answer, *others in zip(answers, *digits, strict=True):
+        cell = answer
+        for (_, values), digit in zip(question.attributes, others, strict=True):
+            cell = cell * len(values) + digit
+        yield cell + 1
+
+
+def _attribute(job: Job, name: str, events: Events, last_epoch: int) -> Iterator[Integers]:
+    """Yield the number of every user's value of a private attribute, as in `Job.values_of`."""
+    keys, values = (job.attributes or {})[name], job.values_of(name)
+    if keys.first_seen is None:
+        column = keys.column or name
+        known = ("none", *events.domain.declared[column], "other")
+        numbers = np.array([values.index(each) if each in values else 1 for each in known])
+        for labels in events.latest_labels(column, last_epoch):
+            yield numbers[labels]
+        return
+    first, moments = events.firsts(keys.event)
+    periods = np.zeros(events.count, np.int64)
+    seen = np.flatnonzero(first <= last_epoch)
+    periods[seen] = job.period_calendar(name).epochs_of(moments[seen])
+    numbers = np.clip(periods, 0, len(values) - 2) + 1
+    for epoch in range(1, last_epoch + 1):
+        yield np.where(first <= epoch, numbers, 0)
+
+
+def _check_placing(job: Job, read: InputTable) -> None:
+    if read.placing is Placing.TIME:
+        return
+    needing = [name for name, measure in (job.measures or {}).items() if measure.type == "days"]
+    needing += [name for name, keys in (job.attributes or {}).items() if keys.first_seen]
+    if needing:
+        raise InputError(
+            f"{read.name}: rows have epochs, but {needing[0]} counts calendar days or periods: "
+            "rows must have times"
+        )
+
+
+def _history_warnings(job: Job, read: InputTable) -> Iterator[str]:
+    epochs = read.table.epochs
+    if before := int(np.count_nonzero(epochs < 1)):
+        yield f"{counted(before)} before epoch 1: used as history"
+    longest = max((measure.within for measure in (job.measures or {}).values()), default=1)
+    first = int(epochs.min(initial=1))
+    if longest > 1 and first > 2 - longest and job.history is None:
+        yield (
+            f"the first row is in epoch {first}, so windows of {longest} epochs are complete from "
+            f"epoch {first + longest - 1} on. Add earlier rows, or set 'history: complete' if "
+            "there were no events before"
+        )
