@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -15,9 +16,13 @@ from numpy.typing import NDArray
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.output import number, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.counts_queries import Answer, Query
+from dpstream.pipeline.results.derived_queries import PairQuery
+from dpstream.pipeline.results.periods import Periods
+from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import default_query
 from dpstream.pipeline.results.roll_ups import WindowRecord
@@ -73,12 +78,12 @@ class AnswerTable:
     def columns(self) -> list[str]:
         """Headers, in the order of `cells`."""
         counts_query = self.query.counts_query
-        labels = counts_query.names(self.query.domain)
+        labels = self.query.names
         least = 0 if self.query.domain.slots is None else _LABEL_WIDTH
         width = max(least, len(counts_query.kind), *map(len, labels), 0)
         return [
-            *([] if counts_query.column is None else [counts_query.kind.ljust(width)]),
-            f">{self.value:>10}",
+            *([] if self.query.column is None else [counts_query.kind.ljust(width)]),
+            f">{_HEADERS.get(self.query.derived or '', self.value):>10}",
             *([] if counts_query.in_values else [">    ± sd"]),
             *(">  95 % low", ">      high"),
             *([">  norm-sub"] if self.query.norm_sub else []),
@@ -94,10 +99,12 @@ class AnswerTable:
             ground_truths = [_in_values(ground_truth, width)]
         else:
             estimate = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
-            shown = [number(each) for each in estimate]
+            shown = [_number(each, self.query.derived) for each in estimate]
+            if answer.refused is not None:
+                shown[0] = "refused"
             ground_truths = [number(None if ground_truth is None else round(ground_truth))]
         return [
-            *([] if counts_query.column is None else [answer.name]),
+            *([] if self.query.column is None else [answer.name]),
             *shown,
             *([number(answer.norm_sub)] if self.query.norm_sub else []),
             *(ground_truths if self.ground_truth else []),
@@ -105,17 +112,31 @@ class AnswerTable:
 
     @property
     def _counts(self) -> bool:
-        return self.query.counts_query.column is None and not self.ground_truth
+        return self.query.column is None and not self.ground_truth
 
     def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
         width = self.query.simultaneous_half_width(record)
-        notes = ", ".join([*([] if width is None else [number(width)]), *record.notes])
+        shown = [] if width is None else [_number(width, self.query.derived)]
+        flags = dict.fromkeys(flag for answer in answers for flag in answer.flags)
+        notes = ", ".join([*shown, *record.notes, *flags])
         counts = [number(record.summary.reports), number(record.population)]
         window = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
         first, last = str(window), [*(counts if self._counts else []), notes]
         for cells in [*map(self.cells, answers)] or [["-"] * len(self.columns)]:
             yield [first, *cells, *last]
             first, last = "", [""] * len(last)
+
+
+_HEADERS: Final = {"share": "share %", "ratio": "ratio", "difference": "points"}
+
+
+def _number(value: float | None, derived: str | None) -> str:
+    """Format a number of users, or a derived number in the unit of its header."""
+    if value is None or math.isnan(value):
+        return "-"
+    if derived is None:
+        return number(value)
+    return f"{value:,.3f}" if derived == "ratio" else f"{100 * value:,.1f}"
 
 
 def _in_values(value: float | None, width: float) -> str:
@@ -154,36 +175,53 @@ def printed_lines(
     format: str,
     records: Iterable[EstimateRecord],
     value: str = "estimate",
-    change: int | None = None,
-    window: int | None = None,
+    periods: Periods | None = None,
 ) -> Iterator[str]:
     """Yield records as lines, in a format of ``dpstream estimates``: table, csv or json.
 
     Without a `query`, yields the answers to the default query; in JSON, yields the records.
-    `change` is the lag of changes, in epochs or in windows of `window` epochs. For `value`, see
-    `PublishedRows`.
+    For `value`, see `PublishedRows`.
     """
+    back = None if periods is None else periods.epochs_back
+    averaged = None if periods is None else periods.averages
     if format == "json":
-        more = {} if change is None else {"change_since": change * (window or 1)}
+        more = {} if back is None else {"change_since": back}
         for record in records:
             body = record_json(job, record) if query is None else query.to_json(record)
             yield json_text({**body, **more})
     elif format == "csv":
-        rows = PublishedRows.of(job, query, value, windows=window is not None)
+        rows = PublishedRows.of(job, query, value, windows=averaged is not None)
         yield from rows.csv_lines(records)
     else:
         requested = query or default_query(job.domain)
-        answered = ((record, requested.answers(record.estimate)) for record in records)
-        yield from AnswerTable(requested, value).lines(job, answered)
+        latest: list[EstimateRecord] = []
+
+        def answered() -> Iterator[tuple[EstimateRecord, Sequence[Answer]]]:
+            for record in records:
+                latest[:] = [record]
+                yield record, requested.answers_of(record)
+
+        yield from AnswerTable(requested, value).lines(job, answered())
         if value == "smoothed":
             yield f"\n{_SMOOTHED}; --json adds biased estimates\n{WITHOUT_INTERVALS}"
-        if change is not None:
-            what = "epoch" if window is None else "window"
-            since = f"the previous {what}" if change == 1 else f"{change:,} {what}s ago"
-            yield f"\nchange: since {since}, with its own ± sd, low and high"
-        if window is not None:
-            mean = "mean over" if change is None else "windows of"
-            yield f"\n{mean} {window:,} epochs, starting with the one shown"
+        yield from () if periods is None else _period_lines(periods)
+        if isinstance(requested, PairQuery):
+            for record in latest:
+                yield f"\n{capital(epoch_name(job, record.epoch).name)}:"
+                yield from requested.sentences(record)
+
+
+def _period_lines(periods: Periods) -> Iterator[str]:
+    change, interval = periods.change, periods.interval
+    if change is not None:
+        what = "epoch" if interval is None else "period"
+        since = f"the previous {what}" if change == 1 else f"{change:,} {what}s ago"
+        yield f"\nchange: since {since}, with its own ± sd, low and high"
+    if interval is not None and periods.averages is None:
+        yield f"\nthe last epoch of every {interval:,} epochs"
+    elif interval is not None:
+        mean = "mean over" if change is None else "periods of"
+        yield f"\n{mean} {interval:,} epochs, starting with the one shown"
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:

@@ -37,13 +37,14 @@ from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.results.changes import changes, check_changes
 from dpstream.pipeline.results.counts_queries import Query
+from dpstream.pipeline.results.derived_queries import derived_query
 from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
-from dpstream.pipeline.results.query_options import QueryOptions, make_query
-from dpstream.pipeline.results.roll_ups import check_window, roll_ups
+from dpstream.pipeline.results.query_options import QueryOptions, default_query, make_query
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
@@ -84,16 +85,50 @@ def estimates(
             help="Print changes since N epochs ago, with their own intervals.",
         ),
     ] = None,
-    window: Annotated[
+    interval: Annotated[
         int | None,
         typer.Option(
-            "--window",
+            "--interval",
             min=2,
             metavar="M",
-            help="Print means over windows of M epochs, with their own intervals. With --change N, "
-            "print their changes since N windows ago.",
+            help="Print one number for every M epochs, with its own interval. With --change N, "
+            "print its change since N such periods ago.",
         ),
     ] = None,
+    aggregate: Annotated[
+        Aggregate | None,
+        typer.Option(
+            help="(with --interval) mean: the mean of the epochs, the default. last: the last "
+            "epoch. sum: their sum, for numbers of events."
+        ),
+    ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Print shares of all users in place of their numbers.")
+    ] = False,
+    ratio: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ratio",
+            metavar="A/B",
+            help="Print the ratio of two items, or of two sums such as A+B/C. May be repeated.",
+        ),
+    ] = None,
+    difference: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--difference",
+            metavar="A,B",
+            help="Print the share of A minus the share of B. May be repeated.",
+        ),
+    ] = None,
+    simultaneous: Annotated[
+        bool,
+        typer.Option(
+            "--simultaneous",
+            help="(with --share, --ratio or --difference) Widen intervals so that all those of an "
+            "epoch hold together.",
+        ),
+    ] = False,
     horizon: Annotated[
         int | None,
         typer.Option(min=1, help="Horizon to smooth, numbered from 1. Default: the latest."),
@@ -148,16 +183,27 @@ def estimates(
         raise UsageProblem("--smoothed uses all available epochs: remove --follow")
     if smoothed and change is not None:
         raise UsageProblem("--change uses the published estimates: remove --smoothed")
-    if smoothed and window is not None:
-        raise UsageProblem("--window uses the published estimates: remove --smoothed")
+    if smoothed and interval is not None:
+        raise UsageProblem("--interval uses the published estimates: remove --smoothed")
+    if aggregate is not None and interval is None:
+        raise UsageProblem("--aggregate requires --interval")
+    pairs = bool(ratio or difference)
+    if smoothed and pairs:
+        raise UsageProblem(
+            "--ratio and --difference use the published estimates: remove --smoothed"
+        )
+    if change is not None and pairs:
+        raise UsageProblem("--change applies to numbers of users and shares: remove it")
+    if plot is not None and (share or pairs):
+        raise UsageProblem("--plot draws numbers of users: remove --share, --ratio, --difference")
     if norm_sub and change is not None:
         raise UsageProblem("--norm-sub applies to estimates, not to changes: remove it")
     if plot is not None and follow:
         raise UsageProblem("--plot draws all available epochs: remove --follow")
-    derived = smoothed or change is not None or window is not None
+    derived = smoothed or change is not None or interval is not None
     if last is not None and derived:
         raise UsageProblem(
-            "--smoothed, --change and --window use all available epochs: remove --last"
+            "--smoothed, --change and --interval use all available epochs: remove --last"
         )
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
@@ -169,41 +215,53 @@ def estimates(
         whole = derived or plot is not None or file is not None
         if last is None and form == "table" and not whole:
             last = MOST_PRINTED
+        default = default_query(deployed.domain)
+        if form != "table" or file is not None:
+            default = Query(deployed.domain, kind_of(deployed.domain).everything(deployed.domain))
+        computed = derived_query(
+            deployed,
+            query or default,
+            shares=share,
+            ratios=ratio or (),
+            differences=difference or (),
+            simultaneous=simultaneous,
+            signed=change is not None,
+            declared={
+                name: (each.numerator, each.denominator)
+                for name, each in (deployed.ratios or {}).items()
+            },
+        )
         reader = EstimateReader(cluster, deployed, last)
         if smoothed:
-            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, file)
+            _print_smoothed(cluster, deployed, reader, horizon, computed or query, plot, form, file)
             return
-        value = "estimate"
-        if window is not None:
-            check_window(deployed, window)
-            value = "mean"
-        if change is not None:
-            check_changes(deployed, change, window or 1)
-            if deployed.domain.kind == "numbers" and (query is None or not range_):
+        if change is not None and deployed.domain.kind == "numbers":
+            if query is None or not range_:
                 raise UsageProblem(
                     "--change of numbers requires --range: quantiles have no changes"
                 )
-            value = "change"
-        records = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
-        if window is not None:
-            records = roll_ups(deployed, records, window)
-        if change is not None:
-            records = changes(deployed, records, change, window or 1)
+            if share:
+                raise UsageProblem("--change of ranges applies to counts: remove --share")
+        chosen = aggregate or Aggregate.mean
+        periods = Periods(deployed, interval, change, chosen, of_shares=share)
+        published = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
+        records = periods.records(published)
         if plot is not None:
             known = list(records)
-            label = "" if window is None else f"mean over {window:,} epochs"
-            label = label if change is None else f"change since {change} ago"
-            plot_answers(plot, deployed, query, known, label=label)
+            plot_answers(plot, deployed, query, known, label=periods.description)
             records = iter(known)
+        query = computed or query
         if file is not None:
-            rows = PublishedRows.of(deployed, query, value, windows=window is not None)
+            rows = PublishedRows.of(
+                deployed, query, periods.value, windows=periods.averages is not None
+            )
             file.write(rows, records)
             return
         limit = deployed.change_limit
         if limit is not None and form == "table":
             tell(f"95 % intervals: {limit}")
         records = _explained(records, deployed)
-        lines = printed_lines(deployed, query, form, records, value, change, window)
+        lines = printed_lines(deployed, query, form, records, periods.value, periods)
         if follow:
             for line in lines:
                 print_line(line, flush=True)

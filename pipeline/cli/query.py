@@ -47,6 +47,7 @@ from dpstream.pipeline.results.epoch_counts import (
     read_latest,
 )
 from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import csv_row
 from dpstream.pipeline.results.query_options import (
@@ -57,7 +58,7 @@ from dpstream.pipeline.results.query_options import (
     evaluate,
     make_query,
 )
-from dpstream.pipeline.results.roll_ups import check_window, window_mean
+from dpstream.pipeline.results.roll_ups import window_mean
 from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
@@ -140,11 +141,11 @@ def _print_mean(
 ) -> None:
     requested = make_query(job.domain, query_options)
     check_epochs(job, *epochs)
-    check_window(job, epochs[1] - epochs[0] + 1)
+    periods = Periods(job, epochs[1] - epochs[0] + 1)
     record = window_mean(job, EstimateReader(cluster, job).read(), *epochs)
     window = record.epoch - record.first_epoch + 1
     if format != Format.table:
-        print_lines(printed_lines(job, requested, format, [record], "mean", window=window))
+        print_lines(printed_lines(job, requested, format, [record], "mean", periods))
         return
     query = requested or default_query(job.domain)
     of = "" if record.averaged == window else f"{record.averaged:,} of the "

@@ -10,10 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors
+from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, deviation_of
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.ratios import Amount, difference_in_time
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
@@ -47,7 +50,7 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
         raise ChangeError(
             f"protocol {job.protocol}: the published data do not show how the errors of two "
             "windows are correlated; expected sampled_response or a protocol with independent "
-            "epochs. Remove --change or --window"
+            "epochs. Remove --change or --interval"
         )
     raise ChangeError(
         f"protocol {job.protocol}: the published data do not show how the errors of two epochs are "
@@ -74,11 +77,17 @@ class Changes:
 
     Errors in different horizons are independent, unless devices keep draws when a horizon starts.
     To know the correlation of two epochs' errors, all the horizon's earlier epochs are required.
+
+    With `of_shares`, these are the changes of shares of the users, times the later number of users.
+    They differ from changes of counts if the number of users changes; not for numbers.
     """
 
-    def __init__(self, job: DeployedJob, lag: int, window: int = 1) -> None:
+    def __init__(
+        self, job: DeployedJob, lag: int, window: int = 1, *, of_shares: bool = False
+    ) -> None:
         check_changes(job, lag, window)
         self._job, self._lag, self._window = job, lag, window
+        self._of_shares = of_shares
         self._before: deque[EstimateRecord] = deque(maxlen=lag + 1)
         self._errors: ChangeErrors | None = None
         self._lasting = bool(job.randomizer().lasting)
@@ -109,6 +118,8 @@ class Changes:
         before, now = earlier.estimate, record.estimate
         if before is None or now is None or deviation is None:
             return replace(record, estimate=None)
+        if self._of_shares and earlier.population != record.population:
+            return replace(record, estimate=_share_change(earlier, record, deviation))
         return replace(record, estimate=now.change_from(before, deviation))
 
     def _independent(self, earlier: int, later: int) -> bool:
@@ -121,10 +132,39 @@ class Changes:
         return self._window == 1 and horizons.horizon_of(earlier) != horizons.horizon_of(later)
 
 
+def _share_change(
+    earlier: EstimateRecord, later: EstimateRecord, deviation: float
+) -> Estimate | ItemEstimates | None:
+    """Return a change of shares, times the later number of users, given that of the counts."""
+    before, now = earlier.estimate, later.estimate
+    assert before is not None
+    assert now is not None
+    of_both = deviation_of(now), deviation_of(before)
+    if not earlier.population or not later.population or None in of_both:
+        return None
+    amounts = [Amount(0.0, (each or 0.0) ** 2) for each in of_both]
+    change = difference_in_time(
+        amounts[0], later.population, amounts[1], earlier.population, deviation
+    )
+    factor = later.population / earlier.population
+    if isinstance(before, Estimate):
+        before = replace(before, value=None if before.value is None else factor * before.value)
+    elif isinstance(before, ItemEstimates):
+        before = replace(before, values=factor * before.values)
+    else:
+        return None
+    return now.change_from(before, later.population * (change.standard_error or 0.0))
+
+
 def changes(
-    job: DeployedJob, records: Iterable[EstimateRecord], lag: int, window: int = 1
+    job: DeployedJob,
+    records: Iterable[EstimateRecord],
+    lag: int,
+    window: int = 1,
+    *,
+    of_shares: bool = False,
 ) -> Iterator[EstimateRecord]:
-    changes_of_job = Changes(job, lag, window)
+    changes_of_job = Changes(job, lag, window, of_shares=of_shares)
     return (change for record in records if (change := changes_of_job.next(record)) is not None)
 
 

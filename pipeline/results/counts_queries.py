@@ -40,6 +40,8 @@ class Answer:
         standard_error: Standard error; None for quantiles.
         norm_sub: Estimate after Norm-Sub, if requested.
         item: Index of the item, from 1; 0 for other answers.
+        flags: Warnings about this answer alone.
+        refused: Sentence that states why there is no number; the numbers are then NaN.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Answer:
     norm_sub: float | None = None
     ground_truth: float | None = None
     item: int = 0
+    flags: tuple[str, ...] = ()
+    refused: str | None = None
 
     @classmethod
     def of(cls, name: str, estimate: Estimate, item: int = 0) -> Answer:
@@ -60,7 +64,9 @@ class Answer:
         return cls(name, *numbers, item=item)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the requested fields as JSON values."""
+        """Return the requested fields as JSON values; `refused` replaces the numbers."""
+        if self.refused is not None:
+            return {"name": self.name, "refused": self.refused}
         body = {
             "name": self.name,
             "estimate": self.value,
@@ -68,7 +74,8 @@ class Answer:
             "ci95_low": self.ci95_low,
             "ci95_high": self.ci95_high,
         }
-        more = {"norm_sub": self.norm_sub, "ground_truth": self.ground_truth}
+        more: dict[str, Any] = {"norm_sub": self.norm_sub, "ground_truth": self.ground_truth}
+        more["flags"] = list(self.flags) or None
         return body | {name: value for name, value in more.items() if value is not None}
 
 
@@ -344,6 +351,27 @@ class Query:
     counts_query: CountsQuery
     norm_sub: bool = False
 
+    @property
+    def derived(self) -> str | None:
+        """Statistic computed from estimates, such as "ratio"; None for the estimates themselves."""
+        return None
+
+    @property
+    def column(self) -> str | None:
+        """Header of the table column with the names of answers; None for a single answer."""
+        return self.counts_query.column
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the answers; empty if they depend on data."""
+        return self.counts_query.names(self.domain)
+
+    def answers_of(
+        self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
+    ) -> tuple[Answer, ...]:
+        """Return the answers for a published epoch; see `answers`."""
+        return self.answers(record.estimate, ground_truth)
+
     def answers(
         self, estimate: Published | None, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
@@ -384,8 +412,12 @@ class Query:
             "window_status": record.window_status,
             "population": record.population,
             "flags": record.flags,
-            self.counts_query.plural: self.answers(record.estimate, ground_truth),
         }
+        if self.derived is None:
+            body[self.counts_query.plural] = self.answers_of(record, ground_truth)
+        else:
+            body["statistic"] = self.derived
+            body[f"{self.derived}s"] = self.answers_of(record)
         width = self.simultaneous_half_width(record)
         return body if width is None else body | {"simultaneous_half_width": width}
 

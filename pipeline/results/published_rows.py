@@ -65,7 +65,7 @@ class PublishedRows:
 
         The result is None if a single value is counted.
         """
-        return self.query.counts_query.column
+        return self.query.column
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +75,9 @@ class PublishedRows:
             *("start", "end"),
             *(() if self.name_column is None else (self.name_column,)),
             *(("label",) if self._labeled else ()),
+            *(() if self.query.derived is None else ("statistic",)),
             *(self.value, "standard_error", "ci95_low", "ci95_high"),
+            *(() if self.query.derived is None else ("refused",)),
             *(("norm_sub",) if self.query.norm_sub else ()),
             *(() if self._averages is None else ("averaged_epochs",)),
             *("reports", "population", "contributors", "window_status", "flags", "assumes_changes"),
@@ -100,7 +102,9 @@ class PublishedRows:
         about: tuple[Cell, ...] = (
             *(() if self._averages is None else (None if estimate is None else estimate.averaged,)),
             0 if estimate is None else estimate.reports,
-            *(record.population, record.contributors, record.window_status.value, record.flags),
+            *(record.population, record.contributors, record.window_status.value),
+        )
+        more: tuple[Cell, ...] = (
             record.assumes_changes,
             moment_of(record.closed_at),
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
@@ -111,10 +115,12 @@ class PublishedRows:
             if self.ground_truths is None
             else self.ground_truths.known(record.epoch, record.estimate)
         )
-        for answer in self.query.answers(estimate, ground_truth) or _NO_ANSWER:
+        for answer in self.query.answers_of(record, ground_truth) or _NO_ANSWER:
             known = None if answer is None else answer.ground_truth
             true = () if self.ground_truths is None else (known,)
-            yield (record.epoch, *window, begins, ends, *self._cells(answer), *about, *true)
+            flags = record.flags if answer is None else (*record.flags, *answer.flags)
+            numbers = (*self._cells(answer), *about, flags, *more, *true)
+            yield (record.epoch, *window, begins, ends, *numbers)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
         """Yield a header and the rows for every epoch; missing numbers are empty.
@@ -143,12 +149,16 @@ class PublishedRows:
         if self._labeled:
             counted = "" if self.name_column is None or answer is None else answer.name
             yield None if answer is None else self.job.shown_as(counted)["label"]
-        if answer is None:
-            yield from (None,) * (5 if self.query.norm_sub else 4)
-            return
-        yield from (answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high)
+        if self.query.derived is not None:
+            yield self.query.derived
+        numbers: tuple[Cell, ...] = (None,) * 4
+        if answer is not None and answer.refused is None:
+            numbers = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
+        yield from numbers
+        if self.query.derived is not None:
+            yield None if answer is None else answer.refused
         if self.query.norm_sub:
-            yield answer.norm_sub
+            yield None if answer is None else answer.norm_sub
 
     @property
     def _labeled(self) -> bool:

@@ -331,7 +331,7 @@ def test_query_of_a_sampled_numeric_job_returns_ranges_and_changes_and_means(
         return answers(json.loads(found.output.splitlines()[-1]), "ranges")["0:40"]
 
     single = printed("estimates", "hours")
-    mean = printed("estimates", "hours", "--window", 2)
+    mean = printed("estimates", "hours", "--interval", 2)
     change = printed("estimates", "hours", "--change", 1)
     for found, truth in ((single, 4_000), (mean, 4_000), (change, 0)):
         assert found["ci95_low"] < truth < found["ci95_high"]

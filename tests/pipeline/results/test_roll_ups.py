@@ -248,7 +248,7 @@ def test_commands_print_means_of_windows(
     (first, second) = means(run.job, published, 3)
     rows = [
         *csv.DictReader(
-            dpstream("estimates", "sets", "--window", 3, "--csv", "-").output.splitlines()
+            dpstream("estimates", "sets", "--interval", 3, "--csv", "-").output.splitlines()
         )
     ]
     assert [(row["first_epoch"], row["epoch"], row["start"][:10]) for row in rows] == [
@@ -258,10 +258,10 @@ def test_commands_print_means_of_windows(
         assert isinstance(mean.estimate, Estimate)
         assert float(row["mean"]) == mean.estimate.value
         assert float(row["standard_error"]) == mean.estimate.standard_error
-    table = dpstream("estimates", "sets", "--window", 3).output
+    table = dpstream("estimates", "sets", "--interval", 3).output
     assert "mean over 3 epochs" in table
     change = json.loads(
-        dpstream("estimates", "sets", "--window", 3, "--change", 1, "--json").output
+        dpstream("estimates", "sets", "--interval", 3, "--change", 1, "--json").output
     )
     assert (change["first_epoch"], change["change_since"]) == (4, 3)
     queried = json.loads(dpstream("query", "sets", "--epochs", "4..6", "--json").output)

@@ -88,7 +88,7 @@ def test_commands_state_the_number_of_epochs_that_a_search_covers(
     text = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
     assert "mean of epochs 1 to 3: 1,500 of 1,500 users contributed" in text
     assert "guarantee epsilon 6 for a user's whole stream" in text
-    refused = dpstream("estimates", "sets", "--window", 2)
+    refused = dpstream("estimates", "sets", "--interval", 2)
     assert refused.code != 0
     assert "use 'dpstream query' with --epochs" in refused.errors
     published = [EstimateRecord.from_bytes(each) for each in run.driver.log.values(Role.ESTIMATES)]
