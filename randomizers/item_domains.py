@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from dpstream.randomizers.equal_buckets import EqualBuckets
 from dpstream.randomizers.open_domains import MOST_BITS, MOST_BYTES
-
-MOST_PREDICATES: Final = 1 << 12
 
 MOST_PUBLISHED: Final = 1 << 15
 """Size of the largest domain published in full; for larger ones, only top items are published."""
@@ -69,89 +67,7 @@ class Points:
             raise ValueError(f"grid has {math.prod(self.grid)} points; expected at most {1 << 24}")
 
 
-Values: TypeAlias = tuple[str, ...]
-"""Condition that holds for the listed values; strings that are numbers are compared as numbers."""
-
-Between: TypeAlias = dict[Literal["from", "below"], float]
-"""Condition on a number: at least ``from``, less than ``below``, or both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Predicates:
-    """Named conditions on a value; each condition that a value meets is an item of the user.
-
-    Items are in the order of `names`, independent of the order in a job file or its record.
-
-    >>> Predicates({"minor": {"below": 18}, "adult": {"from": 18}, "round": ("20", "30")})
-    ... # doctest: +ELLIPSIS
-    Predicates(...)
-    """
-
-    predicates: dict[str, Values | Between]
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.predicates) <= MOST_PREDICATES:
-            raise ValueError(
-                f"got {len(self.predicates)} predicates; expected 1 to {MOST_PREDICATES}"
-            )
-        for name, condition in self.predicates.items():
-            if not name:
-                raise ValueError("predicates: a name is empty; expected at least one character")
-            if not condition:
-                raise ValueError(
-                    f"predicates: {name!r} is empty; expected a list of values, or a numeric "
-                    "range with 'from', 'below' or both"
-                )
-            if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
-                "below", math.inf
-            ):
-                raise ValueError(f"predicates: {name!r} matches nothing; expected 'from' < 'below'")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self.predicates))
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """Attributes of a user with their possible values; each value of an attribute is an item.
-
-    Items are in the order of `names`, independent of the order in a job file or its record.
-
-    >>> Attributes({"region": ("north", "south"), "age": ("young", "old")}).names
-    ('age=young', 'age=old', 'region=north', 'region=south')
-    """
-
-    attributes: dict[str, tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        if not self.attributes:
-            raise ValueError(
-                "'attributes' is empty; expected at least one attribute with its values"
-            )
-        for name, values in self.attributes.items():
-            if not name or "=" in name:
-                raise ValueError(
-                    f"attributes: invalid name {name!r}; expected a non-empty name without '='"
-                )
-            if not values or len(set(values)) < len(values) or "" in values:
-                raise ValueError(
-                    f"attributes: values of {name!r} are missing, duplicate or empty; expected "
-                    "distinct, non-empty values"
-                )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(
-            f"{name}={value}"
-            for name, values in sorted(self.attributes.items())
-            for value in values
-        )
-
-
-ItemDomain: TypeAlias = (
-    tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates | Attributes
-)
+ItemDomain: TypeAlias = tuple[str, ...] | Bits | Strings | Numbers | Points
 """Labels, or one of the classes above; in their order, the values are the items 1, 2, ..."""
 
 StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
@@ -168,9 +84,5 @@ def domain_size(domain: ItemDomain) -> int:
             return domain.buckets
         case Points():
             return math.prod(domain.grid)
-        case Predicates():
-            return len(domain.predicates)
-        case Attributes():
-            return sum(map(len, domain.attributes.values()))
         case _:
             return len(domain)

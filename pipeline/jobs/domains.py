@@ -1,4 +1,4 @@
-"""Domains in job files: labels in a list or a file, numbers, grids, predicates.
+"""Domains in job files: labels in a list or a file, numbers, grids.
 
 This module checks the format and converts labels to text. The contents are checked when the
 protocol's parameters are constructed: labels by `parameter_checks` and `hadamard_rows`, and all
@@ -16,12 +16,10 @@ from unicodedata import normalize
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.item_domains import (
-    Attributes,
     Bits,
     ItemDomain,
     Numbers,
     Points,
-    Predicates,
     StreamDomain,
     StringLength,
     Strings,
@@ -29,8 +27,6 @@ from dpstream.randomizers.item_domains import (
 
 _PATH = ("parameters", "domain")
 _FORMS = "a list of labels, or {file: NAME} for a file with one label per line"
-_CONDITION = "a list of values, or {from: x, below: y} for numbers, with one or both of the keys"
-_PREDICATES = "{NAME: CONDITION, ...}, where a condition is " + _CONDITION
 
 
 class _Kind(NamedTuple):
@@ -57,20 +53,6 @@ _KINDS: Final = (
         lambda form: Numbers(**form),
     ),
     _Kind(("grid",), "{grid: [n, m]}", Points, lambda form: Points(tuple(form["grid"]))),
-    _Kind(
-        ("predicates",),
-        "{predicates: {NAME: CONDITION, ...}}",
-        Predicates,
-        lambda form: Predicates(form["predicates"]),
-    ),
-    _Kind(
-        ("attributes",),
-        "{attributes: {NAME: [VALUE, ...], ...}}",
-        Attributes,
-        lambda form: Attributes(
-            {name: tuple(values) for name, values in form["attributes"].items()}
-        ),
-    ),
 )
 
 _ALLOWED: Final = (
@@ -148,10 +130,6 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
     kind = next((kind for kind in kinds if set(domain) == set(kind.keys)), None)
     if kind is None:
         raise rejected
-    if "predicates" in domain:
-        domain = {"predicates": _predicates(domain["predicates"])}
-    if "attributes" in domain:
-        domain = {"attributes": _attributes(domain["attributes"])}
     try:
         kind.make(domain)
     except ValueError as error:
@@ -159,47 +137,6 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
     except TypeError:
         raise rejected from None
     return domain
-
-
-def _predicates(predicates: object) -> dict[str, Any]:
-    if not isinstance(predicates, Mapping):
-        raise JobError([Problem((*_PATH, "predicates"), f"is not allowed; expected {_PREDICATES}")])
-    found: dict[str, Any] = {}
-    for key, condition in predicates.items():
-        name = _label(key, _PATH, "predicates")
-        place = (*_PATH, "predicates", name)
-        if isinstance(condition, list):
-            found[name] = [
-                _label(each, _PATH, *place[len(_PATH) :], at) for at, each in enumerate(condition)
-            ]
-            continue
-        bounds = condition.items() if isinstance(condition, Mapping) else [("", None)]
-        if not all(end in ("from", "below") and _is_number(bound) for end, bound in bounds):
-            raise JobError(
-                [Problem(place, f"{shown(condition)} is not allowed; expected {_CONDITION}")]
-            )
-        found[name] = dict(condition)
-    return found
-
-
-def _attributes(attributes: object) -> dict[str, list[str]]:
-    form = "expected {NAME: [VALUE, ...], ...}"
-    if not isinstance(attributes, Mapping):
-        raise JobError([Problem((*_PATH, "attributes"), f"is not allowed; {form}")])
-    by_name: dict[str, list[str]] = {}
-    for key, values in attributes.items():
-        name = _label(key, _PATH, "attributes")
-        if not isinstance(values, list):
-            place = (*_PATH, "attributes", name)
-            raise JobError([Problem(place, f"{shown(values)} is not allowed; {form}")])
-        by_name[name] = [
-            _label(each, _PATH, "attributes", name, at) for at, each in enumerate(values)
-        ]
-    return by_name
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _from_file(name: object, folder: Path, path: tuple[str, ...]) -> list[str]:

@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.values.boxes import Box, empty, two_ends
 from dpstream.pipeline.values.numeric_values import NumericDomain
-from dpstream.pipeline.values.predicates import PredicateValues
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import CategoryDomain, ValueDomain
 from dpstream.randomizers.item_domains import (
     MOST_PUBLISHED,
-    Attributes,
     Bits,
     ItemDomain,
     Numbers,
     Points,
-    Predicates,
     Strings,
     domain_size,
 )
@@ -116,39 +113,6 @@ class SetDomain(ValueDomain):
         """See `ValueDomain`; a tree can have more leaves than values."""
         last = self.size - 2
         return super().quantile(min(value, last), min(low, last), min(high, last + 1))
-
-
-class _PredicateSets(SetDomain):
-    domain: Predicates
-    about = "predicates"
-    supported_options = ("--item", "--top")
-    numeric = True
-
-    @cached_property
-    def every_label(self) -> tuple[str, ...]:
-        return self.domain.names
-
-    def parse(self, texts: Sequence[str]) -> Parsed:
-        values, problems = self._values.parse(texts)
-        if self.slots is not None:
-            return values, problems
-        several = np.flatnonzero(values[:, 1:].any(axis=1)).tolist()
-        why = "meets several predicates; expected at most one"
-        return values[:, 0], {at: f"value {shown(texts[at])} {why}" for at in several} | problems
-
-    @cached_property
-    def _values(self) -> PredicateValues:
-        return PredicateValues(self.domain, self.slots or 1)
-
-
-class _AttributeSets(SetDomain):
-    domain: Attributes
-    about = "attributes"
-    supported_options = ("--item", "--top")
-
-    @cached_property
-    def every_label(self) -> tuple[str, ...]:
-        return self.domain.names
 
 
 class _NumberSets(SetDomain):
@@ -311,10 +275,8 @@ class _TextSets(_OpenSets):
 
 
 _KINDS: Mapping[type, type[SetDomain]] = {
-    Attributes: _AttributeSets,
     Bits: _NumberedSets,
     Numbers: _NumberSets,
     Points: _PointSets,
-    Predicates: _PredicateSets,
     Strings: _TextSets,
 }

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from dpstream.randomizers.item_domains import (
-    Attributes,
     Bits,
     Numbers,
     Points,
-    Predicates,
     StringLength,
 )
 from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
@@ -58,44 +56,6 @@ def test_invalid_buckets_are_rejected(buckets: int) -> None:
         (lambda: Points((2, 1)), "1 to 6 integers of at least 2"),
         (lambda: Points((2, 2.0)), "1 to 6 integers of at least 2"),  # type: ignore[arg-type]
         (lambda: Points((1 << 12, (1 << 12) + 1)), "expected at most 16777216"),
-        (lambda: Predicates({}), " predicates; expected 1 to"),
-        (lambda: Predicates({"": ("a",)}), "predicates: a name is empty"),
-        (
-            lambda: Predicates({"a": ()}),
-            ("expected a list of values, or a numeric range with 'from', 'below' or both"),
-        ),
-        (
-            lambda: Predicates({"a": {}}),
-            ("expected a list of values, or a numeric range with 'from', 'below' or both"),
-        ),
-        (
-            lambda: Predicates({"a": {"from": 1, "below": 1}}),
-            "matches nothing; expected 'from' < 'below'",
-        ),
-        (
-            lambda: Attributes({}),
-            ("'attributes' is empty; expected at least one attribute with its"),
-        ),
-        (
-            lambda: Attributes({"": ("x",)}),
-            "attributes: invalid name ''; expected a non-empty name without '='",
-        ),
-        (
-            lambda: Attributes({"a=b": ("x",)}),
-            "attributes: invalid name 'a=b'; expected",
-        ),
-        (
-            lambda: Attributes({"a": ()}),
-            "are missing, duplicate or empty; expected distinct, non-empty values",
-        ),
-        (
-            lambda: Attributes({"a": ("x", "y", "x")}),
-            ("are missing, duplicate or empty; expected distinct, non-empty values"),
-        ),
-        (
-            lambda: Attributes({"a": ("x", "")}),
-            ("are missing, duplicate or empty; expected distinct, non-empty values"),
-        ),
     ],
 )
 def test_invalid_domains_are_rejected(make: Callable[[], object], said: str) -> None:

@@ -58,11 +58,6 @@ JOBS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "hadamard_values": ("hadamard_values", {**STREAM, "domain": ["a", "b", "c"]}, ["a", "c"]),
     "range_values": ("range_values", {**STREAM, "low": 0, "high": 8, "buckets": 8}, ["0", "7.5"]),
     "count_min": ("count_min", {**SETS, "domain": ["a", "b", "c"]}, ["a", "c", ""]),
-    "predicates": (
-        "count_min",
-        {**SETS, "domain": {"predicates": {"small": {"below": 3}, "odd": ["1", "3"]}}},
-        ["1", "2", "77", ""],
-    ),
 }
 every_job = pytest.mark.parametrize("kind", JOBS)
 
@@ -443,9 +438,7 @@ def test_enrollment_within_a_horizon_reveals_its_time_but_no_value(
     assert seen == {str({1: (2, 2), 2: (2, 2), 3: (3, 3), 4: (3, 3), 5: (2, 2)})}
 
 
-@pytest.mark.parametrize(
-    "kind", sorted(JOBS.keys() - {"predicates"})
-)  # in which no text is unusable
+@every_job
 def test_unusable_value_does_not_make_its_user_absent(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()

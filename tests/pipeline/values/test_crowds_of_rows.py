@@ -1,4 +1,4 @@
-"""Test conditions, attributes and crowds: several items of one value, and items in crowds."""
+"""Test invalid domains, and items in crowds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
+from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.devices.live import Held, LiveSource
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
+from dpstream.pipeline.jobs.job_files import make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.counts_queries import Items, Top
 from dpstream.pipeline.results.query_options import QueryOptions
 from dpstream.pipeline.values.boxes import QueryError
@@ -29,147 +29,21 @@ from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
 from tests.support.new_jobs import hidden_sizes
 from tests.support.set_jobs import job_text
-from tests.support.small_run import generators
-
-CONDITIONS = (
-    "{predicates: {young: {below: 30}, adult: {from: 18}, middle: {from: 30, below: 60}, "
-    "jubilee: [18, 50, 100], unknown: [none, '-']}}"
-)
-NAMES = ("adult", "jubilee", "middle", "unknown", "young")
-MET = {
-    "17": {"young"},
-    "18": {"adult", "jubilee", "young"},
-    "18.0": {"adult", "jubilee", "young"},
-    "29.9": {"adult", "young"},
-    "30": {"adult", "middle"},
-    "50": {"adult", "jubilee", "middle"},
-    "60": {"adult"},
-    "none": {"unknown"},
-    " - ": {"unknown"},
-    "whatever": set(),
-    "": set(),
-}
-
-
-def job(items: int = 3, domain: str = CONDITIONS) -> Job:
-    text = job_text("count_min", f"domain: {domain}, items: {items}", minimum=1_000)
-    return parse_job(text)
-
-
-def named(items: list[int]) -> set[str]:
-    return {NAMES[item - 1] for item in items if item}
-
-
-def test_value_has_an_item_for_each_condition_it_meets() -> None:
-    domain = job().domain
-    assert domain.items == NAMES
-    items, problems = domain.parse(list(MET))
-    assert not problems
-    assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
-
-
-def test_items_do_not_depend_on_the_order_of_conditions() -> None:
-    first = job().domain
-    mirrored = "{predicates: {b: [x], a: [y]}}"
-    deployed = deploy_job(job(1, mirrored), deployed_at=0)
-    again = DeployedJob.from_bytes(deployed.to_bytes())
-    assert again == deployed
-    assert again.domain.items == deployed.domain.items == ("a", "b")
-    assert again.domain.parse(["x", "y"])[0].tolist() == [[2, 0], [1, 0]]
-    assert first.numbers_of(["young", "adult"]) == (5, 1)
-
-
-def test_row_of_a_file_yields_an_item_for_each_condition_it_meets(tmp_path: Path) -> None:
-    path = tmp_path / "ages.csv"
-    path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
-    log = load_value_log(path, domain=job().domain, last_epoch=2)
-    assert isinstance(log, ItemLog)
-    assert log.users == ("a", "b", "c", "d")
-    assert not log.warnings
-    held = [[named(items) for items in values.tolist()] for values in log.values_by_epoch()]
-    assert held[0] == [MET["18"], MET["50"], set(), set()]
-    assert held[1] == [set(), set(), MET["17"], set()]
-    assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
-
-
-def test_items_above_the_limit_per_user_are_dropped_and_counted(tmp_path: Path) -> None:
-    path = tmp_path / "ages.csv"
-    path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
-    log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
-    assert isinstance(log, ItemLog)
-    (values,) = (each.copy() for each in log.values_by_epoch())
-    assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
-    assert log.warnings == (f"{path}: 2 items from users with more than 2 in an epoch: not used",)
-
-
-def test_producer_accepts_values_and_rejects_too_many_items() -> None:
-    deployed = deploy_job(job(items=2), deployed_at=0)
-    run = SimulatedCluster(deployed, generators)
-    with Producer(
-        deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
-    ) as producer:
-        producer.enroll(["a", "b"])
-        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
-            producer.report(1, {"a": "18"})
-        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
-            producer.report(1, {"a": ["60", "none", "17"]})
-        producer.report(1, {"a": ["60", "none"], "b": "29.9"})
-        assert [named(items) for items in producer._values.tolist()] == [
-            {"adult", "unknown"},
-            {"adult", "young"},
-        ]
 
 
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        ("{predicates: {a: {from: 3, below: 3}}}", "expected 'from' < 'below'"),
-        ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
-        ("{predicates: {a: __import__('os')}}", "is not allowed; expected a list of values"),
         ("{bits: 99}", "'bits' is 99; expected 1 to 61"),
         ("{bitz: 9}", "is not allowed; expected a list of labels, {file: NAME}, {bits: b}"),
     ],
 )
 def test_invalid_domain_gives_a_one_line_error(domain: str, message: str) -> None:
     with pytest.raises(JobError) as rejected:
-        job(1, domain)
+        parse_job(job_text("count_min", f"domain: {domain}", minimum=1_000))
     assert message in str(rejected.value)
     assert str(rejected.value).startswith("job:3: parameters.domain")
     assert "\n" not in str(rejected.value)
-
-
-ATTRIBUTES = "{attributes: {region: [north, south], age: [17, old, '']}}"
-GOOD = ATTRIBUTES.replace(", ''", "")
-LABELS = ("age=17", "age=old", "region=north", "region=south")
-
-
-def text(domain: str) -> str:
-    return job_text("fragments", f"domain: {domain}, items: 2", minimum=200)
-
-
-def test_attribute_values_are_items() -> None:
-    domain = parse_job(text(GOOD)).domain
-    assert domain.items == LABELS
-    items, problems = domain.parse(["region=south", "age=17", "", "region=17"])
-    assert items.tolist() == [4, 1, 0, 0]
-    assert list(problems) == [3]
-
-
-@pytest.mark.parametrize(
-    ("domain", "message"),
-    [
-        (ATTRIBUTES, "values of 'age' are missing, duplicate or empty; expected distinct"),
-        (
-            "{attributes: {'a=b': [c]}}",
-            "invalid name 'a=b'; expected a non-empty name without '='",
-        ),
-        ("{attributes: {a: b}}", '"b" is not allowed; expected {NAME: \\[VALUE, ...\\], ...}'),
-        ("{attributes: {a: [[b]]}}", "is not a label; expected text"),
-    ],
-)
-def test_invalid_attributes_are_rejected(domain: str, message: str) -> None:
-    with pytest.raises(JobError, match=message):
-        parse_job(text(domain))
 
 
 DOMAIN = CrowdDomain(SetDomain(("dark", "light"), slots=2), "version", ("1.0", "2.0"))
