@@ -244,8 +244,6 @@ def derived_query(
     if requested.norm_sub:
         raise QueryError(f"--norm-sub applies to estimates, not to {given[0]}: remove it")
     domain = job.domain
-    if domain.measured is not None:
-        raise QueryError(f"{given[0]} requires a job that counts users; this one learns a model")
     if shares:
         if requested.counts_query.in_values:
             raise QueryError("--share requires --range: quantiles are not numbers of users")
