@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from dpstream.aggregators.crowd_estimates import CrowdEstimates
     from dpstream.aggregators.heavy_hitters import HeavyHitters
     from dpstream.aggregators.item_estimates import ItemEstimates
+    from dpstream.aggregators.panel_estimates import PanelEstimates
 
 
-Published: TypeAlias = "Estimate | ItemEstimates | HeavyHitters | CrowdEstimates"
-"""Published estimates: one count, all items, the top items, or items by crowd."""
+Published: TypeAlias = "Estimate | ItemEstimates | HeavyHitters | CrowdEstimates | PanelEstimates"
+"""Published estimates: a count, all items, the top items, items by crowd, or several questions."""
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half-width of a 95 % interval in standard deviations: 1.96."""

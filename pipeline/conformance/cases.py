@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.protocols.protocol import Aggregator, Law, Protocol
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.counted_messages import written_out
+from dpstream.randomizers.panels import ONE
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.message_formats import MessageFormat
 
@@ -31,6 +33,8 @@ View: TypeAlias = tuple[tuple[Report, ...], ...]
 """Reports that an observer sees: for each epoch, its sorted reports."""
 
 MessageArray: TypeAlias = NDArray[np.unsignedinteger]
+Values: TypeAlias = NDArray[Any]
+"""Integers of `Case.dtype`."""
 
 
 class ExactLaw(typing.Protocol):
@@ -123,6 +127,8 @@ class Case:
     def values(self) -> list[int | tuple[int, ...]]:
         """All values that a user can have at an epoch; the first is the initial value, or 0."""
         items, slots = range(self.domain.size), self.domain.slots
+        if isinstance(self.domain, PanelDomain):
+            return list(product(*map(_answers, self.domain.largest.tolist())))
         if slots is None:
             return list(items)
         return [
@@ -131,9 +137,14 @@ class Case:
             for held in combinations(items[1:], many)
         ]
 
-    def array_of(self, indices: NDArray[np.integer]) -> NDArray[np.int8]:
+    @property
+    def dtype(self) -> type[np.int8] | type[np.int64]:
+        """Integers that hold all values."""
+        return np.int64 if isinstance(self.domain, PanelDomain) else np.int8
+
+    def array_of(self, indices: NDArray[np.integer]) -> Values:
         """Return the values at these indices, in the same shape; sets add a dimension."""
-        found: NDArray[np.int8] = np.array(self.values, np.int8)[indices]
+        found: Values = np.array(self.values, self.dtype)[indices]
         return found
 
     @property
@@ -141,18 +152,21 @@ class Case:
         """Domain of a user's value."""
         return self.protocol.values(self.parameters)
 
-    def mixed_values(self, devices: int) -> NDArray[np.int8]:
+    def mixed_values(self, devices: int) -> Values:
         """Return the devices' values, which cycle through all streams.
 
         Returns:
-            int8, shape (epochs, devices), or (epochs, devices, slots) for sets.
+            `dtype`, shape (epochs, devices), or (epochs, devices, slots) for sets.
         """
         size = len(self.values)
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
 
-    def ground_truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
+    def ground_truth(self, values: Values) -> NDArray[np.number[Any]]:
         """Return the true number of devices with value 1, or with each item: (epochs, counts)."""
+        if isinstance(self.domain, PanelDomain):
+            groups = np.zeros(values.shape[1], np.int64)
+            return np.stack([self.domain.ground_truth(each, groups) for each in values])
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
         return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)
@@ -161,7 +175,7 @@ class Case:
         """Return a seeded generator, different for every case."""
         return seeded_generator(self.number, *keys)
 
-    def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[MessageArray]:
+    def send(self, values: Values, rng: np.random.Generator) -> list[MessageArray]:
         """Return new devices' reports per epoch, for values of shape (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
         devices.enroll(values.shape[1], rng)
@@ -176,6 +190,11 @@ class Case:
         if summed is None:
             return reports
         return [summed.release(messages, None, rng) for messages in reports]
+
+
+def _answers(largest: int) -> list[int]:
+    """Return all answers to a question; for a mean, some of them."""
+    return list(range(largest + 1)) if largest < ONE else [0, 3 * ONE // 4, ONE]
 
 
 def show_values(stream: Stream) -> str:

@@ -182,7 +182,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
 
 def _check_many(case: Case, stream: Stream, number: int) -> None:
     values = case.array_of(np.zeros((case.last_epoch, TOGETHER), np.intp))
-    values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
+    values[:] = np.array(stream, case.dtype).reshape(case.last_epoch, 1, *values.shape[2:])
     for epoch, messages in enumerate(case.send(values, case.generator(21, number)), 1):
         reports, counts = np.unique(messages, axis=0, return_counts=True)
         sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
@@ -289,7 +289,7 @@ def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
     devices.enroll(case.exact.devices, rng)
     view = []
     for epoch, value in enumerate(stream, 1):
-        values = np.zeros((case.exact.devices, *np.shape(value)), np.int8)
+        values = np.zeros((case.exact.devices, *np.shape(value)), case.dtype)
         values[0] = value
         messages = written_out(devices.report(epoch, values, None, rng))
         view.append(tuple(sorted(map(tuple, messages.tolist()))))

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.estimate import Estimate, Participation, Published
-from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
+from dpstream.aggregators.panel_estimates import PanelEstimates
+from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case, Values
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.randomizers.counted_messages import written_out
 
@@ -106,7 +107,7 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate for epoch {epoch} of its horizon")
             errors = values_of(estimate) - ground_truth[epoch - 1]
-            off[run, epoch - 1] = errors / estimate.standard_error
+            off[run, epoch - 1] = errors / _standard_errors(estimate)
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(
@@ -131,9 +132,16 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
     return values
 
 
-def _followed_values(case: Case) -> NDArray[np.int8]:
+def _standard_errors(estimate: Published) -> NDArray[np.float64] | float:
+    if isinstance(estimate, PanelEstimates):
+        return estimate.standard_errors
+    assert estimate.standard_error is not None
+    return estimate.standard_error
+
+
+def _followed_values(case: Case) -> Values:
     """Return values, shape (epochs, devices); a quarter of the devices have unbiased streams."""
-    streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
+    streams = np.array([each for each in case.streams if case.exact.followed(each)], case.dtype)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))
     values[:, :changing] = np.swapaxes(streams[np.arange(changing) % len(streams)], 0, 1)

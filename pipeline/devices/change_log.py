@@ -7,7 +7,7 @@ holds until it changes. The value of an epoch is the one that holds when the epo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -24,6 +24,7 @@ from dpstream.pipeline.devices.ground_truths import (
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -39,11 +40,13 @@ class ChangeLog:
         epochs: Epoch of each change; int32, shape (changes,), from 1 to `last_epoch`, ascending.
         user_indices: Index in `users` of each change; int32, shape (changes,).
         values: New value of each change; shape (changes,), in the domain's dtype (int8 for 0/1).
+            Several integers per value add a dimension.
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
         on_user_list: True if `users` come from a user list. Otherwise, `users` are all users with a
             row, at any position and with any value.
         unknown_users: Number of users with rows who are not on the user list; the rows are unused.
+        groups: Number of the public group of each user; int64, shape (users,). None without groups.
     """
 
     users: tuple[str, ...]
@@ -56,6 +59,7 @@ class ChangeLog:
     warnings: tuple[str, ...] = ()
     on_user_list: bool = False
     unknown_users: int = 0
+    groups: NDArray[np.int64] | None = None
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """Return the ascending indices of users whose values change in an epoch, and the values."""
@@ -64,7 +68,7 @@ class ChangeLog:
 
     def values_at(self, epoch: int) -> NDArray[Any]:
         """Return every user's value at the end of an epoch; at epoch 0, the initial values."""
-        values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
+        values = self._initial_values()
         stop = np.searchsorted(self.epochs, epoch, side="right")
         # In reverse order, a user's first change is the latest one.
         users, last = np.unique(self.user_indices[:stop][::-1], return_index=True)
@@ -73,18 +77,20 @@ class ChangeLog:
 
     def values_by_epoch(self) -> Iterator[NDArray[Any]]:
         """Yield the values of all users at epochs 1, 2, ... in one array, changed in place."""
-        values = np.full(len(self.users), self.initial, self.values.dtype)
+        values = self._initial_values()
         for epoch in range(1, self.last_epoch + 1):
             users, changed = self.changes_at(epoch)
             values[users] = changed
             yield values
 
-    def ground_truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[Any]:
         """Count the users with value 1, or with each of the items, per epoch.
 
         Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items. `domain`
-        must be the domain with which the log was read.
+        must be the domain with which the log was read. For panels: float64, (last_epoch, rows).
         """
+        if isinstance(domain, PanelDomain):
+            return self._truth_of_rows(domain)
         order = np.lexsort((self.epochs, self.user_indices))
         users, values = self.user_indices[order], self.values[order].astype(np.intp)
         before = np.roll(values, 1)
@@ -105,6 +111,28 @@ class ChangeLog:
         if domain.kind == "found":
             return ItemGroundTruths(self)
         return CountedGroundTruths(self.ground_truth(domain))
+
+    def answers(self, question: int) -> ChangeLog:
+        """Return the changes of one integer of each value, by its index."""
+        order = np.lexsort((self.epochs, self.user_indices))
+        values = self.values[order, question]
+        previous = np.roll(values, 1)
+        previous[starts(self.user_indices[order])] = self.initial
+        rows = np.sort(order[values != previous])
+        return replace(
+            self,
+            epochs=self.epochs[rows],
+            user_indices=self.user_indices[rows],
+            values=self.values[rows, question],
+        )
+
+    def _initial_values(self) -> NDArray[Any]:
+        shape = len(self.users), *self.values.shape[1:]
+        return np.full(shape, self.initial, self.values.dtype)
+
+    def _truth_of_rows(self, domain: PanelDomain) -> NDArray[np.float64]:
+        groups = np.zeros(len(self.users), np.int64) if self.groups is None else self.groups
+        return np.stack([domain.ground_truth(values, groups) for values in self.values_by_epoch()])
 
 
 def load_change_log(
@@ -185,7 +213,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
     """
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
-    bad = np.flatnonzero(table.values != table.values[first])
+    bad = np.flatnonzero(_differ(table.values, table.values[first]))
     shown_rows = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
     rows = [
         BadRow(
@@ -204,7 +232,7 @@ def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
-    others = int(np.count_nonzero(table.values != table.values[first]))
+    others = int(np.count_nonzero(_differ(table.values, table.values[first])))
     return table.where(is_first), others
 
 
@@ -213,6 +241,12 @@ def _changes(table: Table, initial: int) -> Table:
     epochs = np.maximum(table.epochs, 1)
     is_last = np.roll(starts(table.users) | starts(epochs), -1)
     table = Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)
-    previous = np.roll(table.values, 1)
+    previous = np.roll(table.values, 1, axis=0)
     previous[starts(table.users)] = initial
-    return table.where(table.values != previous)
+    return table.where(_differ(table.values, previous))
+
+
+def _differ(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values differ in any of their integers, bool, shape (values,)."""
+    differ: NDArray[np.bool_] = values != others
+    return differ if differ.ndim == 1 else np.asarray(differ.any(axis=1), np.bool_)

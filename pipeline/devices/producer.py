@@ -179,20 +179,33 @@ class Producer:
         """Number of devices that exhausted their budget in this horizon and dropped a change."""
         return self._randomizer.exhausted
 
-    def enroll(self, users: Sequence[str]) -> None:
+    def enroll(
+        self, users: Sequence[str], groups: Sequence[Mapping[str, str] | int] | None = None
+    ) -> None:
         """Enroll devices: each draws, once per horizon, the randomness on which its privacy relies.
 
         The next closed epoch counts these devices in its population, so the time of the call is
         public and must not depend on a value. For example, the time when a user's first row with a
         value arrives depends on a value. Users who are enrolled already are skipped, including
         users who leave when the horizon ends.
+
+        Args:
+            users: Names of users.
+            groups: In a job with public attributes: those of each user, by name, or the number of
+                the user's group, from 0. They are public and fixed, so they must not depend on a
+                value. None keeps the groups of users who enroll again.
+
+        Raises:
+            ProducerError: If the groups do not fit the job, or a user has none.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
             return
         count = len(self._positions)
-        generator = self._generators("enroll", count)
         lasting = {name: self._store.departed(name, new) for name in self._randomizer.lasting}
+        if groups is not None or self.job.domain.attributes:
+            lasting |= {"group": self._groups_of(users, new, groups, lasting.get("group", {}))}
+        generator = self._generators("enroll", count)
         if returning := next(iter(lasting.values()), {}):
             new = [*returning, *(user for user in new if user not in returning)]
             kept = {name: np.array(list(values.values())) for name, values in lasting.items()}
@@ -413,6 +426,39 @@ class Producer:
         # Reported values can be one byte wide, too narrow for the initial value.
         self._values = self._values.astype(np.int64, copy=False)
         self._values[self._leaving] = self._initial
+
+    def _groups_of(
+        self,
+        users: Sequence[str],
+        new: Sequence[str],
+        groups: Sequence[Mapping[str, str] | int] | None,
+        earlier: Mapping[str, int],
+    ) -> dict[str, int]:
+        """Return the group of each new user; `earlier` has those of users who enroll again."""
+        domain = self.job.domain
+        if not domain.attributes:
+            raise ProducerError(f"groups: job {self.job.name} has no public attributes")
+        if groups is None:
+            groups, users = list(earlier.values()), list(earlier)
+        if len(groups) != len(users):
+            raise ProducerError(f"groups: got {len(groups)} for {len(users)} users")
+        numbers: dict[str, int] = {}
+        for user, group in zip(users, groups, strict=True):
+            try:
+                numbers[user] = domain.group_of(group) if isinstance(group, Mapping) else group
+            except ValueError as error:
+                raise ProducerError(f"user {user!r}: {error}") from None
+            if not 0 <= numbers[user] < domain.groups:
+                raise ProducerError(
+                    f"user {user!r}: got group {numbers[user]}; expected 0 to {domain.groups - 1}"
+                )
+        missing = [user for user in new if user not in numbers]
+        if missing:
+            raise ProducerError(
+                f"user {missing[0]!r} has no group: job {self.job.name} has the public attributes "
+                f"{', '.join(domain.attributes)}, which must be given when users are enrolled"
+            )
+        return {user: numbers[user] for user in new}
 
     def _positions_of(self, users: Iterable[str]) -> list[int]:
         if isinstance(users, str):

@@ -93,7 +93,7 @@ def value_warnings(log: ValueLog, job: Job) -> Iterator[str]:
 
     The warnings depend on values, so `produce`, whose output must not depend on values, omits them.
     """
-    if not isinstance(log, ChangeLog):
+    if not isinstance(log, ChangeLog) or job.domain.columns is not None:
         return
     domain, complete = job.domain, getattr(job.parameters, "complete", False)
     holders = len(np.unique(log.user_indices[log.values != 0]))
@@ -153,7 +153,7 @@ def produce_change_log(
     positions = {user: position for position, user in enumerate(change_log.users)}
     _check_users(producer, change_log.users, change_log.bad_rows.name)
     if change_log.on_user_list or not _has_started(producer):
-        producer.enroll(change_log.users)
+        producer.enroll(change_log.users, groups_of(change_log))
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = time.monotonic()
     values = change_log.values_by_epoch()
@@ -164,6 +164,11 @@ def produce_change_log(
         producer.close(epoch)
         on_epoch(epoch)
     return change_log.unknown_users + len(change_log.users) - len(order)
+
+
+def groups_of(log: ValueLog) -> list[int] | None:
+    groups: NDArray[np.int64] | None = getattr(log, "groups", None)
+    return None if groups is None else groups.tolist()
 
 
 def _has_started(producer: Producer) -> bool:

@@ -19,6 +19,7 @@ OWN: Final = {
     "sampled_response": "sampled_response:PROTOCOL",
     "hadamard_values": "hadamard_values:PROTOCOL",
     "range_values": "range_values:PROTOCOL",
+    "panels": "panels:PROTOCOL",
     "projective_geometry": "projective_geometry:PROTOCOL",
     "count_min": "count_min:PROTOCOL",
     "single_message": "single_message:PROTOCOL",

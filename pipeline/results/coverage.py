@@ -20,6 +20,7 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.topics.manifests import WindowStatus
 
 
@@ -117,11 +118,19 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
 
 
 def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
-    """Return `used_up` for the job's limit; empty if there is no limit or no `ChangeLog`."""
+    """Return `used_up` for the job's limit; empty if there is no limit or no `ChangeLog`.
+
+    Of several questions, the one in which most users exceed the limit counts.
+    """
     limit = job.change_limit
     if limit is None or not isinstance(log, ChangeLog):
         return np.zeros(0, np.int64)
-    return used_up(log, limit, job.epochs.count)
+    if not isinstance(job.domain, PanelDomain):
+        return used_up(log, limit, job.epochs.count)
+    # A number with a mean is tracked as a Boolean, which changes less often.
+    counted = (at for at, each in enumerate(job.domain.questions) if each.answer != "mean")
+    exceeded = (used_up(log.answers(at), limit, job.epochs.count) for at in counted)
+    return max(exceeded, key=len, default=np.zeros(0, np.int64))
 
 
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:

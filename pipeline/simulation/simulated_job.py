@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import groups_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
@@ -204,7 +205,7 @@ def simulate(
         transport=MemoryDriver(cluster.log),
         generators=generators,
     )
-    producer.enroll(change_log.users)
+    producer.enroll(change_log.users, groups_of(change_log))
     comparison = (
         ItemComparison(job, change_log, cluster.log, cluster.keys, generators, counts_query)
         if compares_items(job, change_log)

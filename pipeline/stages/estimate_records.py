@@ -153,6 +153,7 @@ class EstimateRecord:
 
 _BY_KEY: Final = {
     "crowds": ("crowd_estimates", "CrowdEstimates"),
+    "rows": ("panel_estimates", "PanelEstimates"),
     "found": ("heavy_hitters", "HeavyHitters"),
     "asked_levels": ("sampled_ranges", "SampledRanges"),
     "level_variances": ("range_estimates", "RangeEstimates"),

@@ -7,7 +7,7 @@ so protocols over labels or measurements read the same files as Boolean protocol
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import repeat
 from typing import Any, Final, Literal, TypeAlias
@@ -52,6 +52,8 @@ class ValueDomain(ABC):
         column: Public column with the user's crowd; None without crowds.
         fields: Columns of a row of events, in place of the column `value`; None for values.
         number_fields: Those of the fields that contain numbers.
+        attributes: Names of the public attributes that are given when a user is enrolled.
+        groups: Number of groups of users with the same public attributes.
     """
 
     initial: int
@@ -68,6 +70,8 @@ class ValueDomain(ABC):
     crowds: tuple[str, ...] = ()
     fields: tuple[str, ...] | None = None
     number_fields: frozenset[str] = frozenset()
+    attributes: tuple[str, ...] = ()
+    groups: int = 1
 
     @property
     @abstractmethod
@@ -116,6 +120,10 @@ class ValueDomain(ABC):
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Return the crowd of each value, same shape; None without crowds."""
         return None
+
+    def group_of(self, attributes: Mapping[str, str]) -> int:
+        """Return the number of a group, from 0; raise `ValueError` if no group has the values."""
+        return 0
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
         """Return the item numbers of the crowd with this label, or raise `QueryError`."""

@@ -17,6 +17,7 @@ from dpstream.pipeline.conformance.cases import ExactLaw as ExactLaw
 from dpstream.pipeline.conformance.cases import MessageArray as MessageArray
 from dpstream.pipeline.conformance.cases import Report as Report
 from dpstream.pipeline.conformance.cases import Stream as Stream
+from dpstream.pipeline.conformance.cases import Values as Values
 from dpstream.pipeline.conformance.cases import View as View
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.protocols.registry import PROTOCOLS

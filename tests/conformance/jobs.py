@@ -39,8 +39,11 @@ def case_job_file(
 
 
 def _as_written(parameters: Any) -> dict[str, Any]:
-    written = {key: value for key, value in asdict(parameters).items() if value is not None}
-    domain = written.get("domain")
-    if isinstance(domain, tuple):
-        written["domain"] = list(domain)
+    written: dict[str, Any] = _without_none(asdict(parameters))
     return written
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    return [_without_none(each) for each in value] if isinstance(value, tuple) else value

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.estimate import Estimate, Participation, Published
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.range_estimates import OrderedEstimates
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.panels import PanelsForecast
 from dpstream.randomizers.counted_messages import written_out
-from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
+from tests.conformance.cases import FALSE_ALARM, Case, Values, every_estimated_case
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +89,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
         count = values_of(estimate)
         if epoch > 1:
             error = count - case.ground_truth(now[None])[0]
-            found.append(error / estimate.standard_error)
+            found.append(error / standard_errors_of(estimate))
     return np.concatenate(found)
 
 
@@ -110,9 +113,20 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             published[run, epoch - 1] = standard_errors_of(estimate)
     assert case.protocol.planning is not None
     forecast = case.protocol.planning.forecast(case.law, case.parameters, case.last_epoch)
-    planned = forecast.standard_errors(DEVICES)[:, None]
+    planned = planned_errors(case, forecast)
     standardized = deviations / published, deviations / planned
     return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)
+
+
+def planned_errors(case: Case, forecast: Forecast) -> NDArray[np.float64]:
+    if not isinstance(forecast, PanelsForecast):
+        return forecast.standard_errors(DEVICES)[:, None]
+    units = [
+        DEVICES / question.span if question.low is not None else 1.0
+        for question in case.parameters.questions
+    ]
+    rows = [row.question for row in case.parameters.rows]
+    return (forecast.question_errors(DEVICES) / units)[:, rows]
 
 
 def values_of(estimate: Published) -> NDArray[np.float64]:
@@ -123,19 +137,21 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def standard_errors_of(estimate: Published) -> NDArray[np.float64]:
-    """Return the standard error of each count: the same for all, but for ranges with their own."""
+    """Return the standard error of each count: for most protocols, the same for all."""
+    if isinstance(estimate, PanelEstimates):
+        return estimate.standard_errors
     if not isinstance(estimate, OrderedEstimates):
         return np.array([estimate.standard_error], np.float64)
     ends = np.arange(len(estimate.values) + 1)
     return np.sqrt(estimate.variances(ends[:-1], ends[1:]))
 
 
-def followed_values(case: Case) -> NDArray[np.int8]:
+def followed_values(case: Case) -> Values:
     """Return values, shape (epochs, devices), of all streams with unbiased estimates."""
     streams = [stream for stream in case.streams if case.exact.followed(stream)]
     changing = DEVICES // CHANGING
     values = case.array_of(np.full((case.last_epoch, DEVICES), case.domain.initial))
-    followed = np.array(streams, np.int8)
+    followed = np.array(streams, case.dtype)
     values[:, :changing] = np.swapaxes(followed[np.arange(changing) % len(followed)], 0, 1)
     return values
 

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from tests.conformance.cases import (
@@ -21,6 +20,7 @@ from tests.conformance.cases import (
     MessageArray,
     Report,
     Stream,
+    Values,
     View,
     every_sampled_case,
 )
@@ -71,7 +71,7 @@ def test_reports_of_vectorized_devices_follow_the_exact_distribution(case: Case)
     assert least_likely(seen, moments[other]) < FALSE_ALARM
 
 
-def group(case: Case, stream: Stream) -> NDArray[np.int8]:
+def group(case: Case, stream: Stream) -> Values:
     """Return the values of devices that are observed together, shape (epochs, devices)."""
     values = case.array_of(np.zeros((case.last_epoch, case.exact.devices), np.intp))
     values[:, 0] = stream

@@ -45,7 +45,7 @@ def wrong_values(name: str, declared: str, value: object) -> tuple[object, ...]:
     if declared == "bool":
         return (1, "no")
     if isinstance(value, tuple):
-        return ((), ("a", "a"), ("",))
+        return (*(() if name in ("groups", "by") else ((),)), ("a", "a"), ("",))
     return ("none such",) if isinstance(value, str) else ()
 
 

@@ -12,7 +12,9 @@ import yaml
 from numpy.typing import NDArray
 
 from dpstream.pipeline.values.numeric_values import NumericDomain
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.panels import ONE, PanelQuestion
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
@@ -92,11 +94,22 @@ def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]
         for epoch, held in enumerate(values, 1):
             yield from (f"{user},{epoch},{_text(domain, item)}\n" for item in held if item)
         return
+    if isinstance(domain, PanelDomain):
+        for epoch, answers in enumerate(values.tolist(), 1):
+            texts = map(_answer, domain.questions, answers)
+            yield f"{user},{epoch},{';'.join(texts)}\n"
+        return
     before = domain.initial
     for epoch, value in enumerate(values.tolist(), 1):
         if value != before:
             yield f"{user},{epoch},{_text(domain, value)}\n"
         before = value
+
+
+def _answer(question: PanelQuestion, answer: int) -> str:
+    if question.labels:
+        return question.labels[answer - 1] if answer else ""
+    return str(answer if question.low is None else question.low + question.span * answer / ONE)
 
 
 def _text(domain: ValueDomain, value: int) -> str:

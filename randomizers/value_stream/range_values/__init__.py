@@ -8,20 +8,16 @@ time (`hadamard_values`). Coarse levels estimate wide ranges; fine levels show d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.devices import Devices, read_only
-from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.equal_buckets import check_numbers
 from dpstream.randomizers.given_values import reject_wrong
-from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.divided import DividedDevices
 from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
@@ -111,7 +107,7 @@ class RangeValuesLaw(Constants):
         return tuple(weight / total for weight in self.level_weights)
 
 
-class RangeValues(Devices[RangeValuesLaw]):
+class RangeValues(DividedDevices[RangeValuesLaw]):
     """Devices of one horizon, each with a public level and the draws of `HadamardValues` for it.
 
     The level is drawn independently of the values, so the guarantee is that of the level with the
@@ -132,36 +128,8 @@ class RangeValues(Devices[RangeValuesLaw]):
     width = 1
 
     def __init__(self, law: RangeValuesLaw) -> None:
-        super().__init__(law)
-        self._streams = [HadamardValues(level) for level in law.levels]
-        levels = range(1, len(law.levels) + 1)
         # Levels are public, like the rows of `HadamardValues`.
-        self._level = self._declare("level", np.uint8, new=None, allowed=levels)
-        self._index()
-
-    @property
-    def exhausted(self) -> int:
-        return sum(stream.exhausted for stream in self._streams)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return max(
-            (
-                stream.guarantee
-                for stream, weight in zip(self._streams, self.law.level_weights, strict=True)
-                if weight
-            ),
-            key=lambda guarantee: guarantee.epsilon,
-        )
-
-    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        levels = 1 + draw_categories(self.law.level_weights, count, rng)
-        for level, stream in enumerate(self._streams, start=1):
-            stream.enroll(int(np.count_nonzero(levels == level)), rng)
-        return {"level": levels}
-
-    def due(self, epoch: int) -> NDArray[np.intp]:
-        return np.concatenate(self._members)
+        super().__init__(law, [*map(HadamardValues, law.levels)], law.level_weights, "level")
 
     def report(
         self,
@@ -172,52 +140,21 @@ class RangeValues(Devices[RangeValuesLaw]):
     ) -> NDArray[np.uint32]:
         """Return level * 2^LEVEL_SHIFT plus the level's report: uint32, shape (reports, 1)."""
         self._check(epoch, values, present)
-        words = []
-        for level, (stream, members) in enumerate(
-            zip(self._streams, self._members, strict=True), start=1
-        ):
-            height = len(self._streams) - level
-            here = None if present is None else present[members]
-            buckets = values[members].astype(np.int64)
-            if here is not None:
-                buckets[~here] = 0
-            # Bucket 0 means no value, and stays node 0.
-            nodes = buckets + (1 << height) - 1 >> height
-            reports = stream.report(epoch, nodes, here, rng)
-            words.append(reports | np.uint32(level << LEVEL_SHIFT))
-        self.epoch = epoch
-        return np.concatenate(words)
+        return self._report(epoch, values, present, rng)
 
-    def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the merged state arrays of all levels, as wide as the widest level's."""
-        parts = [stream.state_arrays() for stream in self._streams]
-        arrays = super().state_arrays()
-        for name in parts[0]:
-            shape = (self.population, *np.max([part[name].shape[1:] for part in parts], axis=0))
-            dtype = np.result_type(*(part[name].dtype for part in parts))
-            arrays[name] = np.zeros(tuple(map(int, shape)), dtype)
-            for members, part in zip(self._members, parts, strict=True):
-                arrays[name][_rows(members, part[name])] = part[name]
-        return read_only(arrays)
-
-    @classmethod
-    def restore(
-        cls, law: RangeValuesLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
-    ) -> Self:
-        devices = super().restore(law, arrays, epoch)
-        for index, members in enumerate(devices._members):
-            fresh = devices._streams[index].state_arrays()
-            part = {
-                name: arrays[name][_rows(members, empty)].astype(empty.dtype)
-                for name, empty in fresh.items()
-            }
-            devices._streams[index] = HadamardValues.restore(law.levels[index], part, epoch)
-        return devices
-
-    def _index(self) -> None:
-        self._members = [
-            np.flatnonzero(self._level == level) for level in range(1, len(self._streams) + 1)
-        ]
+    def _words(
+        self,
+        number: int,
+        epoch: int,
+        values: NDArray[np.int64],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        height = len(self._parts) - number
+        # Bucket 0 means no value, and stays node 0.
+        nodes = values + (1 << height) - 1 >> height
+        reports = self._messages(number, epoch, nodes, present, rng)
+        return np.asarray(reports | np.uint32(number << LEVEL_SHIFT), np.uint32)
 
     def _check(
         self, epoch: int, values: NDArray[np.integer], present: NDArray[np.bool_] | None
@@ -230,10 +167,3 @@ class RangeValues(Devices[RangeValuesLaw]):
         wrong = (values < 0) | (values > self.law.buckets)
         allowed = f"from 1 to {self.law.buckets}, or 0 for no value"
         reject_wrong(epoch, values, wrong, present, allowed)
-
-
-def _rows(
-    members: NDArray[np.intp], part: NDArray[np.generic]
-) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the index, in an array of all devices, of a level's array, which may be narrower."""
-    return (members, *(slice(length) for length in part.shape[1:]))

@@ -1,0 +1,305 @@
+"""Count the messages of every panel, and estimate its questions for groups and for all users.
+
+At an epoch, of n enrolled users m_p of h reporting devices are in panel p, and h_g in its group g.
+So the group has about n_g = n h_g / h users, of whom n_p = n m_p / h are in the panel. The panel's
+own aggregator estimates the number C_p of these users with the answer, with variance v_p, which
+covers devices of the panel that did not report. The users of a panel are a random sample of the
+group, so (n_g / n_p) C_p estimates the group's number, with variance
+
+    (n_g / n_p)^2 v_p + n_g^2 (1 / n_p - 1 / n_g) s (1 - s),  where s is the share of users with it.
+
+Panels have no device in common: numbers of groups, and their variances, are added up for wider
+groups and for all users. For a mean, the users with the answer are those above their threshold,
+n_g S on average, with S the mean position in the range; thresholds add the variance n_g S (1 - S),
+which is at most too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.randomizers.panels import PanelRow, PanelsLaw, PanelsParameters, QuestionLaw
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
+
+_LENGTH_BYTES = 8
+
+PanelAggregator: TypeAlias = ValueStreamAggregator | HadamardValuesAggregator
+
+
+class PanelsAggregator(LawAggregator[PanelsLaw]):
+    """Count messages panel by panel; the state is independent of input order, splits and merges.
+
+    >>> from dpstream.randomizers.panels import PanelQuestion
+    >>> from dpstream.randomizers.panels.calibration import calibrate
+    >>> questions = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean")
+    >>> parameters = PanelsParameters(1.0, 1, questions)
+    >>> aggregator = PanelsAggregator(calibrate(parameters, last_epoch=2), parameters)
+    >>> aggregator.add(1, np.array([[1 << 8 | 80], [2 << 8 | 88], [2 << 8 | 88]], np.uint16), None)
+    >>> aggregator.heads(1)
+    array([1, 2])
+    """
+
+    def __init__(self, law: PanelsLaw, parameters: PanelsParameters) -> None:
+        super().__init__(law)
+        self._parameters = parameters
+        self._panels = [_empty(question) for _ in range(law.groups) for question in law.questions]
+        self._blocks = tuple(_blocks(parameters.rows))
+        self._sizes = _Sizes(law, None)
+
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
+        if self.law.panels > 1 and len(words):
+            numbers = words[:, 0] >> self.law.shift
+            wrong = (numbers < 1) | (numbers > self.law.panels)
+            if wrong.any():
+                raise ValueError(
+                    f"message at epoch {epoch} has panel {numbers[wrong.argmax()]}; expected 1 to "
+                    f"{self.law.panels}"
+                )
+        for panel, _, part in self._by_panel(words):
+            panel.check_messages(epoch, part)
+
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        for panel, where, part in self._by_panel(words):
+            panel.add(epoch, part, None if counts is None else counts[where])
+        self._changed(epoch)
+
+    def _merge(self, other: Self) -> None:
+        for mine, theirs in zip(self._panels, other._panels, strict=True):
+            mine.merge(theirs)  # type: ignore[arg-type]
+        self._changed(1)
+
+    def to_bytes(self) -> bytes:
+        """Serialize the length (uint64) and state of every panel; the bytes are canonical."""
+        states = [panel.to_bytes() for panel in self._panels]
+        return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
+
+    @classmethod
+    def from_bytes(cls, law: PanelsLaw, parameters: PanelsParameters, data: bytes) -> Self:
+        aggregator, start = cls(law, parameters), 0
+        for index, panel in enumerate(aggregator._panels):
+            begin = start + _LENGTH_BYTES
+            start = begin + int.from_bytes(data[start:begin], "little")
+            if start > len(data) or begin > len(data):
+                raise ValueError(
+                    f"counts are truncated after {len(data)} bytes, within panel {index + 1}"
+                )
+            state, question = data[begin:start], law.questions[index % len(law.questions)]
+            aggregator._panels[index] = type(panel).from_bytes(question.law, state)  # type: ignore[arg-type]
+        if start != len(data):
+            raise ValueError(
+                f"counts are {len(data)} bytes long; expected {start} for {law.panels} panels"
+            )
+        return aggregator
+
+    def heads(self, epoch: int) -> NDArray[np.int64]:
+        """Return the number of reporting devices of each panel at an epoch, int64."""
+        return np.array([_heads(panel, epoch) for panel in self._panels], np.int64)
+
+    def estimate(self, epoch: int, participation: Participation) -> PanelEstimates | None:
+        """Estimate all rows; return None before the first reports.
+
+        An epoch without reports repeats the previous estimates, flagged `GAP`. Absent devices are
+        assumed to be like those that report. The entries of one `participation` object up to the
+        epoch must not change between calls.
+        """
+        if self._sizes.participation is not participation or self._sizes.epoch > epoch:
+            self._sizes = _Sizes(self.law, participation)
+        while self._sizes.epoch < epoch:
+            self._sizes.advance(self.heads(self._sizes.epoch + 1))
+        return self._published(epoch) if self._sizes.known else None
+
+    def _published(self, epoch: int) -> PanelEstimates:
+        law, sizes = self.law, self._sizes
+        groups, heads = sizes.groups, sizes.heads.reshape(law.groups, -1)
+        found = [
+            [self._of_panel(epoch, group, question) for group in range(law.groups)]
+            for question in range(len(law.questions))
+        ]
+        rows = len(self._parameters.rows)
+        values, variances = np.full((2, rows), np.nan)
+        row_sizes, row_heads, small = np.zeros(rows), np.zeros(rows, np.int64), False
+        for block in self._blocks:
+            where, question = slice(block.start, block.stop), block.question
+            row_sizes[where] = size = groups[block.groups].sum()
+            row_heads[where] = heads[block.groups, question].sum()
+            reporting = int(heads[block.groups].sum())
+            if block.breakdown and reporting < self._parameters.by_minimum:
+                small = True
+                continue
+            parts = [found[question][group] for group in block.groups.tolist()]
+            values[where] = np.sum([part.counts for part in parts], axis=0)
+            variances[where] = np.sum([part.variances for part in parts], axis=0)
+            asked = self._parameters.questions[question]
+            if asked.low is not None:
+                unit = asked.span / max(size, 1.0)
+                values[where] = asked.low + unit * values[where]
+                variances[where] *= unit**2
+        flags = {
+            flag: None
+            for question in found
+            for group, part in enumerate(question)
+            for flag in part.flags
+            if flag != GAP or heads[group].sum() >= self._parameters.by_minimum
+        }
+        return PanelEstimates(
+            values=values,
+            standard_errors=np.sqrt(variances),
+            sizes=row_sizes,
+            heads=row_heads,
+            reports=int(heads.sum()),
+            population=sizes.population,
+            flags=(
+                *((GAP,) if not heads.any() else ()),
+                *flags,
+                *((SMALL_GROUP,) if small else ()),
+            ),
+        )
+
+    def _of_panel(self, epoch: int, group: int, question: int) -> _GroupCounts:
+        """Return the group's numbers for a question, from the panel that is asked."""
+        index, asked = self.law.panel(group, question) - 1, self.law.questions[question]
+        size, members = float(self._sizes.groups[group]), int(self._sizes.members[index])
+        estimate = self._panels[index].estimate(epoch, self._sizes.of_panel[index])
+        if estimate is None:
+            # Any number up to the group's size is possible.
+            cells = len(self._parameters.questions[question].cells)
+            return _GroupCounts(np.full(cells, size / 2), np.full(cells, size**2 / 4), ())
+        counts, deviation = _numbers_of(estimate)
+        scale = size / members
+        shares = np.clip(counts / members, 0.0, 1.0)
+        sampled = max(0.0, 1 / members - 1 / size) if size else 0.0
+        spread = shares * (1 - shares)
+        variances = scale**2 * deviation**2 + size**2 * sampled * spread
+        if asked.answer == "mean":
+            variances = variances + size * spread
+        return _GroupCounts(scale * counts, variances, estimate.flags)
+
+    def _by_panel(
+        self, words: NDArray[np.unsignedinteger]
+    ) -> Iterator[tuple[PanelAggregator, NDArray[np.bool_] | slice, NDArray[np.unsignedinteger]]]:
+        """Yield each panel with messages, their positions, and the messages of its mechanism."""
+        if self.law.panels == 1:
+            yield self._panels[0], slice(None), words
+            return
+        shift, numbers = self.law.shift, words[:, 0] >> self.law.shift
+        own = words & ((1 << shift) - 1)
+        for number in np.unique(numbers).tolist():
+            panel, where = self._panels[number - 1], numbers == number
+            symbols = isinstance(panel, ValueStreamAggregator)
+            part = own[where]
+            if symbols and part.dtype != np.uint8:
+                # A number above 255 is no symbol, whatever its last byte is.
+                part = np.where(part > 255, 0, part).astype(np.uint8)
+            yield panel, where, part
+
+    def _changed(self, epoch: int) -> None:
+        if epoch <= self._sizes.epoch:
+            self._sizes = _Sizes(self.law, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GroupCounts:
+    """Numbers of a group's users with each answer, their variances, shape (cells,), and flags."""
+
+    counts: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Consecutive rows [start, stop) of one question and the same groups."""
+
+    question: int
+    groups: NDArray[np.intp]
+    breakdown: bool
+    start: int
+    stop: int
+
+
+class _Sizes:
+    """Public sizes of groups and panels, epoch by epoch.
+
+    Attributes:
+        groups: n_g, estimated from the last epoch with reports: float64, shape (groups,).
+        members: n_p of each panel, from the last epoch with reports of the panel: int64.
+        heads: Number of reporting devices in each panel at the epoch, int64.
+        of_panel: Participation in each panel, in which the panel's aggregator computes.
+    """
+
+    def __init__(self, law: PanelsLaw, participation: Participation | None) -> None:
+        self.participation = participation
+        self.epoch = self.population = 0
+        self._shares = np.zeros(law.groups)
+        self.members = np.zeros(law.panels, np.int64)
+        self.heads = np.zeros(law.panels, np.int64)
+        self.of_panel = [Participation.empty(law.last_epoch) for _ in range(law.panels)]
+
+    @property
+    def known(self) -> bool:
+        """True if any epoch so far had reports."""
+        return bool(self.members.any())
+
+    @property
+    def groups(self) -> NDArray[np.float64]:
+        return np.asarray(self.population * self._shares, np.float64)
+
+    def advance(self, heads: NDArray[np.int64]) -> None:
+        assert self.participation is not None
+        self.epoch += 1
+        self.population = int(self.participation.population[self.epoch])
+        self.heads, total = heads, int(heads.sum())
+        if total:
+            self._shares = heads.reshape(len(self._shares), -1).sum(axis=1) / total
+            enrolled = np.maximum(heads, np.rint(self.population * heads / total).astype(np.int64))
+            self.members = np.where(heads > 0, enrolled, self.members)
+        for people, present, members in zip(
+            self.of_panel, heads.tolist(), self.members.tolist(), strict=True
+        ):
+            people.set(self.epoch, present, members)
+
+
+def _blocks(rows: tuple[PanelRow, ...]) -> Iterator[_Block]:
+    starts = (place for place, row in enumerate(rows) if row.cell == 0)
+    for first, following in pairwise([*starts, len(rows)]):
+        row = rows[first]
+        groups = np.array(row.groups, np.intp)
+        yield _Block(row.question, groups, row.in_breakdown, first, following)
+
+
+def _empty(question: QuestionLaw) -> PanelAggregator:
+    if isinstance(question.law, HadamardValuesLaw):
+        return HadamardValuesAggregator(question.law)
+    return ValueStreamAggregator(question.law)
+
+
+def _heads(panel: PanelAggregator, epoch: int) -> int:
+    if isinstance(panel, HadamardValuesAggregator):
+        return int(panel.sums(epoch)[0])
+    return panel.sums(epoch).reports
+
+
+def _numbers_of(estimate: Estimate | ItemEstimates) -> tuple[NDArray[np.float64], float]:
+    if isinstance(estimate, ItemEstimates):
+        return estimate.values, estimate.standard_error
+    assert estimate.value is not None
+    assert estimate.standard_error is not None
+    return np.array([estimate.value]), estimate.standard_error

@@ -1,0 +1,99 @@
+"""Registry entry and forecast for panels: several questions and public groups of users."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
+from dpstream.pipeline.protocols.followed_forecasts import (
+    HadamardValuesForecast,
+    ValueStreamForecast,
+)
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
+from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.randomizers.panels import (
+    AnswerLaw,
+    PanelDevices,
+    PanelQuestion,
+    PanelsLaw,
+    PanelsParameters,
+)
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
+
+
+class PanelsForecast:
+    """Forecast of the totals of the question with the largest error."""
+
+    def __init__(self, law: PanelsLaw, parameters: PanelsParameters, last_epoch: int) -> None:
+        self.reports_per_user = np.ones(last_epoch)
+        total = sum(question.share for question in law.questions)
+        self._asked = [
+            (_forecast(question.law, last_epoch), question.share / total)
+            for question in law.questions
+        ]
+        self.constants = tuple(
+            {"question": number, "share": share, **forecast.constants[0]}
+            for number, (forecast, share) in enumerate(self._asked, start=1)
+        )
+        notes = dict.fromkeys(note for forecast, _ in self._asked for note in forecast.notes)
+        self.notes = (
+            "predicted errors, in users, are for the number of all users, of the question with the "
+            "largest error; for a group of n users, they are those of n users",
+            "each question is asked of a sample of the users, which adds at most half of all users "
+            "divided by the square root of the sample, and is not in the predicted errors",
+            *notes,
+        )
+
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
+        errors = self.question_errors(users)
+        return np.asarray(errors[:, errors.mean(axis=0).argmax()], np.float64)
+
+    def question_errors(self, users: int) -> NDArray[np.float64]:
+        """Return the standard errors of all questions' numbers of users, (epochs, questions)."""
+        errors = [
+            forecast.standard_errors(users) / math.sqrt(share) for forecast, share in self._asked
+        ]
+        return np.stack(errors, axis=1)
+
+
+def _forecast(law: AnswerLaw, last_epoch: int) -> HadamardValuesForecast | ValueStreamForecast:
+    if isinstance(law, HadamardValuesLaw):
+        return HadamardValuesForecast(law, last_epoch)
+    return ValueStreamForecast(law, last_epoch)
+
+
+def _change_limit(law: PanelsLaw, requested: PanelsParameters, epochs: int) -> ChangeLimit | None:
+    booleans = (
+        each.law.booleans if isinstance(each.law, HadamardValuesLaw) else each.law
+        for each in law.questions
+    )
+    boost = max(boolean.boost for boolean in booleans)
+    return change_limit(requested.max_changes, epochs, "delayed", boost=boost)
+
+
+_ACTIVE, _USED = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean", share=2)
+_SPENT = PanelQuestion("spent", "mean", 0.0, 10.0)
+_PLACE = PanelQuestion("place", "labels", labels=("home", "work"))
+
+PROTOCOL = Protocol(
+    name="panels",
+    parameters=PanelsParameters,
+    law=lambda requested: PanelsLaw,
+    calibrate=late_calibration("panels"),
+    randomizer=PanelDevices,
+    aggregation=Aggregation(
+        PanelsAggregator, PanelsAggregator.from_bytes, change_limit=_change_limit
+    ),
+    planning=Planning(PanelsForecast),
+    values=PanelDomain,
+    examples=(
+        Example(PanelsParameters(2.0, 1, (_ACTIVE, _SPENT)), 1),
+        Example(PanelsParameters(2.0, 1, (_SPENT,)), 2),
+        Example(PanelsParameters(2.0, 1, (_PLACE, _USED)), 1),
+    ),
+)

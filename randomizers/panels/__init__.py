@@ -1,0 +1,256 @@
+"""Panels: several questions to users in public groups, each device in exactly one panel.
+
+A panel is a public group and a question. A device's group is given when it is enrolled, and its
+question is drawn then, with integer weights; both are public, permanent for the horizon, and
+independent of values. At every epoch the device reports its answer to its own question by the
+mechanism of `dpstream.randomizers.value_stream` for Booleans, or of `hadamard_values` for labels,
+with all of epsilon. A device's reports show nothing about its other answers, so the loss of a
+user's stream is that of one panel, once.
+
+A number with a mean is an integer x from 0 to 2^32, its position in the range. The device draws a
+permanent threshold U, uniform on the integers from 0 to 2^32 - 1 and independent of values, and
+tracks the Boolean x > U. Its expectation over U is exactly x / 2^32.
+
+A message is the panel's number above the message of its mechanism: in 2 bytes if all messages are
+symbols, otherwise in 4. With a single panel, it is the message of the mechanism.
+
+Reference: Ding, Kulkarni, Yekhanin, *Collecting Telemetry Data Privately*, NIPS 2017, Section 3
+(means from permanent thresholds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_values import reject_wrong
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.panels.parameters import MOST_PANELS, MOST_SHARE
+from dpstream.randomizers.panels.parameters import Answer as Answer
+from dpstream.randomizers.panels.parameters import PanelGroup as PanelGroup
+from dpstream.randomizers.panels.parameters import PanelQuestion as PanelQuestion
+from dpstream.randomizers.panels.parameters import PanelRow as PanelRow
+from dpstream.randomizers.panels.parameters import PanelsParameters as PanelsParameters
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
+from dpstream.randomizers.value_stream.divided import DividedDevices
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValues, HadamardValuesLaw
+from dpstream.topics.message_formats import MessageFormat
+
+ONE = 1 << 32
+"""Position of the upper end of a mean's range; the lower end has position 0."""
+SYMBOL_SHIFT, ROW_SHIFT = 8, 24
+"""Bit offsets of the panel's number, in messages of 2 and of 4 bytes."""
+
+AnswerLaw: TypeAlias = ValueStreamLaw | HadamardValuesLaw
+
+
+def _answer_law(body: Mapping[str, Any]) -> AnswerLaw:
+    law = HadamardValuesLaw if "booleans" in body else ValueStreamLaw
+    return law.from_json(body)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionLaw(Constants):
+    """Constants of a question.
+
+    Attributes:
+        answer: Kind of the answer.
+        share: Integer weight with which a device draws the question.
+        law: Constants of the mechanism that reports the answer.
+    """
+
+    answer: Answer
+    share: int
+    law: AnswerLaw = field(metadata={"read": _answer_law})
+
+    def __post_init__(self) -> None:
+        if self.answer not in get_args(Answer):
+            raise ValueError(f"'answer' is {self.answer!r}; expected one of {get_args(Answer)}")
+        if type(self.share) is not int or not 1 <= self.share <= MOST_SHARE:
+            raise ValueError(f"share is {self.share!r}; expected an integer from 1 to {MOST_SHARE}")
+        if (self.answer == "labels") != isinstance(self.law, HadamardValuesLaw):
+            raise ValueError(f"answer {self.answer!r} has the constants of another answer")
+
+    @property
+    def largest(self) -> int:
+        """Largest answer; the smallest one is 0."""
+        if isinstance(self.law, HadamardValuesLaw):
+            return self.law.items
+        return ONE if self.answer == "mean" else 1
+
+    def devices(self) -> ValueStream | HadamardValues:
+        """Return an empty population of devices that report the answer."""
+        if isinstance(self.law, HadamardValuesLaw):
+            return HadamardValues(self.law)
+        return ValueStream(self.law)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelsLaw(Constants):
+    """All constants of a job, for devices and estimators.
+
+    Attributes:
+        groups: Number of public groups.
+        questions: Constants of each question; all have the same last epoch.
+    """
+
+    groups: int
+    questions: tuple[QuestionLaw, ...]
+
+    def __post_init__(self) -> None:
+        if type(self.groups) is not int or self.groups < 1 or not self.questions:
+            raise ValueError(
+                f"got {self.groups!r} groups and {len(self.questions)} questions; expected at "
+                "least one of each"
+            )
+        if self.panels > MOST_PANELS:
+            raise ValueError(f"got {self.panels:,} panels; expected at most {MOST_PANELS}")
+        if len(horizons := {question.law.last_epoch for question in self.questions}) != 1:
+            raise ValueError(
+                f"questions end with epochs {horizons}; expected the same last epoch for all"
+            )
+
+    @property
+    def last_epoch(self) -> int:
+        return self.questions[0].law.last_epoch
+
+    @property
+    def panels(self) -> int:
+        return self.groups * len(self.questions)
+
+    @property
+    def message_format(self) -> MessageFormat:
+        labels = any(question.answer == "labels" for question in self.questions)
+        if labels:
+            return MessageFormat(np.dtype("<u4"))
+        return MessageFormat(np.dtype("<u1" if self.panels == 1 else "<u2"))
+
+    @property
+    def shift(self) -> int:
+        """Bit offset of the panel's number in a message."""
+        return ROW_SHIFT if self.message_format.dtype.itemsize == 4 else SYMBOL_SHIFT
+
+    def panel(self, group: int, question: int) -> int:
+        """Return the number of a panel, from 1, given a group and a question from 0."""
+        return 1 + group * len(self.questions) + question
+
+
+class PanelDevices(DividedDevices[PanelsLaw]):
+    """Devices of one horizon, each in a public group, with a public question.
+
+    The question is drawn independently of values, so the guarantee is that of the question with the
+    largest loss.
+
+    >>> from dpstream.randomizers.panels.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> rng = seeded_generator(1)
+    >>> groups = PanelGroup({"os": "ios"}), PanelGroup({"os": "web"})
+    >>> questions = PanelQuestion("active", "boolean"), PanelQuestion("paid", "boolean")
+    >>> parameters = PanelsParameters(4.0, 2, questions, groups)
+    >>> devices = PanelDevices(calibrate(parameters, last_epoch=16))
+    >>> devices.enroll(1000, rng, {"group": np.arange(1000) % 2})
+    >>> reports = devices.report(1, np.ones((1000, 2), np.int64), None, rng)
+    >>> np.unique(reports >> 8)  # both questions in both groups
+    array([1, 2, 3, 4], dtype=uint16)
+    """
+
+    lasting = ("group",)
+
+    def __init__(self, law: PanelsLaw) -> None:
+        parts: list[Devices[Any]] = [question.devices() for question in law.questions]
+        super().__init__(law, parts, [question.share for question in law.questions], "question")
+        # Groups and questions are public.
+        self._group = self._declare("group", np.uint8, new=None, allowed=range(law.groups))
+        self._means = [question.answer == "mean" for question in law.questions]
+        if any(self._means):
+            # U, which may become known: values must not influence it.
+            self._threshold = self._declare("threshold", np.uint32, new=None)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return replace(
+            super().guarantee,
+            trust=(
+                "none; it holds against everyone who sees the reports; which devices exist, each "
+                "one's group and question, and when they report is public"
+            ),
+        )
+
+    def enroll(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        kept: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        """Add devices; see `Devices.enroll`.
+
+        `kept` has the number of each device's group, from 0, as "group". It may be missing if there
+        is only one group. Raises `ValueError` for groups that do not exist.
+        """
+        groups = np.zeros(count, np.uint8) if self.law.groups == 1 or not count else None
+        if kept is not None and "group" in kept:
+            groups = kept["group"]
+        if groups is None:
+            raise ValueError(
+                f"devices have no group; expected a number from 0 to {self.law.groups - 1} for each"
+            )
+        if groups.shape != (count,) or not np.isin(groups, range(self.law.groups)).all():
+            raise ValueError(
+                f"groups have shape {groups.shape}; expected ({count},), with numbers from 0 to "
+                f"{self.law.groups - 1}"
+            )
+        super().enroll(count, rng, {"group": groups})
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        drawn = super()._draw(count, rng)
+        if any(self._means):
+            drawn["threshold"] = rng.integers(0, ONE, count, dtype=np.uint32)
+        return drawn
+
+    def report(
+        self,
+        epoch: int,
+        values: NDArray[np.integer],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """Return a message for each present device: `PanelsLaw.message_format`, shape (reports, 1).
+
+        `values` has every answer of every device, shape (population, questions).
+        """
+        asked = self.law.questions
+        if values.shape != (self.population, len(asked)) or values.dtype.kind not in "biu":
+            raise ValueError(
+                f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+                f"({self.population}, {len(asked)}): the answers of each device to all questions"
+            )
+        for question, answers in zip(asked, values.T, strict=True):
+            wrong = (answers < 0) | (answers > question.largest)
+            reject_wrong(epoch, answers, wrong, present, f"0 to {question.largest}")
+        return self._report(epoch, values, present, rng)
+
+    def _words(
+        self,
+        number: int,
+        epoch: int,
+        values: NDArray[np.int64],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        members = self._members[number - 1]
+        answers: NDArray[Any] = values[:, number - 1]
+        if self._means[number - 1]:
+            answers = answers > self._threshold[members]
+        law, dtype = self.law, self.law.message_format.dtype
+        words = self._messages(number, epoch, answers, present, rng).astype(dtype, copy=False)
+        if law.panels == 1:
+            return words
+        groups = self._group[members if present is None else members[present]]
+        panels = 1 + groups.astype(np.uint32) * len(law.questions) + number - 1
+        return np.asarray(words | (panels[:, None] << law.shift).astype(dtype), dtype)
