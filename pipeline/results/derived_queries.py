@@ -252,8 +252,24 @@ def derived_query(
     covariances = _covariances(job, given[0])
     texts = dict.fromkeys((*ratios, *differences))
     pairs = tuple(Pair.parse(each, statistic, domain, declared or {}) for each in texts)
+    return _of_pairs(job, statistic, pairs, covariances, simultaneous=simultaneous)
+
+
+def pair_query(job: DeployedJob, statistic: Statistic, pair: Pair) -> PairQuery:
+    """Return the query for one pair; raise `QueryError` like `derived_query`."""
+    return _of_pairs(job, statistic, (pair,), _covariances(job, statistic), simultaneous=False)
+
+
+def _of_pairs(
+    job: DeployedJob,
+    statistic: Statistic,
+    pairs: tuple[Pair, ...],
+    covariances: ItemCovariances,
+    *,
+    simultaneous: bool,
+) -> PairQuery:
     return PairQuery(
-        domain,
+        job.domain,
         Items(tuple(item for pair in pairs for item in (*pair.first, *pair.second))),
         derived=statistic,
         pairs=pairs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -18,6 +18,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.results.changes import ChangeError
+from dpstream.pipeline.results.derived_queries import Pair, Statistic, pair_query
+from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.serve import curve_view, views
@@ -40,6 +42,7 @@ from dpstream.pipeline.serve.security import Gatekeeper, headers_for
 from dpstream.pipeline.serve.sockets import Sockets, ViewerRequest
 from dpstream.pipeline.serve.views import JobState
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import QueryError
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
@@ -101,6 +104,8 @@ class Api:
         app.router.add_get(f"{job}/quantiles", self._quantiles)
         app.router.add_get(f"{job}/sparklines", self._sparklines)
         app.router.add_get(f"{job}/table", self._table)
+        app.router.add_get(f"{job}/ratio", self._ratio)
+        app.router.add_get(f"{job}/difference", self._difference)
         app.router.add_get(f"{job}/pipeline", self._pipeline)
         app.router.add_get(f"{job}/estimates", self._estimates)
         app.router.add_get("/charts.json", self._chart)
@@ -169,14 +174,19 @@ class Api:
 
     async def _shown(self, request: web.Request) -> JobState:
         state = await self._state(request)
-        lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
-        window = whole(request.query, "window", 2, _LONGEST_CHANGE)
-        if lag is None and window is None:
+        periods = self._periods(state, request)
+        if periods.change is None and periods.interval is None:
             return state
+        # A long history takes a moment: do not block the event loop.
         points = list(state.history.points)
+        return await asyncio.to_thread(views.derived, state, points, periods)
+
+    def _periods(self, state: JobState, request: web.Request) -> Periods:
+        lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
+        interval = whole(request.query, "interval", 2, _LONGEST_CHANGE)
+        aggregate = Aggregate(one_of(request.query, "aggregate", "mean", "last", "sum"))
         try:
-            # A long history takes a moment: do not block the event loop.
-            return await asyncio.to_thread(views.derived, state, points, lag, window)
+            return Periods(state.job, interval, lag, aggregate)
         except (ChangeError, RollUpError) as error:
             raise ProblemError(404, str(error)) from None
 
@@ -256,6 +266,51 @@ class Api:
         series = views.requested_series(state.history, series_ids(query))
         limit = whole(query, "limit", 1, 2_000) or 200
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))
+
+    async def _ratio(self, request: web.Request) -> web.StreamResponse:
+        return await self._pair(request, "ratio", "numerator", "denominator")
+
+    async def _difference(self, request: web.Request) -> web.StreamResponse:
+        return await self._pair(request, "difference", "first", "second")
+
+    async def _pair(
+        self, request: web.Request, statistic: Statistic, *sides: str
+    ) -> web.StreamResponse:
+        if "change" in request.query:
+            raise InvalidQueryError(f"change: a {statistic} has no changes")
+        state, query = await self._state(request), request.query
+        periods, (first, last) = self._periods(state, request), epoch_range(query)
+        sums = [self._sum(state, query, side) for side in sides]
+        separator = " / " if statistic == "ratio" else " - "
+        (left, one), (right, other) = sums
+        try:
+            requested = pair_query(
+                state.job, statistic, Pair(f"{left}{separator}{right}", (left, right), one, other)
+            )
+        except QueryError as error:
+            raise ProblemError(404, str(error)) from None
+        limit = whole(query, "limit", 1, 2_000) or 200
+        points = list(state.history.points)
+
+        def answer() -> dict[str, Any]:
+            records = (
+                record
+                for record in periods.records(points)
+                if (first or 0) <= record.epoch and (last is None or record.epoch <= last)
+            )
+            return curve_view.pairs(state.job, requested, records, limit)
+
+        return _json(await asyncio.to_thread(answer))
+
+    def _sum(
+        self, state: JobState, query: Mapping[str, str], side: str
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the item numbers of a sum of items."""
+        ids = tuple(dict.fromkeys(filter(None, query.get(side, "").split(","))))
+        if not ids:
+            raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
+        series = state.history.kind.find_all(state.job.domain, ids)
+        return "+".join(each.label for each in series), tuple(each.number for each in series)
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})

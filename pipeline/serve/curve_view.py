@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.results.series import Series
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.derived_queries import PairQuery
+from dpstream.pipeline.results.roll_ups import WindowRecord
+from dpstream.pipeline.results.series import Series, known
 from dpstream.pipeline.serve.reduction import Simultaneous, envelope, reduce_curve
 from dpstream.pipeline.serve.views import (
     CHOSEN,
@@ -20,6 +23,7 @@ from dpstream.pipeline.serve.views import (
     series_json,
     triples_json,
 )
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _SPARKLINE = 64
 
@@ -49,6 +53,26 @@ def curve(
     }
 
 
+def pairs(
+    job: DeployedJob, query: PairQuery, records: Iterable[EstimateRecord], limit: int
+) -> dict[str, Any]:
+    """Return a ratio or difference at the latest `limit` epochs, in the order of epochs."""
+    rows, sentence = [], None
+    for record in [each for each in records if known(each.estimate)][-limit:]:
+        start = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
+        for answer in query.answers_of(record):
+            body = {key: value for key, value in answer.to_json().items() if key != "name"}
+            rows.append({"epoch": record.epoch, "begins": begins(job, start), **body})
+            sentence = " ".join(query.sentences(record))
+    return {
+        "job": job.name,
+        "statistic": query.derived,
+        "name": query.names[0],
+        "rows": rows,
+        "sentence": sentence,
+    }
+
+
 def _curve(
     state: JobState,
     series: Series,
@@ -74,7 +98,7 @@ def _curve(
         "own_ci95_high": json_numbers(triples[kept, 2]),
         "population": _populations(state, series, part, kept),
     }
-    simultaneous = None if state.change or state.window else Simultaneous.of(state.job)
+    simultaneous = None if state.change or state.interval else Simultaneous.of(state.job)
     ends = None if simultaneous is None else simultaneous.ends(series, triples)
     for place, (name, pick) in enumerate((("low", np.fmin), ("high", np.fmax))):
         body[f"simultaneous_{name}"] = (

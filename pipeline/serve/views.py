@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,14 +19,14 @@ from dpstream.pipeline.devices.ground_truths import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.results.changes import Changes, changes
+from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,
     guarantee_description,
 )
-from dpstream.pipeline.results.roll_ups import roll_ups
 from dpstream.pipeline.results.sentences import (
     LATEST_ESTIMATES,
     change_words,
@@ -66,9 +66,8 @@ class JobState:
         counted_from: First epoch of the deployment.
         smooths: True if the job's protocol supports retrospective smoothing.
         changes: True if the job's estimates determine the intervals for changes.
-        change: Lag of the changes that are shown, in epochs or, with a window, in windows; None if
-            estimates are shown.
-        window: Epochs per window if means over windows are shown; None for single epochs.
+        change: Lag of the shown changes, in epochs or periods; None if estimates are shown.
+        interval: Epochs per period if means over periods are shown; None for single epochs.
         ground_truths: Ground truth; only in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
@@ -84,7 +83,7 @@ class JobState:
     smooths: bool = False
     changes: bool = False
     change: int | None = None
-    window: int | None = None
+    interval: int | None = None
     phase: Phase = Phase.RUNNING
     budget: dict[str, Any] = field(default_factory=dict)
     ground_truths: GroundTruths | None = None
@@ -102,32 +101,24 @@ class JobState:
             self.latest_change = self.changing.next(point)
 
 
-def derived(
-    state: JobState, points: Sequence[Point], lag: int | None, window: int | None
-) -> JobState:
+def derived(state: JobState, points: Sequence[Point], periods: Periods) -> JobState:
     """Return the state with means or changes in place of estimates.
 
-    With `window` (at least 2), the numbers are means over windows of that many epochs, each at the
-    window's last epoch. With `lag` (at least 1), they are changes since that many epochs or windows
-    earlier. `points` come from the history in the state; epochs published since then are ignored.
-    Raises `RollUpError` or `ChangeError` if the estimates do not determine these numbers.
+    `points` come from the history in the state; epochs published since then are ignored.
     """
-    records: Iterable[EstimateRecord] = points
-    truths = state.ground_truths
-    if window is not None:
-        records = roll_ups(state.job, records, window)
-        truths = None if truths is None else AveragedGroundTruths(truths, window)
-    if lag is not None:
-        records = changes(state.job, records, lag, window or 1)
-        truths = None if truths is None else ChangedGroundTruths(truths, lag * (window or 1))
+    truths, averaged = state.ground_truths, periods.averages
+    if truths is not None and averaged is not None:
+        truths = AveragedGroundTruths(truths, averaged)
+    if truths is not None and periods.epochs_back is not None:
+        truths = ChangedGroundTruths(truths, periods.epochs_back)
     history = History(state.job.domain)
-    for record in records:
+    for record in periods.records(points):
         history.append(record if isinstance(record, Point) else Point.of(record, state.job.domain))
     return replace(
         state,
         history=history,
-        change=lag,
-        window=window,
+        change=periods.change,
+        interval=averaged,
         ground_truths=truths,
         smoothed={},
         headlined=None,
@@ -350,10 +341,10 @@ def table(
 
 
 def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
-    first = point.epoch if state.window is None else point.epoch - state.window + 1
+    first = point.epoch if state.interval is None else point.epoch - state.interval + 1
     body = {
         **point.facts(),
-        **({} if state.window is None else {"first_epoch": first}),
+        **({} if state.interval is None else {"first_epoch": first}),
         "begins": begins(state.job, first),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }

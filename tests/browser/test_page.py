@@ -329,13 +329,13 @@ def test_means_over_windows_are_chosen_on_the_page(served: ServedPage, watch: Wa
     seen = watch(served.address)
     seen.open()
     seen.wait_for_epoch(8)
-    choice = seen.page.get_by_label("Epochs or means over windows")
+    choice = seen.page.get_by_label("Epochs or means over longer periods")
     expect(choice.locator("option")).to_have_text(
         ["Each epoch", "Mean over 4 epochs", "Mean over 8 epochs"]
     )
     choice.select_option("4")
     expect(seen.page.locator("#curves-title")).to_contain_text("mean over 4 epochs")
-    assert "window=4" in seen.page.url
+    assert "interval=4" in seen.page.url
     seen.page.wait_for_function(
         "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.x.length === 2"
     )

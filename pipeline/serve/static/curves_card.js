@@ -35,15 +35,15 @@ export class CurvesCard {
       onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
     const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change over", this.since, `${models[0].detail.period}s`);
     const period = models[0].detail.period;
-    this.windows = models[0].detail.roll_up.filter((each) => models.every((model) => model.detail.roll_up.includes(each)));
-    this.means = h("select", { "aria-label": "Epochs or means over windows", onchange: ({ target }) => view.set({ window: target.value }) },
+    this.intervals = models[0].detail.roll_up.filter((each) => models.every((model) => model.detail.roll_up.includes(each)));
+    this.means = h("select", { "aria-label": "Epochs or means over longer periods", onchange: ({ target }) => view.set({ interval: target.value }) },
       h("option", { value: "" }, `Each ${period}`),
-      this.windows.map((each) => h("option", { value: String(each) }, `Mean over ${count(each)} ${period}s`)));
+      this.intervals.map((each) => h("option", { value: String(each) }, `Mean over ${count(each)} ${period}s`)));
     this.body = h("div", { class: "charts" });
-    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change, window: this.window }));
+    this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change, interval: this.interval }));
     this.error = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h("section", { class: "card curves", "aria-labelledby": "curves-title" },
-      h("div", { class: "card-head" }, (this.heading = h("h2", { id: "curves-title" }, this.#title())), this.switches, this.windows.length > 0 && this.means, since, this.steps),
+      h("div", { class: "card-head" }, (this.heading = h("h2", { id: "curves-title" }, this.#title())), this.switches, this.intervals.length > 0 && this.means, since, this.steps),
       this.error, this.body, this.#key(),
       h("div", { class: "card-foot" }, this.numbers.element,
         h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
@@ -82,9 +82,9 @@ export class CurvesCard {
     return this.models.every((model) => model.detail.changes) ? view.state.change : "";
   }
 
-  // Number of epochs in the windows whose means are shown; empty if single epochs are shown.
-  get window() {
-    return this.windows.includes(Number(view.state.window)) ? view.state.window : "";
+  // Number of epochs in the periods whose means are shown; empty if single epochs are shown.
+  get interval() {
+    return this.intervals.includes(Number(view.state.interval)) ? view.state.interval : "";
   }
 
   get #live() {
@@ -129,7 +129,7 @@ export class CurvesCard {
     // The new epoch is outside the visible past range.
     if (!this.#live && message.epoch > this.range[1]) return;
     // Only the server can compute the interval of a change or of a mean.
-    if (this.change || this.window) return this.refresh();
+    if (this.change || this.interval) return this.refresh();
     for (const panel of this.#charts) {
       if (!panel.models.includes(model)) continue;
       let missing = false;
@@ -152,7 +152,7 @@ export class CurvesCard {
 
   zoomed() {
     this.since.value = this.change;
-    this.means.value = this.window;
+    this.means.value = this.interval;
     setText(this.heading, this.#title());
     for (const each of this.steps.children) {
       if (each.dataset.range) each.setAttribute("aria-pressed", each.dataset.range === view.state.range);
@@ -163,8 +163,8 @@ export class CurvesCard {
     const [model] = this.models;
     const { people, period } = model.detail;
     const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
-    const mean = this.window && `mean over ${count(Number(this.window))} ${period}s`;
-    const each = mean ? "window" : period;
+    const mean = this.interval && `mean over ${count(Number(this.interval))} ${period}s`;
+    const each = mean ? "period" : period;
     const shown = this.change ? `change over ${count(Number(this.change))} ${each}${this.change === "1" ? "" : "s"}` : !mean && `${period} by ${period}`;
     return [what[model.kind], mean, shown].filter(Boolean).join(", ");
   }
@@ -209,7 +209,7 @@ export class CurvesCard {
     const [from, to] = this.range;
     const parts = await Promise.all(panel.models.map(async (model) => {
       const series = model.own(this.chosen()).join(",");
-      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns, change: this.change, window: this.window };
+      const asked = { series, from, to: this.#live ? "" : to, columns: this.columns, change: this.change, interval: this.interval };
       const body = await ask(jobPath(model.name, "curve"), asked, signal);
       return { model, body };
     }));
@@ -237,7 +237,7 @@ export class CurvesCard {
     // later are appended to the curves of the chart.
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
-      if (late.length && (this.change || this.window)) this.refresh();
+      if (late.length && (this.change || this.interval)) this.refresh();
       else for (const message of late) {
         for (const curve of curves) {
           if (curve.job !== model.name) continue;
@@ -379,8 +379,8 @@ export class CurvesCard {
   }
 
   #save() {
-    const { range, change, window } = this;
-    return saveSeen(this.models, this.chosen(), range, change, window).catch((failure) => {
+    const { range, change, interval } = this;
+    return saveSeen(this.models, this.chosen(), range, change, interval).catch((failure) => {
       setText(this.error, `Loading the numbers failed: ${failure.message}`);
       this.error.hidden = false;
     });

@@ -63,7 +63,7 @@ export class JobPage {
   change(before) {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
-    if (String(state.series) !== String(before.series) || state.range !== before.range || state.change !== before.change || state.window !== before.window || state.theme !== before.theme) this.curves.load();
+    if (String(state.series) !== String(before.series) || state.range !== before.range || state.change !== before.change || state.interval !== before.interval || state.theme !== before.theme) this.curves.load();
     if (state.crowd === before.crowd) this.items?.redraw();
     else this.items?.change();
   }

@@ -12,7 +12,7 @@ const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
 export class NumbersTable {
   #waits = 0;
 
-  // `shown` returns the drawn series, the range of epochs, the lag of changes and the window of means.
+  // `shown` returns the drawn series, the range of epochs, the lag of changes and the number of epochs in a mean.
   constructor(models, shown) {
     [this.models, this.shown] = [models, shown];
     this.body = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers behind the curve" });
@@ -34,10 +34,10 @@ export class NumbersTable {
 
   async show() {
     if (!this.element.open) return;
-    const { series, range: [from, to], change, window } = this.shown();
+    const { series, range: [from, to], change, interval } = this.shown();
     try {
       const found = await Promise.all(this.models.map((model) =>
-        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, change, window, limit: ROWS })));
+        ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to, change, interval, limit: ROWS })));
       this.body.replaceChildren(...found.map((body, index) => this.#table(this.models[index], body.rows)));
     } catch (failure) {
       this.body.replaceChildren(h("p", { class: "problem" }, failure.message));
@@ -48,10 +48,10 @@ export class NumbersTable {
     const ids = model.own(this.shown().series);
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const { calendar: starts } = model.detail;
-    const { change, window } = this.shown();
-    const columns = [window ? column("epochs") : numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
+    const { change, interval } = this.shown();
+    const columns = [interval ? column("epochs") : numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
       ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 % CI")])];
-    const cells = (row) => [window ? `${count(row.first_epoch)} to ${count(row.epoch)}` : count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.window_status, ...row.flags].join(", "), count(row.contributors),
+    const cells = (row) => [interval ? `${count(row.first_epoch)} to ${count(row.epoch)}` : count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.window_status, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
@@ -64,21 +64,21 @@ export class NumbersTable {
 }
 
 // Save the visible epochs of all curves as CSV, with the published numbers.
-export async function saveSeen(models, series, [from, to], change, window) {
-  const mean = window ? `mean over ${window} epochs` : "estimate";
-  const epochs = window ? ["first_epoch", "last_epoch"] : ["epoch"];
-  const lines = [["job", ...epochs, "start", "series", change ? `change over ${change} ${window ? `windows of ${window} ` : ""}epochs` : mean, "ci95_low", "ci95_high", "window_status", "flags"]];
+export async function saveSeen(models, series, [from, to], change, interval) {
+  const mean = interval ? `mean over ${interval} epochs` : "estimate";
+  const epochs = interval ? ["first_epoch", "last_epoch"] : ["epoch"];
+  const lines = [["job", ...epochs, "start", "series", change ? `change over ${change} ${interval ? `periods of ${interval} ` : ""}epochs` : mean, "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];
     for (let last = to; last >= from;) {
-      const { rows } = await ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to: last, change, window, limit: MOST_ROWS });
+      const { rows } = await ask(jobPath(model.name, "table"), { series: model.own(series).join(","), from, to: last, change, interval, limit: MOST_ROWS });
       found.push(...rows);
       last = rows.length < MOST_ROWS ? -1 : rows.at(-1).epoch - 1;
     }
     for (const row of found.reverse()) {
       for (const id of model.own(series)) {
-        lines.push([model.name, ...(window ? [row.first_epoch] : []), row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.window_status, row.flags.join(" ")]);
+        lines.push([model.name, ...(interval ? [row.first_epoch] : []), row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.window_status, row.flags.join(" ")]);
       }
     }
   }

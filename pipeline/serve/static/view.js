@@ -1,6 +1,6 @@
 // State of the view, stored in the page address, so that links and the back button restore it.
 
-const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", window: "", tab: "results", theme: "", embed: "" };
+const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", interval: "", tab: "results", theme: "", embed: "" };
 const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
 export const MOST_SERIES = 12;
@@ -11,7 +11,7 @@ function read(search) {
   const asked = new URLSearchParams(search);
   const range = asked.get("range") ?? "";
   const change = asked.get("change") ?? "";
-  const window = asked.get("window") ?? "";
+  const interval = asked.get("interval") ?? "";
   return {
     job: asked.get("job") ?? "",
     with: asked.get("with") ?? "",
@@ -19,7 +19,7 @@ function read(search) {
     crowd: asked.get("crowd") ?? "",
     range: RANGE.test(range) ? range : "all",
     change: CHANGE.test(change) ? change : "",
-    window: CHANGE.test(window) ? window : "",
+    interval: CHANGE.test(interval) ? interval : "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
     // Show only the curve, for a frame in another page.
     embed: asked.get("embed") === "1" ? "1" : "",

@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -372,11 +373,11 @@ async def test_curve_of_means_over_windows_has_their_own_intervals(
     async with live_page(cluster, ground_truths=[("sampled", truth)]) as page:
         await page.ground_truths_loaded()
         assert (await page.get("/api/jobs/sampled"))["roll_up"] == [2, 6]
-        rows = (await page.get("/api/jobs/sampled/table?window=2"))["rows"]
+        rows = (await page.get("/api/jobs/sampled/table?interval=2"))["rows"]
         assert [(row["first_epoch"], row["epoch"]) for row in rows] == [(5, 6), (3, 4), (1, 2)]
         (row, *_) = (await page.get("/api/jobs/sampled/table"))["rows"]
         assert "first_epoch" not in row
-        body = await page.get("/api/jobs/sampled/curve?window=2")
+        body = await page.get("/api/jobs/sampled/curve?interval=2")
         (curve,) = body["series"]
         assert curve["epochs"] == [2, 4, 6]
         assert curve["value"] == [20.0, 20.0, 50.0]
@@ -386,17 +387,55 @@ async def test_curve_of_means_over_windows_has_their_own_intervals(
             [20 + half, 20 + 1.959964 * 5, 50 + half], abs=2e-3
         )
         assert curve["ground_truth"][0] == 1
-        body = await page.get("/api/jobs/sampled/table?window=2&change=1")
+        body = await page.get("/api/jobs/sampled/table?interval=2&change=1")
         assert [(row["epoch"], row["series"]["value"][0]) for row in body["rows"]] == [
             *((6, 30.0), (4, 0.0))
         ]
         assert body["rows"][1]["flags"] == ["incomplete"]
         for path, why in (
-            ("sampled/curve?window=13", "the job has 12 epochs"),
-            ("count/curve?window=2", "do not show"),
+            ("sampled/curve?interval=13", "the job has 12 epochs"),
+            ("count/curve?interval=2", "do not show"),
         ):
             assert why in (await page.get(f"/api/jobs/{path}", 404))["error"]
-        await page.get("/api/jobs/sampled/curve?window=1", 400)
+        await page.get("/api/jobs/sampled/curve?interval=1", 400)
+
+
+async def test_ratios_and_differences_have_a_reason_in_place_of_numbers(
+    cluster: MemoryCluster,
+) -> None:
+    text = SAMPLED.replace("reports: 1", "reports: 1, domain: [walk, bus, car]")
+    job = deploy_text(cluster, text, b"s" * 16)
+    for epoch in range(1, 5):
+        values = np.array([210.0, 169.0, 4.0 * epoch])
+        publish(cluster, job, epoch, ItemEstimates(values, 10.0, 19.6, 1_000, 1_000))
+    async with live_page(cluster) as page:
+        path = "/api/jobs/sampled/ratio?numerator=1&denominator="
+        body = await page.get(f"{path}3")
+        assert (body["statistic"], body["name"]) == ("ratio", "walk / car")
+        refused = "the denominator is not distinguishable from 0"
+        assert body["rows"] == [
+            {"epoch": epoch, "begins": None, "refused": refused} for epoch in range(1, 5)
+        ]
+        assert body["sentence"] == f"No ratio: {refused}."
+        (row,) = (await page.get(f"{path}2,3&limit=1"))["rows"]
+        assert (row["epoch"], row["estimate"]) == (4, pytest.approx(210 / 185))
+        rows = (await page.get(f"{path}2&interval=2&to=2"))["rows"]
+        assert [each["epoch"] for each in rows] == [2]
+        last = (await page.get(f"{path}2&interval=2&aggregate=last"))["rows"]
+        assert rows[0]["ci95_low"] > last[0]["ci95_low"]
+        body = await page.get("/api/jobs/sampled/difference?first=1&second=2")
+        assert body["rows"][-1]["estimate"] == pytest.approx(0.041)
+        assert body["sentence"].startswith("4.1 points more of walk than of bus (21.0 and 16.9 %)")
+        for wrong, status, why in (
+            ("ratio?numerator=1", 400, "denominator: expected IDs of items"),
+            ("ratio?numerator=1&denominator=9", 400, "expected an item number from 1 to 3"),
+            ("ratio?numerator=1&denominator=2&change=1", 400, "a ratio has no changes"),
+            ("curve?interval=2&aggregate=sum", 404, "would count the same ones again"),
+        ):
+            problem = await page.get(f"/api/jobs/sampled/{wrong}", status)
+            assert why in problem["error"]
+        problem = await page.get("/api/jobs/count/ratio?numerator=value&denominator=value", 404)
+        assert "requires a job over a fixed list of items" in problem["error"]
 
 
 async def test_page_of_a_sampled_numeric_job_shows_medians_and_ranges(
@@ -416,12 +455,12 @@ async def test_page_of_a_sampled_numeric_job_shows_medians_and_ranges(
         assert jobs["sampled"]["headline"].startswith("median ")
         assert (await page.get("/api/jobs/sampled"))["changes"] is False
         widths = {}
-        for window in ("", "&window=6"):
+        for window in ("", "&interval=6"):
             for series, truth in (("q0.5", 32.0), ("r0:32", 6_000.0)):
                 path = f"/api/jobs/sampled/curve?series={series}{window}"
                 (curve,) = (await page.get(path))["series"]
                 low, high = curve["ci95_low"][-1], curve["ci95_high"][-1]
                 assert low <= truth <= high
                 widths[series, window] = high - low
-        assert widths["r0:32", "&window=6"] < 0.5 * widths["r0:32", ""]
-        assert widths["q0.5", "&window=6"] <= widths["q0.5", ""]
+        assert widths["r0:32", "&interval=6"] < 0.5 * widths["r0:32", ""]
+        assert widths["q0.5", "&interval=6"] <= widths["q0.5", ""]
