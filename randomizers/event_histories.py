@@ -84,6 +84,11 @@ class EventHistory:
             if (not events or event in events) and (first is None or (epoch, moment) < first):
                 self._firsts[events] = (epoch, moment)
 
+    def record_labels(self, epoch: int, moment: int, labels: Mapping[str, str]) -> None:
+        """Record labels without an event: only `latest` depends on them; see `record`."""
+        for column, latest in self._latest.items():
+            latest.record(self._closed, epoch, moment, labels.get(column, ""))
+
     def close(self, epoch: int) -> None:
         """End all epochs up to an epoch, and delete what no later window contains."""
         if self._closed is not None and epoch < self._closed:
@@ -211,11 +216,15 @@ class _Track:
         return _RESURRECTED if returned else _RETAINED
 
     def to_json(self) -> dict[str, Any]:
-        cells = [[epoch, self.cells[epoch]] for epoch in sorted(self.cells)]
+        # Sums can exceed 2^53, which JavaScript's numbers do not represent.
+        text = str if self.measure.type == "sum" else lambda cell: cell
+        cells = [[epoch, text(self.cells[epoch])] for epoch in sorted(self.cells)]
         return {"cells": cells, "first": self.first, "before": self.before}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         self.cells = dict(saved["cells"])
+        if self.measure.type == "sum":
+            self.cells = {epoch: int(cell) for epoch, cell in self.cells.items()}
         self.first, self.before = saved["first"], saved["before"]
 
 

@@ -1,5 +1,6 @@
 /** Values that an app passes to its device, converted to numbers of the domain. */
 
+import { decimal } from '../measures.js';
 import { ClientError } from './errors.js';
 
 /** @typedef {{ kind: string, size: number, slots: number | null, labels: string[], low: number, high: number, buckets: number, optional: boolean }} Values */
@@ -79,12 +80,6 @@ function bucketOf(value, low, high, buckets) {
   const exponent = Math.min(...decimals.map((each) => each.exponent));
   const [number, first, last] = decimals.map((each) => each.digits * 10n ** BigInt(each.exponent - exponent));
   return Number(((number - first) * BigInt(buckets)) / (last - first));
-}
-
-/** Split a number into decimal digits and a power of ten. @param {number} number */
-function decimal(number) {
-  const [, sign, whole, part = '', exponent = '0'] = /** @type {RegExpExecArray} */ (/^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(number)));
-  return { digits: BigInt(sign + whole + part), exponent: Number(exponent) - part.length };
 }
 
 /** @param {Values} values */
