@@ -125,16 +125,17 @@ class OneDevice:
     def devices(self) -> Devices[Any]:
         return self._devices
 
-    def enroll(self, read: ReadBytes) -> None:
+    def enroll(self, read: ReadBytes, group: int | None = None) -> None:
         """Draw the device's permanent randomness, once; raise `ValueError` if already enrolled.
 
         `read` is cryptographic randomness, such as `os.urandom`; use anything else in tests only.
+        `group` is the number of the device's public group, from 0, in jobs with groups.
         """
         if self._devices.population:
             raise ValueError(
                 "the device is already enrolled: enrolling again would cost privacy again"
             )
-        self._devices.enroll(1, byte_randomness(read))
+        self._devices.enroll(1, byte_randomness(read), _given(group))
 
     def report(
         self, epoch: int, value: int | bool | Sequence[int], read: ReadBytes
@@ -185,16 +186,22 @@ class OneDevice:
 
     @classmethod
     def renewed(
-        cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any], read: ReadBytes
+        cls,
+        protocol: str,
+        law: Mapping[str, Any],
+        state: Mapping[str, Any],
+        read: ReadBytes,
+        group: int | None = None,
     ) -> Self:
         """Draw randomness for another horizon, keeping what never changes in an earlier `state`.
 
-        `read` is as in `enroll`. Raises `ValueError` if `state` is invalid.
+        `read` and `group` are as in `enroll`; by default the group is kept. Raises `ValueError` if
+        `state` is invalid.
         """
         earlier = cls.restore(protocol, law, state).devices
         arrays = earlier.state_arrays()
         device = cls(protocol, law)
-        kept = {name: arrays[name] for name in earlier.lasting}
+        kept = {**{name: arrays[name] for name in earlier.lasting}, **_given(group)}
         device._devices.enroll(1, byte_randomness(read), kept)
         return device
 
@@ -216,6 +223,10 @@ def _kind_of(protocol: str, law: Mapping[str, Any]) -> _DeviceKind:
         if isinstance(law, Mapping) and kind.mark in law:
             return kind
     raise ValueError(f"invalid constants for {protocol}: the mechanism is unknown")
+
+
+def _given(group: int | None) -> dict[str, NDArray[Any]]:
+    return {} if group is None else {"group": np.array([group])}
 
 
 def _is_value(each: object) -> bool:

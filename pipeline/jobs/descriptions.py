@@ -20,9 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, SignedDescription
 from dpstream.pipeline.jobs.key_files import WrongKeyError, read_pem, write_pem
+from dpstream.pipeline.jobs.measure_keys import EARLIER, NEVER
+from dpstream.pipeline.values.durations import Duration
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import microseconds
 from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.measures import OTHER
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
@@ -49,13 +52,13 @@ def statement_of(job: DeployedJob) -> str:
         "fingerprint": job.fingerprint.hex(),
         "protocol": job.protocol,
         "law": job.constants,
-        "values": _values(job.domain),
+        # The labels of answers follow from the measures.
+        "values": _values(job.domain, labels=job.measures is None),
         "content": {"slots": form.slots, "width": form.width, "word_bytes": form.word_bytes},
         "epochs": {
             "count": job.epochs.count,
             "start": microseconds(start) // 1000,
-            "months": length.months,
-            "milliseconds": round(length.exact.total_seconds() * 1000),
+            **_length(length),
             "first": job.first_epoch,
             "last": job.last_epoch,
             "renew": job.epochs.renew,
@@ -77,6 +80,7 @@ def statement_of(job: DeployedJob) -> str:
             for key, first, last in job.devices.periods()
         ],
         "tokens": job.devices.tokens is not None,
+        **({} if job.measures is None else {"events": _events(job)}),
     }
     return _canonical(statement)
 
@@ -85,7 +89,55 @@ def _canonical(statement: dict[str, Any]) -> str:
     return json.dumps(statement, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _values(domain: ValueDomain) -> dict[str, Any]:
+def _events(job: DeployedJob) -> dict[str, Any]:
+    """Return what devices compute from their own events: all that their answers depend on."""
+    attributes = job.attributes or {}
+    public = [
+        {"name": name, "values": [*attributes[name].values, OTHER]}
+        for name in job.public_attributes
+    ]
+    crossed = {name for question in job.questions for name, _ in question.attributes}
+    private: list[dict[str, Any]] = []
+    for name, keys in attributes.items():
+        if name not in crossed:
+            continue
+        if keys.first_seen is None:
+            private.append(
+                {
+                    "name": name,
+                    "column": keys.column or name,
+                    "values": list(keys.values),
+                    "spare": keys.spare,
+                }
+            )
+        else:
+            private.append(
+                {
+                    "name": name,
+                    "first_seen": _length(keys.first_seen),
+                    "event": list(keys.event),
+                    "periods": len(job.values_of(name)) - len((NEVER, EARLIER)),
+                }
+            )
+    questions = [
+        {
+            "name": question.name,
+            "measure": question.measure.to_json(),
+            "private": [name for name, _ in question.attributes],
+        }
+        for question in job.questions
+    ]
+    return {"questions": questions, "public": public, "private": private}
+
+
+def _length(length: Duration) -> dict[str, int]:
+    return {
+        "months": length.months,
+        "milliseconds": round(length.exact.total_seconds() * 1000),
+    }
+
+
+def _values(domain: ValueDomain, *, labels: bool) -> dict[str, Any]:
     values: dict[str, Any] = {
         "kind": domain.kind,
         "size": domain.size,
@@ -95,7 +147,7 @@ def _values(domain: ValueDomain) -> dict[str, Any]:
     if isinstance(domain, NumericDomain):
         buckets = {"low": domain.low, "high": domain.high, "buckets": domain.buckets}
         return {**values, **buckets, "optional": domain.optional}
-    if domain.size <= LABELS_TOLD and domain.items is not None:
+    if labels and domain.size <= LABELS_TOLD and domain.items is not None:
         return {**values, "labels": list(domain.items)}
     return values
 

@@ -9,12 +9,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from secrets import SystemRandom
+from types import EllipsisType
 from typing import Any, Final
 
 from dpstream.randomizers.byte_generator import ReadBytes
 from dpstream.randomizers.client import steps
 from dpstream.randomizers.client.account import Account, AccountEntry, Limit
-from dpstream.randomizers.client.device_errors import DeviceError, StatementError, UnreachableError
+from dpstream.randomizers.client.device_errors import (
+    DeviceError,
+    StatementError,
+    UnreachableError,
+    ValueRejectedError,
+)
 from dpstream.randomizers.client.document import Document, Membership, Waiting
 from dpstream.randomizers.client.statements import Statement, read_statement, signed_statement
 from dpstream.randomizers.client.store import FileStore, Store
@@ -47,13 +53,17 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
+        epoch: Reported epoch; in jobs with measures, the last one that has ended.
         drawn: False if the value was ignored, since this or a later epoch was already drawn.
         sending: Progress of sending this and earlier reports.
+        after: In jobs with measures, seconds until the app should call `report` again, at a random
+            moment after the end of the current epoch; None in other jobs.
     """
 
     epoch: int
     drawn: bool
     sending: Sending
+    after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,13 @@ class Device:
         steps.check_newer(document, checked)
         return terms_of(checked, document.account, self.limit)
 
-    def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
+    def join(
+        self,
+        terms: Terms | bytes | None = None,
+        *,
+        again: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Statement:
         """Join the job's running deployment; a device that already joined it sends no request.
 
         The cost is charged before this returns: ask the user first. Apps can call it at each start.
@@ -153,8 +169,12 @@ class Device:
                 from a trusted source, such as the app itself, whose signature is not verified. By
                 default the statement is requested from the server and must be signed.
             again: True if a user who left the job wants to join again.
+            attributes: The user's public attributes, such as ``{"platform": "ios"}``, in jobs with
+                measures by public attributes (`Terms.events`). They are visible to everyone. A
+                later change counts from the next horizon on.
 
         Raises:
+            ValueRejectedError: If a public attribute of the job is missing.
             UnreachableError: If the server does not answer.
             StatementError: As in `terms`, or if the device has left this deployment.
             LimitError: If the charge would exceed the limit.
@@ -166,7 +186,9 @@ class Device:
         if terms is None and member is not None and not member.gone:
             clock = member.statement.clock
             if clock.last is None or clock.epoch_at(self._now()) <= clock.last:
-                return member.statement
+                if attributes is None:
+                    return member.statement
+                terms = member.text
         text = terms.statement if isinstance(terms, Terms) else terms
         checked = self._checked_statement(self._signed() if text is None else text)
         device = self._read(IDENTITY_BYTES)
@@ -175,27 +197,82 @@ class Device:
         seal = _sealing() if checked.sealed else None
         changed = self._change(
             lambda document: steps.joined(
-                document, checked, device, self.limit, now, self._read, seal, again=again
+                document,
+                checked,
+                device,
+                self.limit,
+                now,
+                self._read,
+                seal,
+                again=again,
+                attributes=attributes,
             )
         )
         if changed and checked.answers is not None:
             self.send()
         return checked
 
-    def report(self, value: Value, *, ago: int = 0) -> Report:
+    def record(
+        self,
+        event: str = "",
+        *,
+        number: float | None = None,
+        label: str | None = None,
+        numbers: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
+        at: int | None = None,
+    ) -> None:
+        """Record an event of the user on this device; no request is made, and nothing is charged.
+
+        For jobs with measures. Reports of later epochs count the event if its epoch is in their
+        window. An event of an epoch that was already reported changes no report that was drawn.
+
+        Args:
+            event: Name of the event. Measures without `event` count all events.
+            number: Value of the only column with numbers.
+            label: Value of the only column with labels.
+            numbers: Values by column; columns that the job does not use are ignored.
+            labels: Labels by column, likewise.
+            at: Time of the event in milliseconds since 1970, not in the future. Default: now.
+
+        Raises:
+            NotJoinedError: If the user has not joined the job; nothing is stored.
+            ValueRejectedError: If the job has no measures; for a number that is not finite, a time
+                in the future, or `number` and `label` if the job has several such columns.
+        """
+        events = steps.events_of(self._document(), self.job)
+        columns = events.columns(self.job, number, label, numbers or {}, labels or {})
+        moment = self._moment(at)
+        self._change(lambda document: steps.recorded(document, self.job, moment, event, *columns))
+
+    def attributes(self, at: int | None = None, /, **labels: str) -> None:
+        """Set private attributes of the user, such as ``plan="pro"``, from now on or `at` a time.
+
+        For jobs with measures; see `record`. Labels that the job does not declare count as "other".
+        Events can carry the same labels. Raises `ValueRejectedError` for unknown attributes.
+        """
+        moment = self._moment(at)
+        self._change(lambda document: steps.labeled(document, self.job, moment, labels))
+
+    def report(self, value: Value | EllipsisType = ..., *, ago: int = 0) -> Report:
         """Report the value for an epoch: randomize once, store, and send if possible.
 
-        A value that is known only at the end of its epoch, such as whether something happened in a
-        week, is reported afterwards, with `ago` 1. Report the earliest epoch first.
+        In jobs with measures there is no value to pass. The device reports all ended epochs that
+        are still accepted, each once, with the answers that follow from recorded events. Call it on
+        a schedule that does not depend on use of the app, such as after `Report.after` seconds.
+
+        In other jobs, a value that is known only at the end of its epoch, such as whether something
+        happened in a week, is reported afterwards, with `ago` 1. Report the earliest epoch first.
 
         Args:
             value: True or False, a label, a number, or a collection; see `DeviceValues.number`.
+                Leave it out in jobs with measures.
             ago: Number of epochs before the current one; reports are accepted for `late` seconds
                 after the end of their epoch.
 
         Raises:
             ValueError: If `ago` is not a number of epochs.
-            ValueRejectedError: If the job does not have this value.
+            ValueRejectedError: If the job does not have this value, or computes it from events.
             NotJoinedError: If the device has not joined the running deployment.
             ClosedError: If the job has not started or has ended, the device joined after the epoch,
                 or reports for the epoch are no longer accepted.
@@ -204,6 +281,15 @@ class Device:
         if type(ago) is not int or ago < 0:
             raise ValueError(f"ago is {ago!r}; expected a number of epochs, 0 or more")
         member = steps.present_member(self._document(), self.job)
+        if member.statement.events is not None:
+            if value is not ... or ago:
+                raise ValueRejectedError(
+                    f"job {self.job} computes its answers from recorded events: call report "
+                    "without a value, and record for events"
+                )
+            return self._report_events(member.statement)
+        if value is ...:
+            raise ValueRejectedError(f"job {self.job} has no measures: pass a value to report")
         number = member.statement.values.number(value)
         now = steps.corrected(self._now(), self._server_time(), member.statement.deployed)
         epoch = steps.epoch_at(member.statement, now, ago)
@@ -214,6 +300,20 @@ class Device:
             )
         )
         return Report(epoch, changed, self.send())
+
+    def _report_events(self, statement: Statement) -> Report:
+        now = steps.corrected(self._now(), self._server_time(), statement.deployed)
+        seal = _sealing() if statement.sealed else None
+        epochs = steps.ended_epochs(self._document(), self.job, now)
+        drawn = False
+        for epoch in epochs:
+
+            def step(document: Document, epoch: int = epoch) -> Document:
+                return steps.drawn(document, self.job, epoch, None, self.limit, self._read, seal)
+
+            drawn |= self._change(step)
+        after = steps.seconds_to_report(statement, now, self._jitter())
+        return Report(epochs.stop - 1, drawn, self.send(), after)
 
     def send(self) -> Sending:
         """Send waiting reports unchanged, except during pauses; the next call retries failures."""
@@ -291,6 +391,16 @@ class Device:
         if checked.sealed:
             _sealing()
         return checked
+
+    def _moment(self, at: int | None) -> int:
+        now = min(max(self._now(), 0), steps.LAST_MOMENT)
+        if at is None:
+            return now
+        if type(at) is not int or not 0 <= at <= now + steps.CLOCK_TOLERANCE:
+            raise ValueRejectedError(
+                "the time of an event is invalid; expected milliseconds since 1970, up to now"
+            )
+        return at
 
     def _settle(self, waiting: Waiting, kind: str) -> None:
         self._change(lambda document: steps.settled(document, self.job, waiting, kind))

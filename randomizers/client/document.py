@@ -54,6 +54,8 @@ class Membership:
         gone: True if the server announced another deployment.
         enrolled: Epoch of the latest acknowledged enrollment, in jobs where devices enroll before
             their first report; None otherwise.
+        history: `EventHistory.to_json`, in jobs with measures; None otherwise.
+        public: The device's public attributes by name, in jobs with measures.
     """
 
     text: bytes = field(repr=False)
@@ -64,6 +66,8 @@ class Membership:
     waiting: tuple[Waiting, ...] = ()
     gone: bool = False
     enrolled: int | None = None
+    history: Mapping[str, Any] | None = field(default=None, repr=False)
+    public: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def statement(self) -> Statement:
@@ -88,6 +92,8 @@ class Membership:
             ],
             "gone": self.gone,
             **({} if self.enrolled is None else {"enrolled": self.enrolled}),
+            **({} if self.history is None else {"history": self.history}),
+            **({"public": dict(self.public)} if self.public else {}),
         }
 
     @classmethod
@@ -109,6 +115,8 @@ class Membership:
             ),
             gone=bool(body["gone"]),
             enrolled=None if body.get("enrolled") is None else int(body["enrolled"]),
+            history=body.get("history"),
+            public=body.get("public", {}),
         )
 
 

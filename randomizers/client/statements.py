@@ -13,6 +13,7 @@ from dpstream.randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, sp
 from dpstream.randomizers.client.device_errors import StatementError
 from dpstream.randomizers.client.ed25519 import is_good
 from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.events import DeviceEvents
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.topics.envelopes import ContentFormat
 
@@ -50,6 +51,8 @@ class Statement:
         minimum: Minimum number of contributors to a released window.
         seal: Public keys for sealing reports; empty if reports are not sealed.
         tokens: True if collectors require a token.
+        events: Questions that the device answers from recorded events; None if the app passes
+            values.
     """
 
     text: bytes = field(repr=False)
@@ -75,6 +78,7 @@ class Statement:
     minimum: int
     seal: tuple[SealingPeriod, ...]
     tokens: bool
+    events: DeviceEvents | None
 
     @property
     def sealed(self) -> bool:
@@ -195,6 +199,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         minimum=body["minimum"],
         seal=seal,
         tokens=bool(body["tokens"]),
+        events=DeviceEvents.from_statement(body) if "events" in body else None,
     )
 
 

@@ -18,9 +18,13 @@ from dpstream.randomizers.client.device_errors import (
     DeviceError,
     NotJoinedError,
     StatementError,
+    StoreError,
+    ValueRejectedError,
 )
 from dpstream.randomizers.client.document import Document, Membership, Waiting
+from dpstream.randomizers.client.events import DeviceEvents
 from dpstream.randomizers.client.statements import Statement
+from dpstream.randomizers.event_histories import EventHistory
 from dpstream.randomizers.guarantee import RollingGuarantee
 from dpstream.randomizers.least_delta import SLACK
 from dpstream.randomizers.one_device import OneDevice
@@ -158,14 +162,19 @@ def joined(
     seal: Seal | None,
     *,
     again: bool = False,
+    attributes: Mapping[str, str] | None = None,
 ) -> Document:
     """Join a deployment; without effect if the device has already joined it.
 
     In jobs whose devices answer in few epochs, the device enrolls at once. `device` is the new id,
     16 random bytes. `now` is in milliseconds since 1970. `again` is True if a user who left the job
-    wants to join again. `read` and `seal` are as in `drawn`.
+    wants to join again. `read` and `seal` are as in `drawn`. `attributes` are the user's public
+    attributes; None keeps those of the present membership. They count from the next horizon on. In
+    jobs with measures, the first epoch to report is the one in which the device joins. Recorded
+    events are kept if a new deployment has the same measures and epochs.
 
     Raises:
+        ValueRejectedError: If a public attribute of the job is missing.
         StatementError: As in `check_newer`, or if the device has left this deployment.
         ClosedError: If the job has ended.
         NotJoinedError: If the user has left the job and `again` is False.
@@ -173,10 +182,13 @@ def joined(
     """
     member = document.member(statement.job)
     check_newer(document, statement)
+    events, public = statement.events, {} if member is None else member.public
+    if events is not None:
+        public = events.public_values(statement.job, public if attributes is None else attributes)
     if member is not None and member.statement.deployment == statement.deployment:
-        if member.text == statement.text and not member.gone:
+        if member.text == statement.text and not member.gone and member.public == public:
             return document
-        now_in = replace(member, text=statement.text, gone=False)
+        now_in = replace(member, text=statement.text, gone=False, public=public)
         return document.with_member(statement.job, now_in)
     if statement.job in document.members and member is None and not again:
         raise NotJoinedError("the user has left this job. Join again only with the user's consent")
@@ -191,13 +203,35 @@ def joined(
         raise ClosedError(f"job {statement.job} has ended")
     account = document.account.opened(statement, limit)
     joined = Document(account, document.members).with_member(
-        statement.job, Membership(statement.text, device)
+        statement.job,
+        Membership(
+            statement.text,
+            device,
+            history=None if events is None else _history_before(epoch, statement, events, member),
+            public=public if events is not None else {},
+        ),
     )
     return (
         joined
         if statement.answers is None
         else _enrolled(joined, statement.job, epoch, limit, read, seal)
     )
+
+
+def _history_before(
+    epoch: int, statement: Statement, events: DeviceEvents, earlier: Membership | None
+) -> dict[str, Any]:
+    """Return the history of a device that joins at an epoch, with an earlier one's events."""
+    saved = None
+    if earlier is not None and earlier.history is not None:
+        before, now = earlier.statement.clock, statement.clock
+        calendars = [(each.start, each.months, each.milliseconds) for each in (before, now)]
+        if calendars[0] == calendars[1] and earlier.statement.events == events:
+            saved = earlier.history
+    history = events.history(saved)
+    if history.closed is None or history.closed < epoch - 1:
+        history.close(epoch - 1)
+    return history.to_json()
 
 
 def left(document: Document, job: str) -> Document:
@@ -254,11 +288,94 @@ def epoch_at(statement: Statement, now: int, ago: int = 0) -> int:
     return epoch
 
 
+def _history(document: Document, job: str) -> tuple[Membership, DeviceEvents, EventHistory]:
+    """Return a membership, its events and history; raise `DeviceError` without any."""
+    member = document.member(job)
+    if member is None:
+        raise NotJoinedError(f"the device has not joined job {job}: call join first")
+    events = member.statement.events
+    if events is None:
+        raise ValueRejectedError(
+            f"job {job} has no measures, so it has no events: pass the value to report"
+        )
+    try:
+        return member, events, events.history(member.history)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise StoreError(
+            f"the recorded events of job {job} are damaged: leave the job to delete them"
+        ) from None
+
+
+def events_of(document: Document, job: str) -> DeviceEvents:
+    """Return the events of a joined job; raise `DeviceError` for other jobs."""
+    return _history(document, job)[1]
+
+
+def recorded(
+    document: Document,
+    job: str,
+    moment: int,
+    event: str,
+    numbers: Mapping[str, float],
+    labels: Mapping[str, str],
+) -> Document:
+    """Record an event of the user, at a moment in milliseconds since 1970.
+
+    Raises:
+        NotJoinedError: If the user has not joined the job.
+        ValueRejectedError: If the job has no measures.
+    """
+    member, _, history = _history(document, job)
+    epoch = member.statement.clock.epoch_at(moment)
+    history.record(epoch, 1000 * moment, event, numbers, labels)
+    return document.with_member(job, replace(member, history=history.to_json()))
+
+
+def labeled(document: Document, job: str, moment: int, attributes: Mapping[str, str]) -> Document:
+    """Record private attributes, as of a moment in milliseconds since 1970; see `recorded`."""
+    member, events, history = _history(document, job)
+    labels = events.private_labels(job, attributes)
+    history.record_labels(member.statement.clock.epoch_at(moment), 1000 * moment, labels)
+    return document.with_member(job, replace(member, history=history.to_json()))
+
+
+def ended_epochs(document: Document, job: str, now: int) -> range:
+    """Return the ended epochs that the device has not reported, and that are still accepted.
+
+    Raises `ClosedError` if the job has ended.
+    """
+    member, _, history = _history(document, job)
+    statement = member.statement
+    clock = statement.clock
+    last = clock.epoch_at(now) - 1
+    if clock.last is not None and last > clock.last:
+        last = clock.last
+    first = max(member.epoch, history.closed or 0, clock.first - 1) + 1
+    while first <= last and now >= clock.begins(first + 1) + 1000 * statement.late:
+        first += 1
+    if first > last == clock.last:
+        raise ClosedError(f"job {job} has ended")
+    return range(first, last + 1)
+
+
+def seconds_to_report(statement: Statement, now: int, jitter: float) -> float:
+    """Return the seconds until a random moment in the first half of the time for a report.
+
+    `now` is in milliseconds since 1970. Reports of an epoch are accepted for `Statement.late` after
+    its end, but the random moment is at most half an epoch later.
+    """
+    clock = statement.clock
+    next_epoch = max(clock.epoch_at(now), clock.first) + 1
+    begins, ends = clock.begins(next_epoch), clock.begins(next_epoch + 1)
+    spread = min(1000 * statement.late, ends - begins) / 2
+    return (begins - now + jitter * spread) / 1000
+
+
 def drawn(
     document: Document,
     job: str,
     epoch: int,
-    value: int | list[int],
+    value: int | list[int] | None,
     limit: Limit,
     read: ReadBytes,
     seal: Seal | None,
@@ -267,8 +384,9 @@ def drawn(
 
     Charge and draw are in one document, so neither is ever stored without the other.
 
-    `value` comes from `DeviceValues.number`. `read` yields cryptographic randomness. `seal` is
-    ignored for jobs without sealing.
+    `value` comes from `DeviceValues.number`. In jobs with measures it is None: the history closes
+    the epoch and has its value, and both are in the same document as the draw. `read` yields
+    cryptographic randomness. `seal` is ignored for jobs without sealing.
 
     Raises:
         ClosedError: If the device joined after that epoch.
@@ -278,7 +396,14 @@ def drawn(
     member = present_member(document, job)
     if epoch <= member.epoch:
         return document
-    statement = member.statement
+    statement, history = member.statement, None
+    if statement.events is not None:
+        _, events, history = _history(document, job)
+        if history.closed is not None and epoch <= history.closed:
+            return document
+        history.close(epoch)
+        value = events.value(history, epoch)
+    assert value is not None
     horizon = statement.clock.horizon(epoch)
     if epoch < (member.enrolled or 0) or horizon < (member.horizon or 0):
         raise ClosedError(f"the device had not joined job {job} at epoch {epoch}")
@@ -303,6 +428,7 @@ def drawn(
         horizon=horizon,
         state=device.state(),
         waiting=(*member.waiting, waiting)[-MOST_WAITING:],
+        history=None if history is None else history.to_json(),
     )
     return Document(account, document.members).with_member(job, now)
 
@@ -470,11 +596,13 @@ def seconds_to_start(begins: int, now: int, jitter: float) -> float:
 
 
 def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
-    statement = member.statement
+    statement, group = member.statement, None
     if not fresh:
         return OneDevice.restore(statement.protocol, statement.law, member.state or {})
+    if statement.events is not None and statement.events.public:
+        group = statement.events.group(member.public)
     if member.state is not None:
-        return OneDevice.renewed(statement.protocol, statement.law, member.state, read)
+        return OneDevice.renewed(statement.protocol, statement.law, member.state, read, group)
     device = OneDevice(statement.protocol, statement.law)
-    device.enroll(read)
+    device.enroll(read, group)
     return device

@@ -9,6 +9,8 @@ from typing import Final
 
 from dpstream.randomizers.client.account import Account, Limit, losses
 from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.event_terms import event_sentences
+from dpstream.randomizers.client.events import DeviceEvents
 from dpstream.randomizers.client.statements import Statement
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.randomizers.guarantee import percent_right
@@ -41,6 +43,8 @@ class Terms:
         tokens: True if collectors require a token.
         spent, limit: Amount spent so far for the population, and the app's limit.
         charges: Number of further charges within the limit; None if unlimited.
+        events: Questions that the device answers from recorded events, and the public attributes
+            that `Device.join` needs; None if the app passes values.
         description: All terms as sentences.
     """
 
@@ -62,6 +66,7 @@ class Terms:
     spent: Limit
     limit: Limit
     charges: int | None
+    events: DeviceEvents | None
     description: str
 
     def __str__(self) -> str:
@@ -99,6 +104,7 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
         spent=spent,
         limit=limit,
         charges=charges,
+        events=statement.events,
         description=_description(statement, spent, limit, charges),
     )
 
@@ -117,6 +123,11 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         f"Job {statement.job} asks every {_every(clock)}, {last}, starting "
         f"{_moment(clock, clock.first)}."
     ]
+    if statement.events is not None:
+        sentences += event_sentences(
+            statement.events,
+            lambda epochs: span_text(clock.months * epochs, clock.milliseconds * epochs),
+        )
     if statement.answers is not None:
         sentences += _of_answers(statement, statement.answers)
     if statement.unit == "stream":
@@ -153,7 +164,7 @@ def _of_answers(statement: Statement, answers: int) -> list[str]:
         if statement.recurring
         else ("", "")
     )
-    late = _span(0, round(1000 * statement.late))
+    late = span_text(0, round(1000 * statement.late))
     return [
         f"In a round of {count} times, this device answers {answers}, drawn at random when it "
         f"joins{kept}. An answer whose time has passed by then is skipped, and an answer that "
@@ -192,11 +203,12 @@ def _moment(clock: EpochClock, epoch: int) -> str:
 
 
 def _every(clock: EpochClock) -> str:
-    length = _span(clock.months, clock.milliseconds)
+    length = span_text(clock.months, clock.milliseconds)
     return length if " and " in length else length.removeprefix("1 ")
 
 
-def _span(months: int, milliseconds: int) -> str:
+def span_text(months: int, milliseconds: int) -> str:
+    """Return a length of time, such as "28 days" or "1 month and 1 hour"."""
     parts = [(months, "month")] if months else []
     rest = milliseconds
     for name, size in _SPANS:

@@ -52,6 +52,17 @@ ASKED: dict[str, Any] = {
     "devices": {"late": "2d"},
 }
 """Job that asks each device once in four days, and accepts answers for two more days."""
+MEASURED: dict[str, Any] = {
+    "name": "searches",
+    "protocol": "value_stream",
+    "parameters": {"epsilon": 1, "max_changes": 2},
+    "measures": {"often": {"type": "count", "within": 2, "event": "search", "at_least": 2}},
+    "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+    "shuffle": {"grace": "4d"},
+    "devices": {"late": "2d"},
+    "background": True,
+}
+"""Job that computes its answers from events, and accepts answers for two more days."""
 
 
 def deployed(

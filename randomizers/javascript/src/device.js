@@ -132,10 +132,13 @@ export class Device {
    * Draw the initial state. Throw if the device is enrolled, since another draw would cost privacy.
    *
    * @param {ReadBytes} [read]
+   * @param {{ group?: number }} [given] - number of the device's public group, from 0, in jobs with groups
    */
-  enroll(read = systemRandom) {
+  enroll(read = systemRandom, given = {}) {
     check(!this.enrolled, 'the device is already enrolled: enrolling again would cost privacy again');
+    /** @type {Record<string, ArrayLike<any>>} */
     const drawn = this.draw(new ByteGenerator(read));
+    if (given.group !== undefined) drawn.group = [given.group];
     for (const [name, { dtype, length = 1 }] of Object.entries(this.fields())) {
       this.kept[name] = new TYPES[dtype](length);
       if (name in drawn) this.kept[name].set(drawn[name]);
@@ -148,13 +151,14 @@ export class Device {
    *
    * @param {DeviceState} state - result of `state()` in an earlier horizon
    * @param {ReadBytes} [read]
+   * @param {{ group?: number }} [given] - as in `enroll`; by default the group is kept
    */
-  renew(state, read = systemRandom) {
+  renew(state, read = systemRandom, given = {}) {
     this.restore(state);
     const earlier = this.kept;
     Object.assign(this, { epoch: 0, enrolled: false, kept: {} });
-    this.enroll(read);
-    for (const name of this.lasting) this.kept[name] = earlier[name];
+    this.enroll(read, given);
+    for (const name of this.lasting) if (!(name in given)) this.kept[name] = earlier[name];
   }
 
   /**

@@ -5,10 +5,13 @@ import { amount, read, written } from '../src/client/amounts.js';
 import { begins, epochAt } from '../src/client/epoch_clock.js';
 import { ClientError, Device, fetching } from '../src/client/index.js';
 import { PROTOCOLS as LOADED, checkRandomizer } from '../src/client/randomizers.js';
+import { measureSentence } from '../src/client/event_terms.js';
 import { readStatement, signedStatement } from '../src/client/statements.js';
 import { documentOf, outcomeOf, secondsToBegin, secondsToWait } from '../src/client/steps.js';
+import { span } from '../src/client/terms.js';
 import { numberOf, readValues } from '../src/client/values.js';
 import { PROTOCOLS } from '../src/index.js';
+import { readMeasure } from '../src/measures.js';
 import { MemoryStore, countedBytes } from './support.js';
 
 const vectors = JSON.parse(readFileSync(new URL('../vectors/client/client.json', import.meta.url), 'utf8'));
@@ -73,6 +76,12 @@ test('server responses are handled as in Python', () => {
   }
 });
 
+test('users read the same sentences about measures as in Python', () => {
+  for (const [body, months, milliseconds, sentence] of vectors.sentences) {
+    assert.equal(measureSentence(readMeasure(body), (count) => span(months * count, milliseconds * count)), sentence);
+  }
+});
+
 test('a statement is accepted if one of the signers signed it', async () => {
   const { signers, good, bad } = vectors.signatures;
   assert.equal(await signedStatement(good, signers), Buffer.from(JSON.parse(good).statement, 'base64').toString());
@@ -86,7 +95,7 @@ test('a signed statement is rejected if its noise is too small for its guarantee
   for (const { steps } of vectors.scenarios) {
     const text = steps.flatMap(({ requests }) => requests).find(({ text }) => text?.includes('"statement"'))?.text;
     const told = text && JSON.parse(Buffer.from(JSON.parse(text).statement, 'base64').toString());
-    if (!['count_min', 'single_message', 'shuffled_counts'].includes(told?.protocol)) continue;
+    if (!['count_min', 'single_message', 'shuffled_counts'].includes(told?.protocol) || told.events) continue;
     tried++;
     const { law } = told;
     const quiet = law.odds ? { odds: { weights: [[1, '1' + '0'.repeat(30)], [1, '1']] } } : { noise: { ...law.noise, mean: 1e-9 } };
@@ -170,6 +179,10 @@ class Replay {
       join: () => device.join(),
       'join terms': async () => device.join(await device.terms()),
       'join again': () => device.join({ again: true }),
+      'join with': () => device.join(step.options),
+      record: () => device.record(step.value, step.options),
+      attributes: () => device.attributes(step.value, step.options),
+      'report events': () => device.report(),
       report: () => device.report(step.value, { ago: step.ago }),
       send: () => device.send(),
       leave: () => device.leave(),
@@ -204,11 +217,12 @@ for (const scenario of vectors.scenarios) {
       replay.store.text = text;
       if (step.result?.sending?.after || step.result?.after) replay.step = step;
       const device = new Device(replay.options);
-      const { after, sending, ...rest } = step.result ?? {};
+      const { sending } = step.result ?? {};
+      const after = sending ? undefined : step.result?.after;
       if (after || sending?.after) {
         replay.step = step;
         replay.requests = [...step.requests];
-        const result = step.do === 'report' ? await device.report(step.value, { ago: step.ago }) : await device.send();
+        const result = step.do === 'send' ? await device.send() : await device.report(step.value, { ago: step.ago });
         assert.equal((result.sending ?? result).waiting, (sending ?? step.result).waiting);
         if ('document' in step) replay.document = step.document;
       } else {

@@ -32,13 +32,16 @@ from dpstream.randomizers.client import Device, DeviceError, Limit, ServerRespon
 from dpstream.randomizers.client.amounts import allowed, read, spent, written
 from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.event_terms import measure_sentence
 from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     outcome_of,
     seconds_to_start,
     seconds_to_wait,
 )
+from dpstream.randomizers.client.terms import span_text
 from dpstream.randomizers.client.values import DeviceValues
+from dpstream.randomizers.measures import Measure
 from dpstream.topics.envelopes import decode_body
 from dpstream.topics.sealing import device_context, unseal
 from tests.randomizers.javascript.vectors import FOLDER, CountedBytes
@@ -109,6 +112,44 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
 }
 
 
+def _measured(name: str, protocol: str, measures: dict[str, Any], **more: Any) -> dict[str, Any]:
+    delta = {"delta": 1e-6} if "trust" in more else {}
+    parameters: dict[str, Any] = {"epsilon": 2, "max_changes": 3, **delta}
+    job = _job(protocol, **parameters)
+    late = {"shuffle": {"minimum": 1000, "grace": "2d"}, "devices": {"late": "1d"}}
+    return {**job, **late, "name": name, "measures": measures, "background": True, **more}
+
+
+COUNTED: Final = _measured(
+    "searches",
+    "shuffled_counts",
+    {"used": {"type": "count", "within": 3, "event": "search", "buckets": [0, 1, 2, 5]}},
+    attributes={
+        "plan": {"values": ["free", "pro"], "spare": 1},
+        "since": {"first_seen": "2d", "event": ["search"]},
+    },
+    by=[["plan", "since"]],
+    trust="shuffle",
+    epochs={"count": 9, "start": "2026-03-01", "length": "1d"},
+)
+"""Job with a measure that is crossed with private attributes."""
+SUMMED: Final = _measured(
+    "minutes",
+    "value_stream",
+    {"long": {"type": "sum", "within": 2, "number": "minutes", "at_least": 30.5}},
+)
+_MEASURES: Final[Mapping[str, dict[str, Any]]] = {
+    "active": {"type": "active", "within": 28},
+    "count": {"type": "count", "event": ["a", "b"], "buckets": {"low": 0, "high": 8, "buckets": 8}},
+    "days": {"type": "days", "within": 28, "event": "search", "buckets": [0, 1, 2, 5]},
+    "max": {"type": "max", "number": "score", "scale": 1000000, "buckets": [0, 0.00002, 2.5]},
+    "last": {"type": "last", "label": "os", "values": ["ios", "web"]},
+    "most": {"type": "most", "within": 7, "label": "os", "values": ["ios", "web"]},
+    "lifecycle": {"type": "lifecycle", "within": 28},
+    "steps": {"type": "steps", "steps": ["open", "pay"]},
+}
+
+
 @dataclass
 class Recorder:
     label: str
@@ -148,18 +189,24 @@ class Recorder:
         entry["retryAfter"] = answer.headers.get("retry-after")
         return answer
 
-    def does(self, action: str, value: Any = None, ago: int = 0) -> None:
+    def does(self, action: str, value: Any = None, ago: int = 0, **options: Any) -> None:
         step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
         if ago:
             step["ago"] = ago
         if value is not None or action == "report":
             step["value"] = value
+        if options:
+            step["options"] = options
         self.requested = step["requests"] = []
         actions: dict[str, Callable[[], Any]] = {
             "terms": lambda: str(self.device.terms()),
             "join": lambda: self.device.join() and None,
             "join terms": lambda: self.device.join(self.device.terms()) and None,
             "join again": lambda: self.device.join(again=True) and None,
+            "join with": lambda: self.device.join(**options) and None,
+            "record": lambda: self.device.record(value, **options),
+            "attributes": lambda: self.device.attributes(options.get("at"), **value),
+            "report events": self.device.report,
             "report": lambda: self.device.report(value, ago=ago),
             "send": self.device.send,
             "leave": self.device.leave,
@@ -191,7 +238,9 @@ class Recorder:
 
 def _plain(result: Any) -> Any:
     if hasattr(result, "sending"):
-        return {"epoch": result.epoch, "drawn": result.drawn, "sending": _plain(result.sending)}
+        after = {} if result.after is None else {"after": result.after}
+        plain = {"epoch": result.epoch, "drawn": result.drawn, "sending": _plain(result.sending)}
+        return {**plain, **after}
     if hasattr(result, "gone"):
         return {"waiting": result.waiting, "after": result.after, "gone": result.gone}
     return result
@@ -354,6 +403,73 @@ def of_asked_devices() -> dict[str, Any]:
     return recorder.to_json()
 
 
+def of_events(laws: Mapping[str, Any]) -> dict[str, Any]:
+    """Record events before, in and after their epochs, absences, and another deployment."""
+    job = deployed(COUNTED, constants=laws.get("searches"))
+    recorder = Recorder("client events", job, (50, 1))
+    collector, day = recorder.collector, recorder.time
+    collector.open_before = 1
+    recorder.does("record", "search")
+    recorder.does("terms")
+    recorder.does("join terms")
+    recorder.does("report", True)
+    recorder.does("record", "search", numbers={"minutes": 3}, labels={"plan": "free", "os": "ios"})
+    recorder.does("record", "open", number=3, label="web", at=day - 5 * DAY)
+    recorder.does("record", "search", at=day + DAY)
+    recorder.does("record", "search", labels={"plan": 5})
+    recorder.does("report events")
+    recorder.does("attributes", {"plan": "pro"})
+    recorder.does("attributes", {"since": "2026-03"})
+    recorder.wait(DAY)
+    recorder.does("report events")
+    recorder.does("report events")
+    recorder.does("record", "search", at=day + 5)
+    recorder.does("attributes", {"plan": "other plan"})
+    collector.dead = True
+    recorder.wait(DAY)
+    recorder.does("report events")
+    collector.dead = False
+    recorder.seconds += 3600
+    recorder.does("send")
+    for name in ("search", "open", "search"):
+        recorder.does("record", name, at=recorder.time - 1)
+    recorder.wait(3 * DAY)
+    recorder.does("report events")
+    recorder.wait(DAY)
+    recorder.does("report events")
+    collector.job = deployed(COUNTED, number=2, at=recorder.time, constants=laws.get("searches"))
+    recorder.wait(DAY)
+    recorder.does("report events")
+    recorder.does("record", "search")
+    recorder.does("report events")
+    recorder.does("join")
+    recorder.wait(DAY)
+    recorder.does("report events")
+    recorder.does("leave")
+    recorder.does("record", "search")
+    return recorder.to_json()
+
+
+def of_summed_events(laws: Mapping[str, Any]) -> dict[str, Any]:
+    """Record numbers, also such that their sum has no float, until a job ends."""
+    job = deployed(SUMMED, constants=laws.get("minutes"))
+    recorder = Recorder(
+        "client sums", described(job.model_copy(update={"horizons": 1}), OPERATOR), (50, 1)
+    )
+    recorder.collector.open_before = 1
+    recorder.does("join")
+    for numbers in ([30.4995], [-1e300, 9e12, 9e12, 1e300], [0.0005, -30.5], []):
+        for number in numbers:
+            recorder.does("record", "session", number=number)
+        recorder.does("record", "session", number=True)
+        recorder.does("record", "session", numbers={"minutes": 1e200 if not numbers else 2.5})
+        recorder.wait(DAY)
+        recorder.does("report events")
+    recorder.wait(DAY)
+    recorder.does("report events")
+    return recorder.to_json()
+
+
 def of_strangers() -> dict[str, Any]:
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     recorder = Recorder("client strangers", deployed(key=key))
@@ -363,6 +479,19 @@ def of_strangers() -> dict[str, Any]:
         recorder.time = recorder.collector.time = START + 4 * DAY
         recorder.does("join")
     return recorder.to_json()
+
+
+def sentences() -> list[list[Any]]:
+    """List measures as in statements, lengths of epochs, and what users read about them."""
+    rows = []
+    for measure in map(Measure.from_json, _MEASURES.values()):
+        for months, length in ((0, DAY), (1, 0), (0, 7 * DAY), (1, 3_600_000)):
+
+            def span(epochs: int, months: int = months, length: int = length) -> str:
+                return span_text(months * epochs, length * epochs)
+
+            rows.append([measure.to_json(), months, length, measure_sentence(measure, span)])
+    return rows
 
 
 def amounts() -> list[list[Any]]:
@@ -604,11 +733,14 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "outcomes": outcomes(),
         "pauses": pauses(),
         "pausesBeforeEpochs": pauses_before_epochs(),
+        "sentences": sentences(),
         "signatures": signatures(),
         "sealed": sealed(None if earlier is None else earlier["sealed"]),
         "scenarios": [
             of_accidents(),
             of_asked_devices(),
+            of_events(laws),
+            of_summed_events(laws),
             of_strangers(),
             of_revisions(),
             *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),

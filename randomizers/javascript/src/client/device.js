@@ -3,7 +3,7 @@
 import { systemRandom } from '../byte_generator.js';
 import { inWords, limitOf, lossesOf, spent } from './account.js';
 import { fromBase64 } from './bytes.js';
-import { epochAt } from './epoch_clock.js';
+import { LAST_MOMENT, epochAt } from './epoch_clock.js';
 import { ClientError } from './errors.js';
 import { fetching } from './fetching.js';
 import { IndexedDbStore } from './indexed_db_store.js';
@@ -77,35 +77,70 @@ export class Device {
   /**
    * Join the job's running deployment; a device that already joined it sends no request.
    *
-   * @param {{ statement?: string, again?: boolean }} [options]
+   * @param {{ statement?: string, again?: boolean, attributes?: Record<string, string> }} [options]
    */
-  async join({ statement, again = false } = {}) {
+  async join({ statement, again = false, attributes } = {}) {
     const member = (await this.#document()).members[this.job];
     if (statement === undefined && member && !member.gone) {
       const { epochs, guarantee } = readStatement(member.statement);
-      if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) return guarantee;
+      if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) {
+        if (attributes === undefined) return guarantee;
+        statement = member.statement;
+      }
     }
     const told = await this.#checkedStatement(statement ?? (await this.#signed()));
     const device = this.#read(16);
     const now = await this.#time(told.deployed);
     const seal = told.seal.length ? await sealing() : null;
     const changed = await this.#change((document) =>
-      steps.joined(document, told, device, this.#limit, now, again, this.#read, seal),
+      steps.joined(document, told, device, this.#limit, now, again, this.#read, seal, attributes),
     );
     if (changed && told.answers !== null) await this.send();
     return told.guarantee;
   }
 
   /**
-   * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
-   * network.
+   * Record an event of the user on this device, in jobs with measures; no request is made.
    *
-   * @param {any} value
+   * @param {string} [event]
+   * @param {{ number?: number, label?: string, numbers?: Record<string, number>, labels?: Record<string, string>, at?: number }} [options]
+   */
+  async record(event = '', { at, ...columns } = {}) {
+    const moment = this.#moment(at);
+    await this.#change((document) => steps.recorded(document, this.job, moment, event, columns));
+  }
+
+  /**
+   * Set private attributes of the user, in jobs with measures.
+   *
+   * @param {Record<string, string>} labels
+   * @param {{ at?: number }} [options]
+   */
+  async attributes(labels, { at } = {}) {
+    const moment = this.#moment(at);
+    await this.#change((document) => steps.labeled(document, this.job, moment, labels));
+  }
+
+  /**
+   * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
+   * network. In jobs with measures, report all ended epochs from recorded events, without a value.
+   *
+   * @param {any} [value]
    * @param {{ ago?: number }} [options]
    */
   async report(value, { ago = 0 } = {}) {
     if (!Number.isSafeInteger(ago) || ago < 0) throw new ClientError('app', 'ago must be a number of epochs, 0 or more');
     const statement = readStatement(steps.presentMember(await this.#document(), this.job).statement);
+    if (statement.events) {
+      if (value !== undefined || ago) {
+        throw new ClientError(
+          'value',
+          `job ${this.job} computes its answers from recorded events: call report without a value, and record for events`,
+        );
+      }
+      return this.#reportEvents(statement);
+    }
+    if (value === undefined) throw new ClientError('value', `job ${this.job} has no measures: pass a value to report`);
     const number = numberOf(statement.values, value);
     const epoch = steps.reportedEpoch(statement, await this.#time(statement.deployed), ago);
     const seal = statement.seal.length ? await sealing() : null;
@@ -113,6 +148,30 @@ export class Device {
       steps.drawn(document, this.job, epoch, number, this.#limit, this.#read, seal),
     );
     return { epoch, drawn, sending: await this.send() };
+  }
+
+  /** @param {import('./statements.js').Statement} statement */
+  async #reportEvents(statement) {
+    const now = await this.#time(statement.deployed);
+    const seal = statement.seal.length ? await sealing() : null;
+    const { first, last } = steps.endedEpochs(await this.#document(), this.job, now);
+    let drawn = false;
+    for (let epoch = first; epoch <= last; epoch++) {
+      const changed = await this.#change((document) => steps.drawn(document, this.job, epoch, null, this.#limit, this.#read, seal));
+      drawn ||= changed;
+    }
+    const after = steps.secondsToReport(statement, now, this.#jitter());
+    return { epoch: last, drawn, sending: await this.send(), after };
+  }
+
+  /** @param {number | undefined} at */
+  #moment(at) {
+    const now = Math.min(Math.max(this.#now(), 0), LAST_MOMENT);
+    if (at === undefined) return now;
+    if (!(Number.isSafeInteger(at) && at >= 0 && at <= now + steps.CLOCK_TOLERANCE)) {
+      throw new ClientError('value', 'the time of an event is invalid; expected milliseconds since 1970, up to now');
+    }
+    return at;
   }
 
   /**

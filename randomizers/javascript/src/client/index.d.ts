@@ -129,6 +129,16 @@ export interface Values {
   optional: boolean;
 }
 
+/** What a device computes from recorded events, in jobs with measures. */
+export interface Events {
+  /** Measures by name; a device answers one of several questions, drawn at random. */
+  questions: { name: string }[];
+  /** Public attributes that `join` needs, with their values; other values count as "other". */
+  public: { name: string; values: string[] }[];
+  /** Private attributes; those with a column are set by `attributes`, or by labels of events. */
+  private: { name: string; column: string | null; labels: string[] }[];
+}
+
 /** A verified statement and its consequences for a device's account. */
 export interface Terms {
   /** The signed statement; `join` joins exactly this one. */
@@ -154,6 +164,8 @@ export interface Terms {
   limit: Losses;
   /** Number of further charges within the limit; null if unlimited. */
   charges: bigint | null;
+  /** Questions that the device answers from recorded events; null if the app passes values. */
+  events: Events | null;
   /** All terms as sentences. */
   description: string;
 }
@@ -172,6 +184,8 @@ export interface Report {
   /** False if the report of this or a later epoch was drawn before; that value counts. */
   drawn: boolean;
   sending: Sending;
+  /** In jobs with measures: seconds until the app should call `report` again, at a random moment. */
+  after?: number;
 }
 
 export interface DeviceOptions {
@@ -225,16 +239,39 @@ export class Device {
    * @param options.statement statement from terms, or from a trusted source, such as the app itself;
    *   its signature is not verified
    * @param options.again true if a user who left the job wants to join again
+   * @param options.attributes the user's public attributes, such as `{ platform: 'ios' }`, in jobs with
+   *   measures by public attributes. They are visible to everyone. A later change counts from the next
+   *   horizon on
    */
-  join(options?: { statement?: string; again?: boolean }): Promise<Guarantee>;
+  join(options?: { statement?: string; again?: boolean; attributes?: Record<string, string> }): Promise<Guarantee>;
+  /**
+   * Record an event of the user on this device, in jobs with measures. No request is made, and nothing
+   * is charged. Reports of later epochs count the event if its epoch is in their window.
+   *
+   * @param event name of the event
+   * @param options.number value of the only column with numbers; likewise `label`
+   * @param options.numbers values by column, which are ignored in columns that the job does not use;
+   *   likewise `labels`
+   * @param options.at time of the event in milliseconds since 1970, not in the future; by default now
+   */
+  record(
+    event?: string,
+    options?: { number?: number; label?: string; numbers?: Record<string, number>; labels?: Record<string, string>; at?: number },
+  ): Promise<void>;
+  /** Set private attributes of the user, such as `{ plan: 'pro' }`, in jobs with measures, from now on or `at` a time. */
+  attributes(labels: Record<string, string>, options?: { at?: number }): Promise<void>;
   /**
    * Report the value of an epoch, by default the current one: draw once, store, and send if there is a
    * network. A value that is known only at the end of its epoch, such as whether something happened in
    * a week, is reported afterwards, with `ago` 1. Report the earliest epoch first.
    *
+   * In jobs with measures, pass no value: the device reports all ended epochs that are still accepted,
+   * each once, from recorded events. Call it on a schedule that does not depend on use of the app, such
+   * as `after` seconds after the last report.
+   *
    * @param options.ago number of epochs before the current one
    */
-  report(value: Value, options?: { ago?: number }): Promise<Report>;
+  report(value?: Value, options?: { ago?: number }): Promise<Report>;
   /** Send waiting reports unchanged, except during pauses; the next call retries failures. */
   send(): Promise<Sending>;
   /** Send repeatedly until no reports are waiting, or for at most `seconds`. */

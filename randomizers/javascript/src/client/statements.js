@@ -6,6 +6,7 @@ import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
 import { fromBase64, fromHex, joined, utf8 } from './bytes.js';
 import { horizonOf, readEpochs } from './epoch_clock.js';
 import { ClientError } from './errors.js';
+import { readEvents } from './events.js';
 import { readValues } from './values.js';
 
 const LABEL = utf8('dpstream job description\0');
@@ -124,6 +125,8 @@ function read(text, body) {
     minimum: /** @type {number} */ (body.minimum),
     seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
     tokens: Boolean(body.tokens),
+    /** Questions that the device answers from recorded events; null if the app passes values. */
+    events: readEvents(body),
   };
 }
 

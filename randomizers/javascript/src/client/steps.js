@@ -7,6 +7,7 @@ import { charged, entryOf, isEntry, newest, opened } from './account.js';
 import { fromBase64, fromHex, joined as bytesOf, littleEndian, toBase64, toHex, utf8 } from './bytes.js';
 import { LAST_MOMENT, begins, epochAt, hasEpoch, horizonOf, localEpoch } from './epoch_clock.js';
 import { ClientError } from './errors.js';
+import { columnsOf, groupOf, historyOf, privateLabels, publicValues, valueOf } from './events.js';
 import { randomizer } from './randomizers.js';
 import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './statements.js';
 
@@ -14,12 +15,12 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 /** @typedef {import('./account.js').Losses} Losses */
 /** @typedef {import('./account.js').Entry} Entry */
 /** @typedef {{ epoch: number, report: string, body: string }} Waiting */
-/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, state: any, waiting: Waiting[], gone: boolean, enrolled?: number }} Member */
+/** @typedef {{ statement: string, device: string, epoch: number, horizon: number | null, state: any, waiting: Waiting[], gone: boolean, enrolled?: number, history?: any, public?: Record<string, string> }} Member */
 /** @typedef {{ version: 1, account: Entry[], members: Record<string, Member | null> }} Document */
 /** @typedef {(content: Uint8Array, key: Uint8Array, info: Uint8Array) => Promise<{ box: Uint8Array, keyId: Uint8Array }>} Seal */
 
 const MOST_WAITING = 32;
-const CLOCK_TOLERANCE = 60_000;
+export const CLOCK_TOLERANCE = 60_000;
 /** Maximum time, in milliseconds, that a server can put a device ahead of a plausible clock. */
 const MOST_AHEAD = 86_400_000;
 const FIRST_WAIT = 1;
@@ -70,7 +71,7 @@ const membersOf = (members) => Object.assign(Object.create(null), members);
 
 /** @param {any} member */
 function isMember(member) {
-  const { statement, device, epoch, horizon, state, waiting, gone, enrolled } = member;
+  const { statement, device, epoch, horizon, state, waiting, gone, enrolled, history, public: attributes = {} } = member;
   return (
     typeof statement === 'string' &&
     /^[0-9a-f]{32}$/.test(device) &&
@@ -80,7 +81,10 @@ function isMember(member) {
     Array.isArray(waiting) &&
     waiting.every((each) => isCount(each?.epoch) && typeof each.report === 'string' && typeof each.body === 'string') &&
     typeof gone === 'boolean' &&
-    (enrolled === undefined || isCount(enrolled))
+    (enrolled === undefined || isCount(enrolled)) &&
+    (history === undefined || (history !== null && typeof history === 'object')) &&
+    attributes !== null &&
+    Object.values(attributes).every((value) => typeof value === 'string')
   );
 }
 
@@ -140,15 +144,22 @@ export function checkNewer(document, statement) {
  * @param {boolean} again - true if a user who left the job wants to join again
  * @param {(count: number) => Uint8Array} read - cryptographic randomness
  * @param {Seal | null} seal
+ * @param {Record<string, string>} [attributes] - public attributes of the user; by default those of the
+ *   present membership. They count from the next horizon on
  * @returns {Promise<Document>}
  */
-export async function joined(document, statement, device, limit, now, again, read, seal) {
-  const { job, epochs, text, answers } = statement;
+export async function joined(document, statement, device, limit, now, again, read, seal, attributes) {
+  const { job, epochs, text, answers, events } = statement;
   checkNewer(document, statement);
   const member = document.members[job];
-  if (member && readStatement(member.statement).deployment === statement.deployment) {
-    if (member.statement === text && !member.gone) return document;
-    return withMember(document, job, { ...member, statement: text, gone: false });
+  const earlier = member ? readStatement(member.statement) : null;
+  const given = events ? publicValues(events, job, attributes ?? member?.public ?? {}) : {};
+  const names = Object.keys(given);
+  const more = names.length ? { public: given } : {};
+  if (member && earlier?.deployment === statement.deployment) {
+    const same = names.every((name) => member.public?.[name] === given[name]);
+    if (member.statement === text && !member.gone && same) return document;
+    return withMember(document, job, { ...member, statement: text, gone: false, ...more });
   }
   if (member === null && !again) {
     throw new ClientError('not-joined', 'the user has left this job. Join again only with the user\'s consent');
@@ -171,8 +182,99 @@ export async function joined(document, statement, device, limit, now, again, rea
     state: null,
     waiting: [],
     gone: false,
+    ...(events ? { history: historyBefore(epoch, statement, earlier, member) } : {}),
+    ...more,
   });
   return answers === null ? joined : enrolled(joined, job, epoch, limit, read, seal);
+}
+
+/**
+ * Return the history of a device that joins at an epoch, with the events of an earlier deployment if
+ * it has the same measures and epochs.
+ *
+ * @param {number} epoch
+ * @param {Statement} statement
+ * @param {Statement | null} earlier
+ * @param {Member | null | undefined} member
+ */
+function historyBefore(epoch, statement, earlier, member) {
+  /** @param {Statement} told */
+  const meaning = ({ epochs: { start, months, milliseconds }, events }) => JSON.stringify([start, months, milliseconds, events?.text]);
+  const { events } = statement;
+  if (!events) return undefined;
+  const same = earlier && member?.history && meaning(earlier) === meaning(statement);
+  const history = historyOf(events, same ? member.history : null);
+  if (history.closed === null || history.closed < epoch - 1) history.close(epoch - 1);
+  return history.toJson();
+}
+
+/** Return a membership, its statement, events and history; throw if the job has no measures. @param {Document} document @param {string} job */
+function eventsOf(document, job) {
+  const member = document.members[job];
+  if (!member) throw new ClientError('not-joined', `the device has not joined job ${job}: call join first`);
+  const statement = readStatement(member.statement);
+  const { events } = statement;
+  if (!events) throw new ClientError('value', `job ${job} has no measures, so it has no events: pass the value to report`);
+  try {
+    return { member, statement, events, history: historyOf(events, member.history) };
+  } catch {
+    throw new ClientError('store', `the recorded events of job ${job} are damaged: leave the job to delete them`);
+  }
+}
+
+/**
+ * Record an event of the user; throw if the job has no measures, or for values that it cannot have.
+ *
+ * @param {Document} document
+ * @param {string} job
+ * @param {number} moment - milliseconds since 1970
+ * @param {string} event
+ * @param {any} columns - as in `columnsOf`
+ */
+export function recorded(document, job, moment, event, columns) {
+  const { member, statement, events, history } = eventsOf(document, job);
+  history.record({ epoch: epochAt(statement.epochs, moment), moment: 1000 * moment, event, ...columnsOf(events, job, columns) });
+  return withMember(document, job, { ...member, history: history.toJson() });
+}
+
+/** Record private attributes as of a moment; see `recorded`. @param {Document} document @param {string} job @param {number} moment @param {Record<string, string>} attributes */
+export function labeled(document, job, moment, attributes) {
+  const { member, statement, events, history } = eventsOf(document, job);
+  const labels = privateLabels(events, job, attributes);
+  history.recordLabels({ epoch: epochAt(statement.epochs, moment), moment: 1000 * moment, labels });
+  return withMember(document, job, { ...member, history: history.toJson() });
+}
+
+/**
+ * Return the ended epochs that the device has not reported and that are still accepted, as the first
+ * and the last one; throw if the job has ended.
+ *
+ * @param {Document} document
+ * @param {string} job
+ * @param {number} now
+ */
+export function endedEpochs(document, job, now) {
+  const { member, statement, history } = eventsOf(document, job);
+  const { epochs, late } = statement;
+  const last = Math.min(epochAt(epochs, now) - 1, epochs.last ?? Infinity);
+  let first = Math.max(member.epoch, history.closed ?? 0, epochs.first - 1) + 1;
+  while (first <= last && now >= begins(epochs, first + 1) + 1000 * late) first += 1;
+  if (first > last && last === epochs.last) throw new ClientError('closed', `job ${job} has ended`);
+  return { first, last: Math.max(last, first - 1) };
+}
+
+/**
+ * Return the seconds until a random moment in the first half of the time for a report, at most half an
+ * epoch after the end of the current one.
+ *
+ * @param {Statement} statement
+ * @param {number} now
+ * @param {number} jitter
+ */
+export function secondsToReport({ epochs, late }, now, jitter) {
+  const next = Math.max(epochAt(epochs, now), epochs.first) + 1;
+  const spread = Math.min(1000 * late, begins(epochs, next + 1) - begins(epochs, next)) / 2;
+  return (begins(epochs, next) - now + jitter * spread) / 1000;
 }
 
 /** Delete everything about a job except its account entries. @param {Document} document @param {string} job */
@@ -236,7 +338,8 @@ export function reportedEpoch({ job, epochs, late }, now, ago) {
  * @param {Document} document
  * @param {string} job
  * @param {number} epoch
- * @param {number | number[]} value
+ * @param {number | number[] | null} value - null in jobs with measures: the history closes the epoch and
+ *   has its value, and both are in the same document as the draw
  * @param {Losses} limit
  * @param {(count: number) => Uint8Array} read - cryptographic randomness
  * @param {Seal | null} seal
@@ -247,6 +350,14 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   if (epoch <= member.epoch) return document;
   const statement = readStatement(member.statement);
   const { epochs } = statement;
+  let kept = {};
+  if (statement.events) {
+    const { events, history } = eventsOf(document, job);
+    if (history.closed !== null && epoch <= history.closed) return document;
+    history.close(epoch);
+    value = valueOf(events, history, epoch);
+    kept = { history: history.toJson() };
+  }
   const horizon = horizonOf(epochs, epoch);
   if (epoch < (member.enrolled ?? 0) || horizon < (member.horizon ?? 0)) {
     throw new ClientError('closed', `the device had not joined job ${job} at epoch ${epoch}`);
@@ -259,9 +370,8 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   let device, content;
   try {
     device = await randomizer(statement);
-    if (!fresh) device.restore(member.state);
-    else if (member.state) device.renew(member.state, read);
-    else device.enroll(read);
+    if (fresh) drawState(device, statement, member, read);
+    else device.restore(member.state);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {
     // The original message can contain the value.
@@ -278,7 +388,22 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     horizon,
     state: device.state(),
     waiting: [...member.waiting, waiting].slice(-MOST_WAITING),
+    ...kept,
   });
+}
+
+/**
+ * Draw the state of a horizon, in the device's public group.
+ *
+ * @param {import('../device.js').Device} device
+ * @param {Statement} statement
+ * @param {Member} member
+ * @param {(count: number) => Uint8Array} read
+ */
+function drawState(device, { events }, { state, public: attributes = {} }, read) {
+  const given = events?.public.length ? { group: groupOf(events, attributes) } : {};
+  if (state) device.renew(state, read, given);
+  else device.enroll(read, given);
 }
 
 /**
@@ -307,8 +432,7 @@ async function enrolled(document, job, epoch, limit, read, seal) {
   let { state } = member;
   if (fresh) {
     const device = await randomizer(statement);
-    if (state) device.renew(state, read);
-    else device.enroll(read);
+    drawState(device, statement, member, read);
     state = device.state();
   }
   return withMember({ ...document, account }, job, {

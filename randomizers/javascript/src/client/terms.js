@@ -2,6 +2,7 @@
 
 import { inWords, spent as spentOf } from './account.js';
 import { begins, horizonOf } from './epoch_clock.js';
+import { eventSentences } from './event_terms.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {import('./account.js').Losses} Losses */
@@ -22,14 +23,14 @@ const SPANS = /** @type {[string, number][]} */ ([
  * @param {Losses} limit
  */
 export function termsOf(told, account, limit) {
-  const { text: statement, job, population, deployed, guarantee, values, epochs, answers, recurring, tokens } = told;
+  const { text: statement, job, population, deployed, guarantee, values, epochs, answers, recurring, tokens, events } = told;
   const spent = spentOf(account, population);
   const costs = /** @type {('epsilon' | 'delta')[]} */ (['epsilon', 'delta']).filter((name) => told[name] > 0n);
   const room = costs.map((name) => (limit[name] > spent[name] ? (limit[name] - spent[name]) / told[name] : 0n));
   const charges = room.length ? room.reduce((one, other) => (one < other ? one : other)) : null;
   const sealed = told.seal.length > 0;
   const description = inSentences(told, spent, limit, charges);
-  return { statement, job, population, deployed, guarantee, values, epochs, answers, recurring, sealed, tokens, spent, limit, charges, description };
+  return { statement, job, population, deployed, guarantee, values, epochs, answers, recurring, sealed, tokens, spent, limit, charges, events, description };
 }
 
 /** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */
@@ -39,6 +40,7 @@ function inSentences(told, spent, limit, charges) {
   const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${every(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
+  if (told.events) sentences.push(...eventSentences(told.events, (count) => span(epochs.months * count, epochs.milliseconds * count)));
   if (told.answers !== null) {
     const [kept, again] = told.recurring ? [', and the same in all later rounds', ` and again every ${epochs.count} times`] : ['', ''];
     sentences.push(
@@ -109,8 +111,8 @@ function every({ months, milliseconds }) {
   return length.includes(' and ') ? length : length.replace(/^1 /, '');
 }
 
-/** @param {number} months @param {number} milliseconds */
-function span(months, milliseconds) {
+/** Return a length of time as text. @param {number} months @param {number} milliseconds */
+export function span(months, milliseconds) {
   /** @type {[number, string][]} */
   const parts = months ? [[months, 'month']] : [];
   let rest = milliseconds;
