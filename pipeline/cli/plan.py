@@ -136,6 +136,14 @@ def plan(
         float,
         typer.Option(metavar="SHARE", help="Share of users who do not report at an epoch."),
     ] = 0.0,
+    by_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARES",
+            help="Sizes of the groups of a breakdown, such as 64%,30%,6%, to predict the error of "
+            "each. Default: equal sizes.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the privacy and accuracy of a job, before any data exists."""
@@ -158,6 +166,7 @@ def plan(
         trust=trust.value if recommend else None,
         colluding=colluding,
         dropout=dropout,
+        by_size=() if by_size is None else _sizes(by_size),
     )
     if as_json:
         # `json_fields` of the guarantee includes empty fields, which its own JSON omits.
@@ -178,6 +187,19 @@ def plan(
             f"not private: errors are predicted from {reference_input} without noise. Do not "
             "publish these errors unless that file is public"
         )
+
+
+def _sizes(text: str) -> list[float]:
+    try:
+        shares = [float(part.strip().removesuffix("%")) / 100 for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if not shares or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
+        raise UsageProblem(
+            f"--by-size: got {text}; expected shares of the users in percent, at most 100% "
+            "together, such as 64%,30%,6%"
+        )
+    return shares
 
 
 def _reference_values(job: Job, path: Path) -> NDArray[np.float64]:

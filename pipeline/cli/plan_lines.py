@@ -62,6 +62,8 @@ def show_plan(plan: Plan) -> None:
     print_pairs(_accuracy(plan))
     if len(plan.epochs) > 1:
         _show_epochs(plan)
+    if any(each.groups for each in plan.measures):
+        _show_groups(plan)
     _show_users(plan)
     if plan.changes:
         _show_changes(plan)
@@ -79,6 +81,22 @@ def show_plan(plan: Plan) -> None:
         )
     for note in (*([] if rounding is None else [rounding]), *plan.notes):
         print_text(f"\nnote: {note}")
+
+
+def _show_groups(plan: Plan) -> None:
+    """Print the error of every measure in each size of group, also as a share of the group."""
+    print_text("\nroot mean squared error by size of group", "bold")
+    rows = [(each, group) for each in plan.measures for group in each.groups]
+    print_table(
+        {
+            "measure": lambda row: row[0].name,
+            ">users in the group": lambda row: f"{row[1].users:,}",
+            ">error": lambda row: number(row[1].rmse) + ("" if row[0].is_mean else " users"),
+            ">of the group": lambda row: "-" if row[0].is_mean else f"{row[1].relative:.1%}",
+            ">of the range": lambda row: f"{row[1].relative:.1%}" if row[0].is_mean else "-",
+        },
+        rows,
+    )
 
 
 def _show_epochs(plan: Plan) -> None:

@@ -105,9 +105,9 @@ def reason(job: Job) -> str | None:
     changes = getattr(job.parameters, "max_changes", None)
     if changes is None or question.kind in ("labels", "numbers"):
         changes = _FEWEST_CHANGES[question.kind] if changes is None else changes + 1
-    found = choices(
-        values | {"parameters": {**values["parameters"], "max_changes": changes}}, question
-    )
+    given = ("epsilon", "delta")
+    asked = {name: getattr(job.parameters, name) for name in given if hasattr(job.parameters, name)}
+    found = choices(values | {"parameters": {**asked, "max_changes": changes}}, question)
     others = [_accuracy(each) for each in found if each.protocol != job.protocol]
     own = next((_accuracy(each) for each in found if each.protocol == job.protocol), None)
     if own is None or not others:
@@ -224,6 +224,9 @@ def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
                 "answer": question.kind,
                 **({} if mean is None else {"low": mean.low, "high": mean.high}),
                 **({"labels": list(question.labels)} if question.kind == "labels" else {}),
+                **(
+                    {"by": [name for name, _ in question.attributes]} if question.attributes else {}
+                ),
             }
         )
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Literal
@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.change_budgets import ChangesChoice, weigh_changes
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
+from dpstream.pipeline.planning.group_errors import MeasureErrors, cheaper_notes, measure_errors
 from dpstream.pipeline.planning.outlook import (
     HonestContributors,
     Outlook,
@@ -137,6 +138,8 @@ class Plan:
             seconds; empty if not requested.
         crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
             equal size.
+        measures: Predicted errors of each measure, for all users and by size of group; empty
+            without measures.
         cells: Description of the cells; None for protocols without cells.
         predicted_error: Mean absolute error for a rare item, in users; None without cells.
         noise_error: Mean absolute error from the noise alone, in users.
@@ -180,6 +183,7 @@ class Plan:
     recommendation: Recommendation | None
     outlook: Outlook | None
     crowds: CrowdsPlan | None
+    measures: tuple[MeasureErrors, ...]
     cells: str | None
     predicted_error: float | None
     noise_error: float | None
@@ -220,6 +224,7 @@ def plan(
     trust: Trust | None = None,
     colluding: float = 0.0,
     dropout: float = 0.0,
+    by_size: Sequence[float] = (),
 ) -> Plan:
     """Calibrate a job and predict its guarantee and accuracy.
 
@@ -234,6 +239,7 @@ def plan(
         trust: Trust for a recommendation; None for no recommendation.
         colluding: Share of the present users that collude, at least 0 and below 1; see `outlook`.
         dropout: Share of the users absent at an epoch, at least 0 and below 1.
+        by_size: Sizes of groups of a breakdown, as shares of the users; by default all are equal.
 
     Raises:
         JobError: If no constants exist for the job's parameters and horizon, or if its protocol has
@@ -289,6 +295,7 @@ def plan(
         if colluding or dropout
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
+        measures=measure_errors(job, law, forecast, users, by_size),
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(senders),
         noise_error=None if cells is None else cells.noise_error(senders),
@@ -336,6 +343,7 @@ def plan(
         else None,
         notes=(
             *_of_measures(job),
+            *cheaper_notes(job, users),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),

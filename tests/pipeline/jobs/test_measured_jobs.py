@@ -155,3 +155,5 @@ def test_the_plan_says_why_measures_chose_the_protocol() -> None:
     assert f"{best.error:,.0f} users for value_stream (max_changes: 2), which this job uses" in why
     assert f"{other.error:,.0f} users for sampled_response (any number of changes)" in why
     assert reason(made(**SHUFFLED)) is None
+    sampled = reason(made(parameters={"epsilon": 4, "max_changes": 8})) or ""
+    assert "for sampled_response (any number of changes), which this job uses" in sampled

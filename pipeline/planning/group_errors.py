@@ -1,0 +1,140 @@
+"""Predicted errors of measures for all users, and for groups of several sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.measure_keys import Question
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.results.expected_errors import forecast_of
+
+# Share of users with the answer for which the error from asking a sample is largest.
+_WORST_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupError:
+    """Predicted RMSE of a measure in a group of `users` users.
+
+    Attributes:
+        rmse: In users; for a mean, in the unit of its number.
+        relative: As a share of the group; for a mean, of the range.
+    """
+
+    users: int
+    rmse: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureErrors:
+    """Predicted errors of one question.
+
+    Attributes:
+        name: Name of the measure, with the private attributes that its cells distinguish.
+        is_mean: True if errors are those of a mean.
+        total: For all users; None if the question has cells only, whose sum has a larger error.
+        groups: For each size of group, the largest first; empty without a breakdown.
+    """
+
+    name: str
+    is_mean: bool
+    total: GroupError | None
+    groups: tuple[GroupError, ...]
+
+
+def measure_errors(
+    job: Job, law: Law, forecast: Forecast, users: int, shares: Sequence[float] = ()
+) -> tuple[MeasureErrors, ...]:
+    """Return the predicted errors of all questions of a job with measures.
+
+    `shares` are the sizes of groups as shares of the users; by default, all groups of a breakdown
+    have the same size.
+    """
+    if job.measures is None:
+        return ()
+    return tuple(_of_questions(job, law, forecast, users, shares))
+
+
+def _of_questions(
+    job: Job, law: Any, forecast: Any, users: int, shares: Sequence[float]
+) -> Iterator[MeasureErrors]:
+    panels = job.panels > 1 or job.questions[0].measure.mean is not None
+    weights = [each.share for each in law.questions] if panels else [1]
+    for index, question in enumerate(job.questions):
+        asked = _QuestionErrors(
+            question, forecast, index if panels else None, weights[index] / sum(weights)
+        )
+        values = math.prod(len(each) for _, each in question.attributes)
+        cells = len(job.groups) * values
+        sizes = [round(users * share) for share in shares] or [users // cells]
+        # Cells of a question have the error of all users who are asked it.
+        whole = max(1, users // len(job.groups)) if question.attributes else None
+        yield MeasureErrors(
+            " by ".join((question.name, *(name for name, _ in question.attributes))),
+            question.measure.mean is not None,
+            None if question.attributes else asked.error(users),
+            tuple(asked.error(size, whole) for size in sorted(sizes, reverse=True))
+            if cells > 1
+            else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _QuestionErrors:
+    """A question, and the share of users who are asked it; `index` is None if all are."""
+
+    question: Question
+    forecast: Any
+    index: int | None
+    share: float
+
+    def error(self, users: int, whole: int | None = None) -> GroupError:
+        """Return the error for a group of `users`, of a partition of `whole` (None: the group)."""
+        size = max(1, users)
+        if self.index is None:
+            noise = self.forecast.standard_errors(whole or size)
+        else:
+            noise = self.forecast.question_errors(whole or size)[:, self.index]
+        sampling = _WORST_SHARE * math.sqrt(size * (1 / self.share - 1))
+        rmse = math.hypot(math.sqrt(float(np.square(noise).mean())), sampling)
+        mean = self.question.measure.mean
+        unit = 1.0 if mean is None else (mean.high - mean.low) / size
+        return GroupError(users, unit * rmse, rmse / size)
+
+
+def cheaper_notes(job: Job, users: int) -> tuple[str, ...]:
+    """Say what private breakdowns cost, and what they would cost if an attribute were public."""
+    private = [question for question in job.questions if question.attributes]
+    if job.measures is None or job.trust == "shuffle" or not private:
+        return ()
+    names = dict.fromkeys(name for question in private for name, _ in question.attributes)
+    attributes = job.to_json()["attributes"]
+    declared = [name for name in names if "first_seen" not in attributes[name]]
+    if not declared:
+        return ()
+    variant = {key: value for key, value in job.to_json().items() if key in _VARIED}
+    for name in declared:
+        attributes[name] = {"values": attributes[name]["values"], "public": True}
+    parameters = {name: getattr(job.parameters, name, None) for name in ("epsilon", "max_changes")}
+    asked = {name: value for name, value in parameters.items() if value is not None}
+    public = make_job({**variant, "attributes": attributes, "parameters": asked})
+    law = public.calibrate()
+    errors = measure_errors(public, law, forecast_of(public, law), users)
+    group = next(each.groups[0] for each in errors if each.groups)
+    which = " and ".join(declared)
+    return (
+        f"private attributes cost accuracy: if everyone may know each user's {which}, set 'public: "
+        f"true', and a measure of a group of {group.users:,} users has an RMSE of "
+        f"{group.rmse:,.0f} users ({group.relative:.1%} of the group)",
+    )
+
+
+_VARIED: Final = ("name", "epochs", "measures", "by")

@@ -1,0 +1,62 @@
+"""Predicted errors of measures by size of group, and what private breakdowns cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.job_plan import Plan, plan
+
+USERS = 100_000
+VALUES = {"values": ["a", "b", "c"]}
+
+
+def planned(users: int = USERS, by_size: tuple[float, ...] = (), **keys: Any) -> tuple[Job, Plan]:
+    given = {
+        "name": "app",
+        "epochs": {"count": 12, "start": "2026-01-01", "length": "P1M"},
+        "parameters": {"epsilon": 4, "max_changes": 2},
+        "measures": {"mau": {"type": "active"}},
+        "attributes": {"plan": VALUES},
+        "by": ["plan"],
+    }
+    job = make_job(given | keys)
+    return job, plan(job, users, by_size=by_size)
+
+
+def test_a_public_group_has_the_error_of_its_own_users() -> None:
+    public = {"plan": {**VALUES, "public": True}}
+    _, made = planned(attributes=public, by_size=(0.5, 0.25, 0.01))
+    _, alone = planned(25_000, attributes=None, by=None, protocol="value_stream")
+    (mau,) = made.measures
+    assert [group.users for group in mau.groups] == [50_000, 25_000, 1_000]
+    assert mau.total is not None
+    assert mau.total.rmse == pytest.approx(made.rmse)
+    assert mau.groups[1].rmse == pytest.approx(alone.rmse, rel=1e-6)
+    assert mau.groups[2].relative == mau.groups[2].rmse / 1_000
+
+
+def test_asking_a_sample_adds_its_error() -> None:
+    measures = {"mau": {"type": "active"}, "days": {"type": "count", "at_least": 9}}
+    job, made = planned(measures=measures, attributes=None, by=None)
+    assert job.protocol_entry.planning is not None
+    forecast: Any = job.protocol_entry.planning.forecast(job.calibrate(), job.parameters, 12)
+    noise = float(np.sqrt(np.square(forecast.question_errors(USERS)[:, 0]).mean()))
+    assert made.measures[0].total is not None
+    # Half of the users are asked, so the worst share adds sqrt(n) / 2.
+    assert made.measures[0].total.rmse == pytest.approx(math.hypot(noise, math.sqrt(USERS) / 2))
+
+
+def test_the_plan_names_the_cheaper_way_first() -> None:
+    _, private = planned()
+    _, public = planned(attributes={"plan": {**VALUES, "public": True}})
+    cheaper = next(note for note in private.notes if "public: true" in note)
+    assert f"{public.measures[0].groups[0].rmse:,.0f} users" in cheaper
+    (cells,) = (each for each in private.measures if each.groups)
+    assert cells.name == "mau by plan"
+    assert cells.groups[0].rmse > 3 * public.measures[0].groups[0].rmse
+    assert not any("public: true" in note for note in public.notes)
