@@ -51,6 +51,12 @@ COMMANDS = {
         "Count 28,785 real students by week, with a privacy limit for each of them.",
         "--rate 10",
     ),
+    "init": CommandEntry(
+        _FIRST,
+        "init:init",
+        "Write a job file for an input, after three questions.",
+        "events.csv --count active --public os --trust none",
+    ),
     "up": CommandEntry(
         _FIRST,
         "up:up",

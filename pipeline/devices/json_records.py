@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TextIO
@@ -23,6 +24,7 @@ from dpstream.pipeline.values.times import shown
 
 _BATCH: Final = 1 << 12
 _MISSING: Final = object()
+_ARRAY: Final = "got a JSON array; expected one object per line. To convert it: jq -c '.[]'"
 _EXACT: Final = 1 << 53
 
 
@@ -160,10 +162,7 @@ def json_file(
         if not line.strip():
             continue
         if line.lstrip().startswith("["):
-            raise InputError(
-                f"{name}:{number}: got a JSON array; expected one object per line. To "
-                "convert it: jq -c '.[]'"
-            )
+            raise InputError(f"{name}:{number}: {_ARRAY}")
         try:
             first = parse_object(line)
         except ValueError as error:
@@ -173,6 +172,51 @@ def json_file(
         return keys.columns, _batches(keys, [(number, line)], lines, bad)
     first_problem = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
     raise InputError(f"{name}: no line is a JSON object{first_problem}")
+
+
+def flat_records(
+    text: TextIO, name: str
+) -> tuple[tuple[str, ...], Iterator[tuple[list[list[str]], int]]]:
+    """Return the names of all single fields, and batches of rows with the number of unusable lines.
+
+    The names are those of the first lines; later names are not used. A missing field is an empty
+    text. Raises `InputError` if no line is an object.
+    """
+    lines = (line for line in _lines(text) if line.strip())
+    first = list(islice(lines, _BATCH))
+    if first and first[0].lstrip().startswith("["):
+        raise InputError(f"{name}:1: {_ARRAY}")
+    objects = _objects(first)
+    if not objects:
+        raise InputError(f"{name}: no line is a JSON object")
+    names = tuple(dict.fromkeys(each for record in objects for each in _names(record)))
+
+    def batches() -> Iterator[tuple[list[list[str]], int]]:
+        batch = first
+        while batch:
+            found = _objects(batch)
+            yield (
+                [[_flat(record, each) for each in names] for record in found],
+                (len(batch) - len(found)),
+            )
+            batch = list(islice(lines, _BATCH))
+
+    return names, batches()
+
+
+def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:
+    found = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(parse_object(line))
+    return found
+
+
+def _flat(record: dict[str, Any], name: str) -> str:
+    try:
+        return _text(record, name)
+    except ValueError:
+        return ""
 
 
 def _batches(

@@ -31,16 +31,9 @@ def parquet_file(
 
     Raises `InputError` if the file is damaged or lacks a column.
     """
-    # Imported late because it takes a quarter of a second, and other files do not need it.
     import pyarrow as pa
-    from pyarrow import parquet
 
-    if not file.seekable():
-        raise InputError(f"{name}: cannot read Parquet from a pipe; expected a file")
-    try:
-        table = parquet.ParquetFile(file)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(name, error) from None
+    table = _opened(name, file)
     leaves = list(_leaves(table.schema_arrow))
     found = Columns.of(
         *(name, leaves),
@@ -62,6 +55,35 @@ def parquet_file(
     unused = tuple(leaf for leaf in leaves if leaf not in wanted)
     columns = Columns.in_order(found.placing, crowd=crowd is not None, unused=unused, fields=fields)
     return columns, _records(name, table, wanted)
+
+
+def single_columns(
+    name: str, file: BufferedReader
+) -> tuple[tuple[str, ...], Iterator[list[list[str]]]]:
+    """Return the names of all columns with single values, and batches of rows as texts."""
+    import pyarrow as pa
+
+    table = _opened(name, file)
+    empty = table.schema_arrow.empty_table()
+    names = [
+        leaf
+        for leaf in _leaves(table.schema_arrow)
+        if not pa.types.is_nested(_inner(empty, leaf).type)
+    ]
+    return tuple(names), (records.fields for records in _records(name, table, names))
+
+
+def _opened(name: str, file: BufferedReader) -> Any:
+    # Imported late because it takes a quarter of a second, and other files do not need it.
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not file.seekable():
+        raise InputError(f"{name}: cannot read Parquet from a pipe; expected a file")
+    try:
+        return parquet.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(name, error) from None
 
 
 def _records(name: str, table: Any, wanted: list[str]) -> Iterator[Records]:

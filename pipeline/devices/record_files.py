@@ -15,14 +15,16 @@ from typing import TextIO
 from dpstream.pipeline.devices.bad_rows import InputError
 from dpstream.pipeline.devices.bounded_lines import EndlessLineError
 from dpstream.pipeline.devices.columns import Columns, columns_needed
-from dpstream.pipeline.devices.json_records import json_file
-from dpstream.pipeline.devices.parquet_records import MAGIC, parquet_file
+from dpstream.pipeline.devices.json_records import flat_records, json_file
+from dpstream.pipeline.devices.parquet_records import MAGIC, parquet_file, single_columns
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import Records, read_records
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
+from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.whole_files import open_regular
 
 _HEADER_CAP = 1 << 16  # characters; bounds the memory of one endless line
+_SEPARATORS = (",", ";", "\t", "|")
 _LOOKED_AT = 64  # bytes: blank lines may come before the first object
 _GZIP_MAGIC = b"\x1f\x8b"
 # Other containers: their first bytes, and a fix for each.
@@ -64,11 +66,7 @@ def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
     with _open_packed(name) as binary:
         kind = input_format.format or _format_of(name, binary)
         if kind == "parquet":
-            if isinstance(binary, gzip.GzipFile):
-                raise InputError(
-                    f"{name}: a gzipped Parquet file, which is already compressed inside: unpack it"
-                )
-            found = parquet_file(name, binary, input_format, crowd, fields)
+            found = parquet_file(name, _unpacked(name, binary), input_format, crowd, fields)
             yield RecordFile(*found, place="row ")
             return
         text, said = _as_text(binary, input_format)
@@ -77,6 +75,69 @@ def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
             return
         columns = _header(name, text, reader)
         yield RecordFile(columns, read_records(text, 1, input_format.separator), tuple(said))
+
+
+@dataclass(frozen=True, slots=True)
+class AllColumns:
+    """An open file with all of its columns.
+
+    Attributes:
+        names: Names of the columns, as `input.columns` of a job file refers to them.
+        batches: Rows as texts, one for each name, with the number of unusable records among them.
+    """
+
+    names: tuple[str, ...]
+    batches: Iterator[tuple[list[list[str]], int]]
+    input_format: InputFormat
+    warnings: tuple[str, ...] = ()
+
+
+@contextmanager
+def open_all_columns(name: str, input_format: InputFormat = AS_IT_IS) -> Iterator[AllColumns]:
+    """Open a file of records without knowing which of its columns are used.
+
+    The separator is detected if `input_format` states none. All errors until the
+    file is closed are raised as `InputError`.
+    """
+    with _open_packed(name) as binary:
+        kind = input_format.format or _format_of(name, binary)
+        if kind == "parquet":
+            names, rows = single_columns(name, _unpacked(name, binary))
+            yield AllColumns(names, ((each, 0) for each in rows), input_format)
+            return
+        text, said = _as_text(binary, input_format)
+        if kind == "json":
+            yield AllColumns(*flat_records(text, name), input_format, tuple(said))
+            return
+        header = text.readline(_HEADER_CAP)
+        if input_format.separator == AS_IT_IS.separator:
+            separator = max(_SEPARATORS, key=header.count)
+            if header.count(separator):
+                input_format = input_format.with_changes({"separator": separator})
+        separator = input_format.separator
+        fields = next(read_records([header], separator=separator), None)
+        if fields is None or fields.broken or not fields.fields or len(fields.fields[0]) < 2:
+            raise InputError(
+                f"{name}:1: got {shown(header)}; expected a line with the names of the columns"
+            )
+        names = tuple(field.strip() for field in fields.fields[0])
+        whole = _whole_rows(read_records(text, 1, separator), len(names))
+        yield AllColumns(names, whole, input_format, tuple(said))
+
+
+def _unpacked(name: str, binary: io.BufferedReader | gzip.GzipFile) -> io.BufferedReader:
+    if isinstance(binary, gzip.GzipFile):
+        raise InputError(
+            f"{name}: a gzipped Parquet file, which is already compressed inside: unpack it"
+        )
+    return binary
+
+
+def _whole_rows(batches: Iterator[Records], width: int) -> Iterator[tuple[list[list[str]], int]]:
+    for records in batches:
+        rows = [row for row in records.fields if len(row) == width]
+        blank = sum(not row for row in records.fields)
+        yield rows, len(records.fields) - len(rows) - blank + (records.broken is not None)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ KEYS: Final = (
     *("measures", "attributes", "by", "trust", "ratios", "history", "background", "by_minimum"),
 )
 
-_RESERVED: Final = frozenset(
+RESERVED: Final = frozenset(
     {
         *("user", "time", "epoch", "value", "event", "number", "label", "measure", "statistic"),
         *("estimate", "job", "instance", "le"),
@@ -270,7 +270,7 @@ class Measured(Wording):
             self._check_crowds(hidden)
             return self
         for name in (*self.measures, *(self.attributes or {})):
-            if name in _RESERVED:
+            if name in RESERVED:
                 raise ValueError(f"measures and attributes cannot be called {name}: choose another")
         if both := set(self.measures) & set(self.attributes or {}):
             raise ValueError(f"attributes has {min(both)}, which is also a measure. Rename one")
