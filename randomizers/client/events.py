@@ -1,4 +1,4 @@
-"""What a device computes from its own events, as stated in a job's statement.
+"""Answers that a device computes from its own events, as stated in a job's statement.
 
 A *question* is a measure, alone or together with private attributes. A device answers each question
 with one integer per epoch, and the randomizer hides the answer. Public attributes are given on
@@ -56,7 +56,7 @@ class PrivateAttribute:
         """Return the attribute's value at the end of an epoch, from 0, below `cells`."""
         if self.column is not None:
             label = history.latest(self.column, epoch)
-            # Values are none, other, and the declared labels; histories number other last.
+            # Values start with "none" and "other"; histories number "other" last.
             return 1 if label > len(self.labels) else label + (label > 0)
         first = history.first(self.event, epoch)
         if first is None:

@@ -178,7 +178,7 @@ def test_estimates_survive_a_record() -> None:
     assert np.allclose(read.estimate.intervals, estimate.intervals, rtol=1e-6)
     body = json.loads(json.dumps(estimate.to_json()))
     for changed in ({"sizes": body["sizes"][:-1]}, {"standard_errors": [None] * len(body["rows"])}):
-        with pytest.raises(ValueError, match="standard.error"):
+        with pytest.raises(ValueError, match=r"standard.error"):
             PanelEstimates.from_json(body | changed)
 
 

@@ -130,7 +130,7 @@ export function valueOf({ questions, several, sets }, history, epoch) {
 function numberOf({ column, labels, cells, event, periods }, history, epoch) {
   if (column !== null) {
     const label = history.latest(column, epoch);
-    // Values are none, other, and the declared labels; histories number other last.
+    // Values start with "none" and "other"; histories number "other" last.
     return label > labels.length ? 1 : label + Number(label > 0);
   }
   const first = history.first(event, epoch);
