@@ -69,6 +69,12 @@ COMMANDS = {
         "Predict the privacy and accuracy of a job, before any data exists.",
         "students.yaml --users 28785",
     ),
+    "preview": CommandEntry(
+        _FIRST,
+        "preview:preview",
+        "Show what a file of events means for a job's measures, before anything is spent.",
+        "app.yaml --input events.csv --plot events.png",
+    ),
     "simulate": CommandEntry(
         _FIRST,
         "simulate:simulate",

@@ -111,7 +111,7 @@ class InputFlags:
         Raises `UsageProblem` if a flag is invalid, or does not apply to the job's values.
         """
         input_format = self.over(job.input_format)
-        rejection = input_format.rejection(job.domain)
+        rejection = input_format.rejection(job.row_domain)
         if rejection is not None:
             raise UsageProblem(f"input: {rejection}")
         return input_format
@@ -164,8 +164,8 @@ def _column(text: str) -> tuple[str, str]:
     column, equals, name = text.partition("=")
     if not equals or not column or not name:
         raise UsageProblem(
-            f"--column: got {text!r}; expected user, value, time or epoch, '=' and a column name, "
-            "such as --column user=student_id"
+            f"--column: got {text!r}; expected user, value, time, epoch or event, '=' and a column "
+            "name, such as --column user=student_id"
         )
     return column, name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from dpstream.pipeline.cli.output import tell
 from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
 from dpstream.pipeline.devices.producer_input import input_warnings
 from dpstream.pipeline.devices.producer_input import load_input as load
-from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.devices.users import load_job_users
 from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 
@@ -51,8 +51,8 @@ ToEpoch = Annotated[
 ]
 
 
-def load_user_list(path: Path | None) -> tuple[str, ...] | None:
-    return None if path is None else load_users(path)
+def load_user_list(job: Job, path: Path | None) -> Collection[str] | None:
+    return None if path is None else load_job_users(job, path)
 
 
 def load_input(
@@ -68,7 +68,7 @@ def load_input(
     log = load(
         job,
         path,
-        users=load_user_list(users),
+        users=load_user_list(job, users),
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
         input_format=input_format,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobFile
 from dpstream.pipeline.cli.output import print_json, tell
-from dpstream.pipeline.cli.plan_lines import half_width, show_plan
+from dpstream.pipeline.cli.plan_lines import half_width, show_changes, show_plan
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.planning.change_budgets import count_changes, read_changes_histogram
+from dpstream.pipeline.planning.event_previews import MeasurePreview, preview_measures
 from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.job_plan import plan as make_plan
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
@@ -97,7 +98,8 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Compute this histogram from a change log. The output is then not private.",
+            help="Compute this histogram from a change log, or from the events of a job with "
+            "measures. The output is then not private.",
         ),
     ] = None,
     reference_input: Annotated[
@@ -148,6 +150,7 @@ def plan(
 ) -> None:
     """Predict the privacy and accuracy of a job, before any data exists."""
     loaded = load_job(job)
+    previews = _previews(loaded, changes_from)
     changes = _changes(loaded, changes_histogram, changes_from)
     for option, share in (("--colluding", colluding), ("--dropout", dropout)):
         if not 0 <= share < 1:
@@ -170,10 +173,15 @@ def plan(
     )
     if as_json:
         # `json_fields` of the guarantee includes empty fields, which its own JSON omits.
-        body = {"guarantee": json_fields(made.guarantee)}
-        print_json(json_fields(made) | body | {"interval_half_width": half_width(made.rmse)})
+        body: dict[str, Any] = {"guarantee": json_fields(made.guarantee)}
+        body |= {"interval_half_width": half_width(made.rmse)}
+        if previews:
+            body["measures"] = [each.to_json() for each in previews]
+        print_json(json_fields(made) | body)
     else:
         show_plan(made)
+        if previews:
+            show_changes(previews, getattr(loaded.parameters, "max_changes", None))
     if plot is not None:
         _plot(made, plot)
     if changes_from is not None:
@@ -248,13 +256,24 @@ def _target_error(text: str) -> float:
     return error
 
 
+def _previews(job: Job, path: Path | None) -> list[MeasurePreview]:
+    if job.measures is None or path is None:
+        return []
+    from dpstream.pipeline.devices.event_log import read_events
+
+    read, events = read_events(job, path, last_epoch=job.epochs.count)
+    read.check(read.bad_rows, skip=False)
+    return preview_measures(job, events, read.last_epoch, np.random.default_rng())
+
+
 def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are mutually exclusive")
 
     if histogram is not None:
         return read_changes_histogram(histogram, job.epochs.count)
-    if log is None:
+    counts_bits = job.domain.items is None and hasattr(job.parameters, "max_changes")
+    if log is None or (job.measures is not None and not counts_bits):
         return None
     from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.change_log import ChangeLog

@@ -16,6 +16,7 @@ from dpstream.pipeline.cli.output import (
     print_text,
 )
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
+from dpstream.pipeline.planning.event_previews import BUDGETS, MeasurePreview
 from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
 from dpstream.pipeline.planning.parties import (
     NO_ASSUMPTIONS,
@@ -223,6 +224,16 @@ def _show_changes(plan: Plan) -> None:
         },
         plan.changes,
     )
+
+
+def show_changes(previews: Sequence[MeasurePreview], max_changes: int | None) -> None:
+    """Show the changes of users in an event log, and what they mean for `max_changes`."""
+    print_text("\nusers by number of changes", "bold")
+    print_table(
+        ["measure", *(f">at most {budget}" for budget in BUDGETS)],
+        ([each.name, *(f"{share:.0%}" for share in each.within)] for each in previews),
+    )
+    print_pairs((each.name, each.advice(max_changes)) for each in previews)
 
 
 def _show_traffic(plan: Plan) -> None:

@@ -152,7 +152,7 @@ def produce(
                     cluster,
                     events,
                     from_topic,
-                    user_list=load_user_list(users) or (),
+                    user_list=load_user_list(deployed, users) or (),
                     to_epoch=to_epoch,
                     rate=rate,
                     as_json=as_json,
@@ -199,7 +199,7 @@ def _produce_live(
     broker_clock: BrokerClock,
     input_format: InputFormat,
 ) -> None:
-    user_list = load_user_list(users) or ()
+    user_list = load_user_list(job, users) or ()
     calendar = job.epochs.calendar
     if calendar is None:
         raise UsageProblem(

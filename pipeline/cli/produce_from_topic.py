@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
@@ -76,7 +76,7 @@ def produce_from_topic(
     events: Cluster,
     topic: str,
     *,
-    user_list: Sequence[str],
+    user_list: Collection[str],
     to_epoch: int | None,
     rate: float | None,
     as_json: bool,

@@ -7,7 +7,7 @@ user in an epoch are several events. Rows before epoch 1 are history.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -20,14 +20,18 @@ from dpstream.pipeline.devices.columns import Placing
 from dpstream.pipeline.devices.measured_events import Events, Integers, changes_of
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, read_table
+from dpstream.pipeline.devices.users import Roster
 from dpstream.pipeline.values.durations import Duration
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.randomizers.event_histories import DAY
+from dpstream.randomizers.measures import OTHER
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.input_formats import InputFormat
     from dpstream.pipeline.jobs.job_files import Job
     from dpstream.pipeline.jobs.measure_keys import Question
+    from dpstream.pipeline.values.event_rows import EventDomain
 
 
 def load_event_log(
@@ -43,17 +47,22 @@ def load_event_log(
     """Read events from a plain or gzip file, and return how the values of questions change.
 
     With several questions, values have shape (changes, questions). Arguments and errors are those
-    of `load_change_log`. Raises `InputError`, too, if rows have epochs but the job needs times.
+    of `load_change_log`; for a job with public attributes, `users` is a `Roster`, which determines
+    the groups. Raises `InputError`, too, if rows have epochs but the job needs times.
     """
-    input_format = job.input_format if input_format is None else input_format
-    reader = RowReader(job.event_domain, job.epochs.calendar, input_format)
-    read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
-    _check_placing(job, read)
+    read, events = read_events(
+        *(job, path),
+        last_epoch=last_epoch,
+        to_last_row=to_last_row,
+        users=users,
+        input_format=input_format,
+    )
     warnings = [*read.warnings, *_history_warnings(job, read)]
     warnings += read.check(read.bad_rows, skip=skip_bad_rows)
-    domain, events = job.domain, events_of(job, read)
+    domain = job.domain
     dtype = np.int64 if domain.columns is not None else domain.parse([])[0].dtype
     before = np.full((len(read.users), *domain.shape), domain.initial, dtype)
+    groups = groups_in(job, read.users, users)
     values_now = values_by_epoch(job, events, read.last_epoch)
     epochs, indices, values = changes_of(values_now, before)
     return ChangeLog(
@@ -67,14 +76,29 @@ def load_event_log(
         warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
         on_user_list=read.on_user_list,
         unknown_users=read.unknown_users,
+        groups=None if groups is None else np.array(groups, np.int64),
     )
 
 
-def events_of(job: Job, read: InputTable) -> Events:
-    """Return the events in a file read with the fields in `Job.event_domain`."""
+def read_events(
+    job: Job,
+    path: str | PathLike[str],
+    *,
+    last_epoch: int | None,
+    to_last_row: bool = False,
+    users: Collection[str] | None = None,
+    input_format: InputFormat | None = None,
+    domain: EventDomain | None = None,
+) -> tuple[InputTable, Events]:
+    """Read the events in a file, with the fields in `domain`, by default ``job.event_domain``."""
+    input_format = job.input_format if input_format is None else input_format
+    domain = job.event_domain if domain is None else domain
+    reader = RowReader(domain, job.epochs.calendar, input_format)
+    read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
+    _check_placing(job, read)
     table = read.table
-    return Events.of(
-        job.event_domain,
+    events = Events.of(
+        domain,
         len(read.users),
         epochs=table.epochs,
         users=table.users,
@@ -82,6 +106,35 @@ def events_of(job: Job, read: InputTable) -> Events:
         days=days_of(job.epochs.calendar, table.positions),
         fields=table.values,
     )
+    return read, events
+
+
+def groups_in(job: Job, users: Sequence[str], roster: Collection[str] | None) -> list[int] | None:
+    """Return the number of each user's public group, or None for a job without public attributes.
+
+    Undeclared values count as `other`. Raises `InputError` without a user list that has them.
+    """
+    columns = job.public_columns
+    if not columns:
+        return None
+    if not isinstance(roster, Roster):
+        raise InputError(
+            f"job {job.name} has the public attributes {', '.join(columns)}, which do not come "
+            "from events: list all users with --users FILE, a CSV with the columns user, "
+            f"{', '.join(columns.values())}. 'dpstream preview JOB --input FILE --write-users "
+            "FILE' writes one"
+        )
+    domain, attributes = job.domain, job.attributes or {}
+    assert isinstance(domain, PanelDomain)
+    texts = {
+        name: [
+            text if text in attributes[name].values else OTHER for text in roster.columns[column]
+        ]
+        for name, column in columns.items()
+    }
+    rows = (dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True))
+    numbers = dict(zip(roster.users, map(domain.group_of, rows), strict=True))
+    return [numbers[user] for user in users]
 
 
 def days_of(calendar: EpochCalendar | None, moments: Integers) -> Integers:

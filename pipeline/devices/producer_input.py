@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
+from dpstream.pipeline.devices.users import enroll_users
 from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numeric_values import NumericDomain
@@ -204,7 +205,7 @@ class LiveProducer:
         folder: Path | None,
         on_epoch: Callable[[int], None] = lambda epoch: None,
         *,
-        user_list: Sequence[str] = (),
+        user_list: Collection[str] = (),
         name: str = "the user list",
     ) -> None:
         if producer.job.domain.columns is not None:
@@ -223,7 +224,7 @@ class LiveProducer:
         self._unknown_users: set[str] = set()
         if user_list:
             _check_users(producer, user_list, name)
-            producer.enroll(user_list)
+            enroll_users(producer, user_list)
         self._enrolled = set(producer.users)
         if self._path is not None and self._path.exists():
             saved = json.loads(self._path.read_bytes())

@@ -13,7 +13,7 @@ neither epochs nor times, the timestamps of the records determine the epochs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import RowCounts, Rows, parse_rows, stamped
 from dpstream.pipeline.devices.topic_claims import claim_topic, store_placing, stored_placing
+from dpstream.pipeline.devices.users import enroll_users
 from dpstream.pipeline.values.times import shown
 
 
@@ -76,7 +77,7 @@ class TopicInput:
         reader: RowReader,
         topic: str,
         *,
-        user_list: Sequence[str] = (),
+        user_list: Collection[str] = (),
         everybody: bool = False,
         made: str | None = None,
     ) -> None:
@@ -201,7 +202,7 @@ class TopicInput:
         domain = self._reader.domain
         return Keys.placed(placing, self._reader.input_format, domain.column, domain.fields)
 
-    def _enroll_user_list(self, user_list: Sequence[str]) -> None:
+    def _enroll_user_list(self, user_list: Collection[str]) -> None:
         missing = sorted(set(self._producer.users) - set(user_list))
         if missing:
             raise InputError(
@@ -209,7 +210,7 @@ class TopicInput:
                 f"producer {self._producer.name} are not on the user list, for example "
                 f"{missing[0]!r}: use the original list (--users), or another --name"
             )
-        self._producer.enroll(user_list)
+        enroll_users(self._producer, user_list)
 
     def _enroll(self) -> None:
         if not self._on_user_list:

@@ -265,8 +265,7 @@ class Job(Measured):
     @model_validator(mode="after")
     def _input_can_be(self) -> Self:
         if self.input is not None and self.protocol in PROTOCOLS:
-            domain = self.domain if self.measures is None else self.event_domain
-            rejection = self.input.rejection(domain)
+            rejection = self.input.rejection(self.row_domain)
             if rejection is not None:
                 raise ValueError(f"input {rejection}")
         return self
@@ -292,6 +291,11 @@ class Job(Measured):
     @property
     def domain(self) -> ValueDomain:
         return self.protocol_entry.values(self.parameters)
+
+    @property
+    def row_domain(self) -> ValueDomain:
+        """Domain of the rows that producers read: of values, or of events."""
+        return self.domain if self.measures is None else self.event_domain
 
     @property
     def hidden(self) -> Hiding | None:

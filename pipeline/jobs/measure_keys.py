@@ -358,6 +358,12 @@ class Measured(Wording):
         return tuple(name for name, keys in declared if keys.public and name in used)
 
     @property
+    def public_columns(self) -> dict[str, str]:
+        """Column of each of the `public_attributes` in a user list."""
+        attributes = self.attributes or {}
+        return {name: attributes[name].column or name for name in self.public_attributes}
+
+    @property
     def public_breakdowns(self) -> tuple[tuple[str, ...], ...]:
         """Distinct sets of public attributes by which questions are broken down."""
         public = set(self.public_attributes)

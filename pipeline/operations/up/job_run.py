@@ -21,7 +21,7 @@ from dpstream.pipeline.devices.producer_input import (
     load_input,
     value_warnings,
 )
-from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.devices.users import load_job_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -111,7 +111,7 @@ class JobInput:
         values = load_input(
             job,
             settings.input,
-            users=None if settings.users is None else load_users(settings.users),
+            users=None if settings.users is None else load_job_users(job, settings.users),
             to_epoch=settings.to_epoch,
             skip_bad_rows=settings.skip_bad_rows,
         )

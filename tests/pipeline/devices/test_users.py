@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.devices.rows import InputError
-from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.devices.users import load_roster, load_users
 
 
 def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:
@@ -92,3 +92,29 @@ def test_overlong_user_list_line_is_not_buffered(tmp_path: Path) -> None:
 def test_missing_user_list_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none: No such file or directory$"):
         load_users(tmp_path / "none")
+
+
+def test_roster_has_public_columns_in_the_order_of_users(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("OS,user,arm\nios,bob,A\n web ,ann,\nios,bob,A\n")
+    roster = load_roster(path, ["os", "arm"])
+    assert list(roster) == ["ann", "bob"]
+    assert roster.columns == {"os": ("web", "ios"), "arm": ("", "A")}
+    assert load_users(path) == ("ann", "bob")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user\nann\n", "no column os, which is a public attribute; expected the columns user"),
+        ("ann\n", "no column os"),
+        ("user,os\nann,ios\nann,web\n", "contradicts an earlier line for user 'ann'"),
+    ],
+)
+def test_roster_without_one_value_per_user_is_rejected(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_roster(path, ["os"])
