@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -83,7 +83,7 @@ class AnswerTable:
         width = max(least, len(counts_query.kind), *map(len, labels), 0)
         return [
             *([] if self.query.column is None else [counts_query.kind.ljust(width)]),
-            f">{_HEADERS.get(self.query.derived or '', self.value):>10}",
+            f">{_header(self.query, self.value):>10}",
             *([] if counts_query.in_values else [">    ± sd"]),
             *(">  95 % low", ">      high"),
             *([">  norm-sub"] if self.query.norm_sub else []),
@@ -99,7 +99,7 @@ class AnswerTable:
             ground_truths = [_in_values(ground_truth, width)]
         else:
             estimate = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
-            shown = [_number(each, self.query.derived) for each in estimate]
+            shown = [_number(each, self.query) for each in estimate]
             if answer.refused is not None:
                 shown[0] = "refused"
             ground_truths = [number(None if ground_truth is None else round(ground_truth))]
@@ -116,7 +116,7 @@ class AnswerTable:
 
     def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
         width = self.query.simultaneous_half_width(record)
-        shown = [] if width is None else [_number(width, self.query.derived)]
+        shown = [] if width is None else [_number(width, self.query)]
         flags = dict.fromkeys(flag for answer in answers for flag in answer.flags)
         notes = ", ".join([*shown, *record.notes, *flags])
         counts = [number(record.summary.reports), number(record.population)]
@@ -127,16 +127,19 @@ class AnswerTable:
             first, last = "", [""] * len(last)
 
 
-_HEADERS: Final = {"share": "share %", "ratio": "ratio", "difference": "points"}
+def _header(query: Query, value: str) -> str:
+    if not query.percent:
+        return query.derived or value
+    return "points" if query.derived == "difference" else f"{query.derived} %"
 
 
-def _number(value: float | None, derived: str | None) -> str:
+def _number(value: float | None, query: Query) -> str:
     """Format a number of users, or a derived number in the unit of its header."""
     if value is None or math.isnan(value):
         return "-"
-    if derived is None:
+    if query.derived is None:
         return number(value)
-    return f"{value:,.3f}" if derived == "ratio" else f"{100 * value:,.1f}"
+    return f"{100 * value:,.1f}" if query.percent else f"{value:,.3f}"
 
 
 def _in_values(value: float | None, width: float) -> str:

@@ -357,6 +357,11 @@ class Query:
         return None
 
     @property
+    def percent(self) -> bool:
+        """True if derived numbers are shown as percentages or points."""
+        return False
+
+    @property
     def column(self) -> str | None:
         """Header of the table column with the names of answers; None for a single answer."""
         return self.counts_query.column

@@ -1,4 +1,4 @@
-"""Shares, ratios and differences of the items that a job publishes, for every epoch.
+"""Shares, ratios and differences of what a job publishes, for every epoch.
 
 They are functions of published estimates (`dpstream.pipeline.results.ratios`): no other data is
 read, and no privacy is spent.
@@ -9,120 +9,82 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95
-from dpstream.aggregators.item_covariances import ItemCovariances, sampling_covariances
+from dpstream.aggregators.item_covariances import ItemCovariances
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.counts_queries import Answer, Items, Query
+from dpstream.pipeline.results.epoch_cells import epoch_cells
+from dpstream.pipeline.results.pairs import Pair, Statistic, measure_pairs, parse_pair, side_of
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.ratios import (
     WEAK_DENOMINATOR,
     Amount,
     DerivedNumber,
-    difference_of_parts,
-    margin,
     quantile_of,
     ratio,
-    share,
 )
-from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
-from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.values.panels import PanelDomain
 
-Statistic: TypeAlias = Literal["share", "ratio", "difference"]
-
-MOST_COMPLEMENTED: Final = 256
-"""Maximum number of items of which a sum can be the number of users minus the other items."""
+MOST_SENTENCES: Final = 12
 
 WEAK_WORDS: Final = (
     "The denominator is below 3 standard deviations, so the interval may hold less often than "
     "stated"
 )
 
-_SEPARATORS: Final[Mapping[Statistic, str]] = {"ratio": "/", "difference": ","}
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two sums of items, by item number: numerator and denominator, or two that are compared.
-
-    Attributes:
-        name: The pair as requested, such as "bus/car".
-        names: Names of the two sums.
-    """
-
-    name: str
-    names: tuple[str, str]
-    first: tuple[int, ...]
-    second: tuple[int, ...]
-
-    @classmethod
-    def parse(
-        cls,
-        text: str,
-        statistic: Statistic,
-        domain: ValueDomain,
-        declared: Mapping[str, tuple[str, str]],
-    ) -> Pair:
-        """Parse ``A/B`` or ``A,B``, where A and B are items or sums such as ``X+Y``.
-
-        `declared` are the items of ratios that the job file names. Items may contain separators.
-        """
-        separator, option = _SEPARATORS[statistic], f"--{statistic}"
-        problem = f"{option}: got {text!r}; expected two items, such as A{separator}B"
-        parts = text.split(separator)
-        sides = [
-            (separator.join(parts[:place]), separator.join(parts[place:]))
-            for place in range(1, len(parts))
-        ]
-        for names in [declared[text]] if text in declared else sides:
-            first, second = (each.strip() for each in names)
-            try:
-                sums = _sum(first, domain, option), _sum(second, domain, option)
-            except QueryError as error:
-                problem = str(error)
-            else:
-                return cls(text, (first, second), *sums)
-        raise QueryError(problem)
-
-
-def _sum(text: str, domain: ValueDomain, option: str) -> tuple[int, ...]:
-    try:
-        return domain.numbers_of([text], option)
-    except QueryError:
-        if "+" not in text:
-            raise
-        return domain.numbers_of([each.strip() for each in text.split("+")], option)
-
 
 @dataclass(frozen=True, slots=True)
 class ShareQuery(Query):
     """Query for shares of the users in place of their numbers, cut to [0, 1].
 
+    A job with measures has shares of each group. Means have none and are left out.
+
     Attributes:
+        job: The job.
         simultaneous: True if all intervals of an epoch hold together with 95 % probability.
         signed: True if the numbers are changes, which can be negative.
     """
 
+    job: DeployedJob | None = None
     simultaneous: bool = False
     signed: bool = False
 
     derived: ClassVar[str] = "share"
+    percent: ClassVar[bool] = True
 
     def answers_of(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
         answers = Query.answers(self, record.estimate)
-        users = Amount(0.0 if record.estimate is None else record.estimate.population)
         quantile = quantile_of(len(answers) if self.simultaneous else 1)
-        divide = ratio if self.signed else share
+        if isinstance(self.domain, PanelDomain) and self.job is not None:
+            cells = epoch_cells(self.job, record, (), None)
+            return tuple(
+                _answer(
+                    each.name,
+                    cells.share(side_of(self.domain, each.name, (each.item,)), quantile).within(
+                        0.0, 1.0
+                    ),
+                    each.item,
+                )
+                for each in answers
+                if cells is not None and cells.in_users((each.item,))
+            )
+        users = Amount(0.0 if record.estimate is None else record.estimate.population)
+        least = -1.0 if self.signed else 0.0
         return tuple(
-            _answer(each.name, divide(_amount(each), users, quantile=quantile), each.item)
+            _answer(
+                each.name,
+                ratio(_amount(each), users, quantile=quantile).within(least, 1.0),
+                each.item,
+            )
             for each in answers
         )
 
@@ -133,27 +95,28 @@ class ShareQuery(Query):
 
 @dataclass(frozen=True, slots=True)
 class PairQuery(Query):
-    """Query for ratios of items, or for differences between their shares of the users.
+    """Query for ratios, or for differences between shares.
 
     Attributes:
-        covariances: Covariances of the errors of items.
-        sampled: True if the answers of an epoch are those of a sample of the users.
-        per_epoch: True if epochs are independent.
-        head_count: True if every user has one of the items.
+        job: The job.
+        covariances: Covariances of the errors of items; None for a job with panels.
         simultaneous: See `ShareQuery`.
     """
 
+    job: DeployedJob | None = None
     derived: Statistic = "ratio"
     pairs: tuple[Pair, ...] = ()
-    covariances: ItemCovariances = sampling_covariances
-    sampled: bool = False
-    per_epoch: bool = False
-    head_count: bool = False
+    covariances: ItemCovariances | None = None
     simultaneous: bool = False
 
     @property
     def column(self) -> str:
         return "item"
+
+    @property
+    def percent(self) -> bool:
+        shares = all(pair.unit == "percent" for pair in self.pairs)
+        return self.derived == "difference" and shares
 
     @property
     def names(self) -> list[str]:
@@ -167,7 +130,9 @@ class PairQuery(Query):
 
     def sentences(self, record: EstimateRecord) -> Iterator[str]:
         """Yield a sentence on each pair at an epoch: what is known, or why nothing is."""
-        for pair, found, shares in self._found(record):
+        for number, (pair, found, sides) in enumerate(self._found(record)):
+            if number == MOST_SENTENCES:
+                return
             lead = f"{pair.name}: " if len(self.pairs) > 1 else ""
             if found.triple is None:
                 text = f"no {self.derived}: {found.refused}."
@@ -175,46 +140,32 @@ class PairQuery(Query):
                 value, low, high = found.triple
                 text = f"the ratio is {value:.3g}, between {low:.3g} and {high:.3g}."
             else:
-                text = _compared(pair, shares, found.triple)
+                text = _difference_words(pair, sides, found.triple)
             weak = f" {WEAK_WORDS}." if WEAK_DENOMINATOR in found.flags else ""
             yield (lead + text if lead else capital(text)) + weak
 
     def _found(
         self, record: EstimateRecord
-    ) -> Iterator[tuple[Pair, DerivedNumber, tuple[float, float]]]:
-        """Yield each pair with its number, and its two shares of the users."""
-        estimate = None if record.estimate is None else record.estimate.listed()
-        if estimate is None or not estimate.population:
+    ) -> Iterator[tuple[Pair, DerivedNumber, tuple[DerivedNumber, DerivedNumber]]]:
+        """Yield each pair with its number, and the shares of its two sides."""
+        assert self.job is not None
+        items = [
+            item
+            for pair in self.pairs
+            for side in (pair.first, pair.second)
+            for item in (*side.items, *side.whole)
+        ]
+        cells = epoch_cells(self.job, record, items, self.covariances)
+        if cells is None:
             return
-        users = estimate.population
-        numbers = self._items(estimate.numbers)
-        values, lows, highs = estimate.intervals_of(numbers)
-        answers = estimate.reports
-        if not self.sampled:
-            averaged = record.averaged if isinstance(record, WindowRecord) else 1
-            answers = record.contributors * (averaged if self.per_epoch else 1)
-        covariances = self.covariances(answers, users, values)
-        np.fill_diagonal(covariances, ((highs - lows) / 2 / NORMAL_95) ** 2)
-        heads = users if self.head_count and len(numbers) == len(estimate.numbers) else None
         quantile = quantile_of(len(self.pairs) if self.simultaneous else 1)
         for pair in self.pairs:
-            first, second = (
-                margin(np.isin(numbers, items), covariances, heads)
-                for items in (pair.first, pair.second)
-            )
-            x, y = (each.amount(values, covariances) for each in (first, second))
-            common = first.covariance(second, covariances)
-            if self.derived == "ratio":
-                found = ratio(x, y, common, quantile)
-            else:
-                found = difference_of_parts(x, y, users, common, quantile)
-            yield pair, found, (x.value / users, y.value / users)
-
-    def _items(self, every: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the items that are read: all if the others can be subtracted."""
-        if self.head_count and len(every) <= MOST_COMPLEMENTED:
-            return every
-        return np.unique([item for pair in self.pairs for item in (*pair.first, *pair.second)])
+            compute = cells.ratio if self.derived == "ratio" else cells.difference
+            found = compute(pair.first, pair.second, quantile)
+            sides = DerivedNumber(), DerivedNumber()
+            if self.derived == "difference":
+                sides = cells.share(pair.first, quantile), cells.share(pair.second, quantile)
+            yield pair, found, sides
 
 
 def derived_query(
@@ -230,12 +181,15 @@ def derived_query(
 ) -> ShareQuery | PairQuery | None:
     """Return the query for shares, for ratios or for differences; None if all are left out.
 
-    Shares are those of the answers to `requested`; `signed` shares are changes. Raises `QueryError`
-    for a job whose published data do not determine such numbers, and for several statistics.
+    Shares are those of the answers to `requested`; `signed` shares are changes. `declared` are the
+    measures of ratios that the job file names. In a job with measures, a ratio and differences
+    together are differences of the ratio. Raises `QueryError` for a job whose published data do not
+    determine such numbers, and for several statistics.
     """
     options = {"--share": shares, "--ratio": ratios, "--difference": differences}
     given = [option for option, value in options.items() if value]
-    if len(given) > 1:
+    measured = isinstance(job.domain, PanelDomain)
+    if len(given) > 1 and not (measured and not shares and len(ratios) == 1):
         raise QueryError(f"{' and '.join(given)} are mutually exclusive")
     if not given:
         if simultaneous:
@@ -243,46 +197,52 @@ def derived_query(
         return None
     if requested.norm_sub:
         raise QueryError(f"--norm-sub applies to estimates, not to {given[0]}: remove it")
-    domain = job.domain
     if shares:
         if requested.counts_query.in_values:
             raise QueryError("--share requires --range: quantiles are not numbers of users")
-        return ShareQuery(domain, requested.counts_query, simultaneous=simultaneous, signed=signed)
-    statistic: Statistic = "ratio" if ratios else "difference"
+        query = requested.counts_query
+        return ShareQuery(job.domain, query, job=job, simultaneous=simultaneous, signed=signed)
     covariances = _covariances(job, given[0])
-    texts = dict.fromkeys((*ratios, *differences))
-    pairs = tuple(Pair.parse(each, statistic, domain, declared or {}) for each in texts)
-    return _of_pairs(job, statistic, pairs, covariances, simultaneous=simultaneous)
-
-
-def pair_query(job: DeployedJob, statistic: Statistic, pair: Pair) -> PairQuery:
-    """Return the query for one pair; raise `QueryError` like `derived_query`."""
-    return _of_pairs(job, statistic, (pair,), _covariances(job, statistic), simultaneous=False)
-
-
-def _of_pairs(
-    job: DeployedJob,
-    statistic: Statistic,
-    pairs: tuple[Pair, ...],
-    covariances: ItemCovariances,
-    *,
-    simultaneous: bool,
-) -> PairQuery:
-    return PairQuery(
-        job.domain,
-        Items(tuple(item for pair in pairs for item in (*pair.first, *pair.second))),
-        derived=statistic,
-        pairs=pairs,
+    if isinstance(job.domain, PanelDomain):
+        pairs = measure_pairs(job.domain, ratios, differences, declared or {})
+    else:
+        statistic: Statistic = "ratio" if ratios else "difference"
+        texts = dict.fromkeys((*ratios, *differences))
+        pairs = tuple(parse_pair(each, statistic, job.domain) for each in texts)
+    return pair_query(
+        job,
+        "difference" if differences else "ratio",
+        pairs,
         covariances=covariances,
-        sampled=job.protocol_entry.sampled is not None,
-        per_epoch=job.protocol_entry.per_epoch,
-        head_count=bool(getattr(job.parameters, "complete", False)),
         simultaneous=simultaneous,
     )
 
 
-def _covariances(job: DeployedJob, option: str) -> ItemCovariances:
+def pair_query(
+    job: DeployedJob,
+    statistic: Statistic,
+    pairs: tuple[Pair, ...],
+    *,
+    covariances: ItemCovariances | None = None,
+    simultaneous: bool = False,
+) -> PairQuery:
+    """Return the query for pairs; raise `QueryError` like `derived_query`."""
+    items = (item for pair in pairs for side in (pair.first, pair.second) for item in side.items)
+    return PairQuery(
+        job.domain,
+        Items(tuple(items)),
+        job=job,
+        derived=statistic,
+        pairs=pairs,
+        covariances=covariances or _covariances(job, f"--{statistic}"),
+        simultaneous=simultaneous,
+    )
+
+
+def _covariances(job: DeployedJob, option: str) -> ItemCovariances | None:
     domain = job.domain
+    if isinstance(domain, PanelDomain):
+        return None
     if domain.kind != "items" or domain.column is not None:
         raise QueryError(
             f"{option} requires a job over a fixed list of items without crowds. Use --share for "
@@ -316,16 +276,28 @@ def _answer(name: str, found: DerivedNumber, item: int = 0) -> Answer:
     )
 
 
-def _compared(pair: Pair, shares: tuple[float, float], triple: tuple[float, float, float]) -> str:
-    value, low, high = (100 * each for each in triple)
+def _difference_words(
+    pair: Pair, sides: tuple[DerivedNumber, DerivedNumber], triple: tuple[float, float, float]
+) -> str:
+    """Describe a difference; an interval that contains 0 is no proof that there is none."""
+    percent = pair.unit == "percent"
+    value, low, high = (100 * each if percent else each for each in triple)
+
+    def number(each: float) -> str:
+        return f"{each:.1f}" if percent else f"{each:.3g}"
+
+    unit = " points" if percent else ""
     if low <= 0 <= high:
-        return f"no detectable difference: it lies between {low:+.1f} and {high:+.1f} points."
-    first, second = pair.names
-    parts = [f"{100 * min(max(each, 0.0), 1.0):.1f}" for each in shares]
+        ends = " and ".join(f"{'+' if each > 0 else ''}{number(each)}" for each in (low, high))
+        return f"no detectable difference: it lies between {ends}{unit}."
+    first, second = pair.first.name, pair.second.name
+    shares = [each.value or 0.0 for each in sides]
     if value < 0:
-        first, second, parts = second, first, parts[::-1]
+        first, second, shares = second, first, shares[::-1]
         value, low, high = -value, -high, -low
+    shown = [number(100 * min(max(each, 0.0), 1.0) if percent else each) for each in shares]
+    both = " and ".join(shown) + (" %" if percent else "")
     return (
-        f"{value:.1f} points more of {first} than of {second} ({parts[0]} and {parts[1]} %), "
-        f"between {low:.1f} and {high:.1f} points."
+        f"{number(value)}{unit} more of {first} than of {second} ({both}), between {number(low)} "
+        f"and {number(high)}{unit}."
     )

@@ -163,9 +163,9 @@ def difference(first: DerivedNumber, second: DerivedNumber) -> DerivedNumber:
 
 def difference_of_groups(
     first: Amount,
-    first_users: int,
+    first_users: float,
     second: Amount,
-    second_users: int,
+    second_users: float,
     quantile: float = NORMAL_95,
     *,
     of_counts: bool = True,
@@ -191,18 +191,22 @@ def difference_of_groups(
 
 def difference_of_parts(
     first: Amount,
+    first_users: float,
     second: Amount,
-    users: int,
+    second_users: float,
     covariance: float = 0.0,
     quantile: float = NORMAL_95,
 ) -> DerivedNumber:
-    """Return the difference of two shares of the same users, whose number is public."""
-    if users <= 0:
+    """Return the difference of two shares whose users are the same, or some of them.
+
+    The numbers of users are public.
+    """
+    if not (first_users > 0 and second_users > 0):
         return DerivedNumber(refused=NO_DENOMINATOR)
-    variance = max(first.variance + second.variance - 2 * covariance, 0.0)
-    return DerivedNumber.around(
-        (first.value - second.value) / users, math.sqrt(variance) / users, quantile
-    )
+    variance = first.variance / first_users**2 + second.variance / second_users**2
+    variance -= 2 * covariance / (first_users * second_users)
+    value = first.value / first_users - second.value / second_users
+    return DerivedNumber.around(value, math.sqrt(max(variance, 0.0)), quantile)
 
 
 def difference_in_time(
@@ -218,13 +222,8 @@ def difference_in_time(
     The errors of the two epochs have the covariance (v + w - d^2) / 2, where v and w are their
     variances and d is the standard error of the difference of the two estimates.
     """
-    if not (later_users > 0 and earlier_users > 0):
-        return DerivedNumber(refused=NO_DENOMINATOR)
     common = (later.variance + earlier.variance - change_deviation**2) / 2
-    variance = later.variance / later_users**2 + earlier.variance / earlier_users**2
-    variance -= 2 * common / (later_users * earlier_users)
-    value = later.value / later_users - earlier.value / earlier_users
-    return DerivedNumber.around(value, math.sqrt(max(variance, 0.0)), quantile)
+    return difference_of_parts(later, later_users, earlier, earlier_users, common, quantile)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

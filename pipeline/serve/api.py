@@ -18,7 +18,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.results.changes import ChangeError
-from dpstream.pipeline.results.derived_queries import Pair, Statistic, pair_query
+from dpstream.pipeline.results.derived_queries import pair_query
+from dpstream.pipeline.results.epoch_cells import Side
+from dpstream.pipeline.results.pairs import Pair, Statistic, side_of
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
 from dpstream.pipeline.results.series import SeriesError
@@ -282,11 +284,9 @@ class Api:
         periods, (first, last) = self._periods(state, request), epoch_range(query)
         sums = [self._sum(state, query, side) for side in sides]
         separator = " / " if statistic == "ratio" else " - "
-        (left, one), (right, other) = sums
+        name = separator.join(side.name for side in sums)
         try:
-            requested = pair_query(
-                state.job, statistic, Pair(f"{left}{separator}{right}", (left, right), one, other)
-            )
+            requested = pair_query(state.job, statistic, (Pair(name, sums[0], sums[1]),))
         except QueryError as error:
             raise ProblemError(404, str(error)) from None
         limit = whole(query, "limit", 1, 2_000) or 200
@@ -302,15 +302,13 @@ class Api:
 
         return _json(await asyncio.to_thread(answer))
 
-    def _sum(
-        self, state: JobState, query: Mapping[str, str], side: str
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return the name and the item numbers of a sum of items."""
+    def _sum(self, state: JobState, query: Mapping[str, str], side: str) -> Side:
         ids = tuple(dict.fromkeys(filter(None, query.get(side, "").split(","))))
         if not ids:
             raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
         series = state.history.kind.find_all(state.job.domain, ids)
-        return "+".join(each.label for each in series), tuple(each.number for each in series)
+        name = "+".join(each.label for each in series)
+        return side_of(state.job.domain, name, tuple(each.number for each in series))
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})

@@ -83,9 +83,6 @@ def test_ratio_divides_items_and_sums_of_items_by_name() -> None:
     assert part.ci95_high - part.ci95_low == pytest.approx(
         2 * NORMAL_95 * 10 / 379 * math.sqrt((1 - s) ** 2 + s**2), rel=0.01
     )
-    declared = {"modal": ("bus", "car")}
-    (named,) = query_of(ratios=["modal"], declared=declared).answers_of(FULL)
-    assert (named.name, named.value) == ("modal", found["bus/car"].value)
 
 
 def test_ratio_by_an_item_that_may_have_no_users_is_refused_in_its_row_alone() -> None:

@@ -198,11 +198,11 @@ def test_difference_of_groups_holds_for_the_effect_and_not_without_its_variance(
 def test_difference_of_parts_accounts_for_their_covariance(assumed: float, holds: bool) -> None:
     errors = draws((1.0, 1.0), -0.8).tolist()
     found = [
-        difference_of_parts(Amount(30.0 + x, 1.0), Amount(20.0 + y, 1.0), 100, assumed)
+        difference_of_parts(Amount(30.0 + x, 1.0), 100, Amount(20.0 + y, 1.0), 100, assumed)
         for x, y in errors
     ]
     assert (ENOUGH <= coverage(0.1, found) <= TOO_WIDE) == holds
-    assert difference_of_parts(Amount(1.0), Amount(1.0), 0).refused == NO_DENOMINATOR
+    assert difference_of_parts(Amount(1.0), 0, Amount(1.0), 0).refused == NO_DENOMINATOR
 
 
 @pytest.mark.parametrize("correlation", [0.9, 0.0])

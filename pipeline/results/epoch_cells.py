@@ -1,0 +1,250 @@
+"""Sums of an epoch's published numbers, with what their errors have in common.
+
+Rows are numbered like items, from 1. A mean is read as a sum over its users, so that all amounts
+can be divided by each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.item_covariances import ItemCovariances
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.panel_estimates import PanelEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.ratios import (
+    Amount,
+    DerivedNumber,
+    Margin,
+    difference,
+    difference_of_groups,
+    difference_of_parts,
+    margin,
+    ratio,
+)
+from dpstream.pipeline.results.roll_ups import WindowRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.randomizers.panels import PanelRow
+
+MOST_COMPLEMENTED: Final = 256
+"""Maximum number of items of which a sum can be the number of users minus the other items."""
+
+_OVERLAP: Final = "the groups have some, but not all, of their users in common"
+_SUPPRESSED: Final = "too few devices of the group reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A sum of items that is divided or compared.
+
+    Attributes:
+        items: Numbers of the items, from 1.
+        whole: Items whose sum estimates the number of users in its group; empty if that number is
+            public.
+    """
+
+    name: str
+    items: tuple[int, ...]
+    whole: tuple[int, ...] = ()
+
+
+class EpochCells(ABC):
+    """Sums of an epoch's items, as numbers of users."""
+
+    @abstractmethod
+    def amount(self, items: Sequence[int]) -> Amount: ...
+
+    @abstractmethod
+    def covariance(self, first: Sequence[int], second: Sequence[int]) -> float: ...
+
+    @abstractmethod
+    def users(self, items: Sequence[int]) -> float | None:
+        """Return the public number of users among whom the items are counted.
+
+        None if these are groups with some, but not all, users in common.
+        """
+
+    def apart(self, first: Sequence[int], second: Sequence[int]) -> bool:
+        """Return whether the two sums are about different groups of users."""
+        return False
+
+    def in_users(self, items: Sequence[int]) -> bool:
+        """Return whether the items are numbers of users, not sums of a mean's numbers."""
+        return True
+
+    def missing(self, items: Sequence[int]) -> str | None:
+        """Return why the items are not published, if they are not."""
+        return None
+
+    def ratio(self, first: Side, second: Side, quantile: float) -> DerivedNumber:
+        if reason := self._missing(first, second):
+            return DerivedNumber(refused=reason)
+        x, y = self.amount(first.items), self.amount(second.items)
+        return ratio(x, y, self.covariance(first.items, second.items), quantile)
+
+    def share(self, side: Side, quantile: float) -> DerivedNumber:
+        """Return the share of the users in the group, not cut to [0, 1]; of a mean, the mean."""
+        if side.whole:
+            return self.ratio(side, Side("", side.whole), quantile)
+        if reason := self._missing(side):
+            return DerivedNumber(refused=reason)
+        users = self.users(side.items)
+        if users is None:
+            return DerivedNumber(refused=_OVERLAP)
+        return ratio(self.amount(side.items), Amount(users), quantile=quantile)
+
+    def difference(self, first: Side, second: Side, quantile: float) -> DerivedNumber:
+        """Return the share of the first sum minus that of the second one; or of two means."""
+        if first.whole or second.whole:
+            return difference(self.share(first, quantile), self.share(second, quantile))
+        if reason := self._missing(first, second):
+            return DerivedNumber(refused=reason)
+        users = self.users(first.items), self.users(second.items)
+        if users[0] is None or users[1] is None:
+            return DerivedNumber(refused=_OVERLAP)
+        x, y = self.amount(first.items), self.amount(second.items)
+        if self.apart(first.items, second.items):
+            counts = self.in_users(first.items)
+            return difference_of_groups(x, users[0], y, users[1], quantile, of_counts=counts)
+        common = self.covariance(first.items, second.items)
+        return difference_of_parts(x, users[0], y, users[1], common, quantile)
+
+    def _missing(self, *sides: Side) -> str | None:
+        reasons = (self.missing((*side.items, *side.whole)) for side in sides)
+        return next((reason for reason in reasons if reason is not None), None)
+
+
+class ItemCells(EpochCells):
+    """Items that are counted among all users."""
+
+    def __init__(
+        self,
+        estimate: ItemEstimates,
+        items: Sequence[int],
+        covariances: ItemCovariances,
+        answers: int,
+        *,
+        complete: bool,
+    ) -> None:
+        """Read `items`; `complete` states that every user has exactly one of all items."""
+        self._users, every = estimate.population, estimate.numbers
+        self._heads = self._users if complete and len(every) <= MOST_COMPLEMENTED else None
+        self._numbers = np.unique(items) if self._heads is None else every
+        self._values, lows, highs = estimate.intervals_of(self._numbers)
+        self._covariances = covariances(answers, self._users, self._values)
+        np.fill_diagonal(self._covariances, ((highs - lows) / 2 / NORMAL_95) ** 2)
+
+    def amount(self, items: Sequence[int]) -> Amount:
+        return self._margin(items).amount(self._values, self._covariances)
+
+    def covariance(self, first: Sequence[int], second: Sequence[int]) -> float:
+        return self._margin(first).covariance(self._margin(second), self._covariances)
+
+    def users(self, items: Sequence[int]) -> float:
+        return self._users
+
+    def _margin(self, items: Sequence[int]) -> Margin:
+        return margin(np.isin(self._numbers, items), self._covariances, self._heads)
+
+
+class PanelCells(EpochCells):
+    """Rows of several questions to users in public groups.
+
+    Devices that are asked different questions are different, and so are those of different groups,
+    so their errors are independent. Two rows about one answer have the error of the narrower one in
+    common. Two answers to one question have independent noise, but which devices are asked has an
+    effect on both.
+    """
+
+    def __init__(self, estimate: PanelEstimates, rows: Sequence[PanelRow], means: set[int]) -> None:
+        """Read all rows; `means` are the indices of the questions about a mean."""
+        self._estimate, self._rows, self._means = estimate, rows, means
+        self._groups = [frozenset(row.groups) for row in rows]
+
+    def amount(self, items: Sequence[int]) -> Amount:
+        value = sum(self._scale(item) * float(self._estimate.values[item - 1]) for item in items)
+        return Amount(value, max(self.covariance(items, items), 0.0))
+
+    def covariance(self, first: Sequence[int], second: Sequence[int]) -> float:
+        return sum(self._common(one, other) for one in first for other in second)
+
+    def users(self, items: Sequence[int]) -> float | None:
+        groups = {self._groups[item - 1]: item for item in items}
+        if len(frozenset().union(*groups)) != sum(map(len, groups)):
+            return None
+        return float(sum(self._estimate.sizes[item - 1] for item in groups.values()))
+
+    def apart(self, first: Sequence[int], second: Sequence[int]) -> bool:
+        one, other = (
+            frozenset().union(*(self._groups[item - 1] for item in items))
+            for items in (first, second)
+        )
+        return one.isdisjoint(other)
+
+    def in_users(self, items: Sequence[int]) -> bool:
+        return all(self._rows[item - 1].question not in self._means for item in items)
+
+    def missing(self, items: Sequence[int]) -> str | None:
+        known = np.isfinite(self._estimate.values[np.array(items, np.intp) - 1])
+        return None if known.all() else _SUPPRESSED
+
+    def _scale(self, item: int) -> float:
+        """Return the factor from a published number to the sum over its users."""
+        mean = self._rows[item - 1].question in self._means
+        return float(self._estimate.sizes[item - 1]) if mean else 1.0
+
+    def _common(self, one: int, other: int) -> float:
+        row, second = self._rows[one - 1], self._rows[other - 1]
+        shared = self._groups[one - 1] & self._groups[other - 1]
+        if row.question != second.question or not shared:
+            return 0.0
+        narrow = one if len(self._groups[one - 1]) <= len(self._groups[other - 1]) else other
+        if row.cell != second.cell:
+            return self._of_answers(one, other, narrow)
+        # If only a part is shared, its variance is unknown. Then 0 gives wider intervals.
+        if shared != self._groups[narrow - 1]:
+            return 0.0
+        deviation = self._scale(narrow) * float(self._estimate.standard_errors[narrow - 1])
+        return deviation**2
+
+    def _of_answers(self, one: int, other: int, narrow: int) -> float:
+        """Return the covariance of two labels due to the choice of devices in the narrower row."""
+        size = float(self._estimate.sizes[narrow - 1])
+        heads = max(1, int(self._estimate.heads[narrow - 1]))
+        shares = [
+            self._estimate.values[item - 1] / max(1.0, float(self._estimate.sizes[item - 1]))
+            for item in (one, other)
+        ]
+        product = float(np.prod(np.clip(shares, 0.0, 1.0)))
+        return -(size**2) * max(0.0, 1 / heads - 1 / max(size, 1.0)) * product
+
+
+def epoch_cells(
+    job: DeployedJob,
+    record: EstimateRecord,
+    items: Sequence[int],
+    covariances: ItemCovariances | None,
+) -> EpochCells | None:
+    """Return the sums of an epoch; None without estimates. `covariances` are those of the job."""
+    estimate, entry, domain = record.estimate, job.protocol_entry, job.domain
+    if isinstance(estimate, PanelEstimates) and isinstance(domain, PanelDomain):
+        means = {
+            number for number, question in enumerate(domain.questions) if question.answer == "mean"
+        }
+        return PanelCells(estimate, domain.rows, means)
+    listed = None if estimate is None else estimate.listed()
+    if listed is None or not listed.population or covariances is None:
+        return None
+    answers = listed.reports
+    if entry.sampled is None:
+        averaged = record.averaged if isinstance(record, WindowRecord) else 1
+        answers = record.contributors * (averaged if entry.per_epoch else 1)
+    complete = bool(getattr(job.parameters, "complete", False))
+    return ItemCells(listed, items, covariances, answers, complete=complete)
