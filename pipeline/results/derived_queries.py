@@ -279,7 +279,7 @@ def _answer(name: str, found: DerivedNumber, item: int = 0) -> Answer:
 def _difference_words(
     pair: Pair, sides: tuple[DerivedNumber, DerivedNumber], triple: tuple[float, float, float]
 ) -> str:
-    """Describe a difference; an interval that contains 0 is no proof that there is none."""
+    """Describe a difference; an interval with 0 does not show that two numbers are equal."""
     percent = pair.unit == "percent"
     value, low, high = (100 * each if percent else each for each in triple)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -201,4 +201,4 @@ def test_sentences_and_refusals_name_groups() -> None:
         ({"ratios": ["wau/mau", "mau/wau"], "differences": ["os=ios,os=web"]}, "exclusive"),
     ):
         with pytest.raises(QueryError, match=message):
-            derived_query(job(), everything, **option)
+            derived_query(job(), everything, **cast(Any, option))
