@@ -62,6 +62,7 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
     "range_values": (
         _DeviceKind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
     ),
+    "panels": (_DeviceKind("panels", "PanelsLaw", "PanelDevices", "questions", sets=True),),
     "count_min": (_DeviceKind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "single_message": (
         _DeviceKind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
@@ -143,7 +144,8 @@ class OneDevice:
         """Randomize a value and return the messages due; the device is absent in skipped epochs.
 
         A value is 0 or 1; an item numbered from 1, or 0 for none; or a set of items as a sequence,
-        if the mechanism has slots for several. Messages are unsigned, shape (messages, width), in
+        if the mechanism has slots for several; or, with panels, the answers to all questions as a
+        sequence. Messages are unsigned, shape (messages, width), in
         ascending order. Raises `ValueError` if the device is not enrolled, or the epoch or value is
         invalid; the state is then unchanged.
         """

@@ -65,6 +65,8 @@ def event_sentences(events: DeviceEvents, span: Span) -> Iterator[str]:
         )
     for each in events.public:
         yield f"Visible to everyone: your {each.name}, as one of: {', '.join(each.values)}."
+    if events.public:
+        yield "A change of what is visible counts only from the next round on, if there is one."
 
 
 def _of_private(attribute: PrivateAttribute) -> str:

@@ -16,5 +16,7 @@ export const lengths: number[] = [words.length, again.epoch, promised.width];
 
 const client: Client = new Client({ job: 'a', signers: '', limit: { epsilon: 1 }, store: new FileStore('kept') });
 export const report: Promise<Report> = client.report([1, 'label']);
-export const promisedClient: Pick<Client, 'job' | 'join' | 'report' | 'send' | 'deliver' | 'leave' | 'account'> =
+export const recorded: Promise<void>[] = [client.record('search', { number: 1, labels: { plan: 'pro' }, at: 0 }), client.attributes({ plan: 'pro' })];
+export const reported: Promise<Report> = client.report();
+export const promisedClient: Pick<Client, 'job' | 'join' | 'record' | 'attributes' | 'report' | 'send' | 'deliver' | 'leave' | 'account'> =
   new untypedClient.Device({});

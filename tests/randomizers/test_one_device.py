@@ -28,14 +28,13 @@ for name in ("randomgen", "scipy", "dp_accounting", "cryptography", "pydantic", 
     sys.modules[name] = None
 import json, os
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
-laws, sets = json.load(sys.stdin)
+laws = json.load(sys.stdin)
 assert sorted(laws) == sorted(PROTOCOLS)
 for protocol, bodies in laws.items():
-    for law in bodies:
+    for law, value in bodies:
         device = OneDevice(protocol, law)
-        device.enroll(os.urandom)
-        held = [1] if protocol in sets or law.get("slots", 1) > 1 else 1
-        device.report(1, held, os.urandom)
+        device.enroll(os.urandom, 0 if "groups" in law else None)
+        device.report(1, value, os.urandom)
         OneDevice.restore(protocol, law, json.loads(json.dumps(device.state())))
         device.devices.guarantee
 print("ran", sum(map(len, laws.values())))
@@ -46,11 +45,20 @@ def laws_of(protocol: str) -> list[dict[str, Any]]:
     return [case["law"] for case in json.loads(golden_file(protocol).read_text())]
 
 
+def value_of(protocol: str, law: dict[str, Any]) -> int | list[int]:
+    if protocol == "panels":
+        return [1] * len(law["questions"])
+    return [1] if protocol in SETS or law.get("slots", 1) > 1 else 1
+
+
 def test_devices_of_all_protocols_need_only_numpy() -> None:
-    laws = {protocol: laws_of(protocol) for protocol in PROTOCOLS}
+    laws = {
+        protocol: [(law, value_of(protocol, law)) for law in laws_of(protocol)]
+        for protocol in PROTOCOLS
+    }
     ran = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([laws, SETS]),
+        input=json.dumps(laws),
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -65,10 +73,12 @@ def test_single_device_reports_the_same_as_a_population_of_one(protocol: str) ->
     for law in laws_of(protocol):
         data = os.urandom(1 << 16)
         device = OneDevice(protocol, law)
-        device.enroll(reader(data))
+        group = 0 if "groups" in law else None
+        device.enroll(reader(data), group)
         population = device._class(device._law)
-        population.enroll(1, byte_randomness(reader(data)))
-        value = [1] if protocol in SETS or law.get("slots", 1) > 1 else 1
+        groups = {} if group is None else {"group": np.array([group])}
+        population.enroll(1, byte_randomness(reader(data)), groups)
+        value = value_of(protocol, law)
         sent = device.report(1, value, reader(data))
         rng = byte_randomness(reader(data))
         expected = written_out(population.report(1, np.array([value]), None, rng))

@@ -21,7 +21,7 @@ const TYPES = {
  * An array in the state of a device.
  *
  * @typedef {object} Field
- * @property {keyof TYPES} dtype
+ * @property {keyof typeof TYPES} dtype
  * @property {number} [length] - length of the second dimension, if any
  * @property {number | bigint} [least] - `least` and `most` bound the values
  * @property {number | bigint} [most]

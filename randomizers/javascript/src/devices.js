@@ -4,6 +4,7 @@ import { check, shown } from './laws.js';
 import { CountMin } from './protocols/count_min.js';
 import { FutureRand } from './protocols/future_rand.js';
 import { HadamardValues } from './protocols/hadamard_values.js';
+import { Panels } from './protocols/panels.js';
 import { RangeValues } from './protocols/range_values.js';
 import { LeveledResponse, SampledResponse } from './protocols/sampled_response.js';
 import { ShuffledCounts, ShuffledItemCounts } from './protocols/shuffled_counts.js';
@@ -18,6 +19,7 @@ const CLASSES = {
   value_stream: () => ValueStream,
   hadamard_values: () => HadamardValues,
   range_values: () => RangeValues,
+  panels: () => Panels,
   count_min: () => CountMin,
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>

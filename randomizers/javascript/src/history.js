@@ -31,8 +31,7 @@ export class EventHistory {
   constructor(measures, latest = {}, firsts = []) {
     this.#tracks = measures.map((measure) => new Track(measure));
     this.#latest = Object.entries(latest).map(([column, labels]) => ({ column, latest: new Latest(labels) }));
-    /** @type {{ events: string[], first: [number, number] | null }[]} */
-    this.#firsts = firsts.map((events) => ({ events, first: null }));
+    this.#firsts = /** @type {{ events: string[], first: [number, number] | null }[]} */ (firsts.map((events) => ({ events, first: null })));
   }
 
   /**

@@ -29,10 +29,10 @@ export interface Device {
   readonly wordBytes: number;
   /** Privacy loss of the reports, computed from the mechanism, for a stream or for each epoch. */
   readonly loss: { epsilon: number; delta: number; unit: 'stream' | 'epoch' };
-  /** Draw the initial state, once. */
-  enroll(read?: ReadBytes): void;
+  /** Draw the initial state, once. `group` is the number of the device's public group, from 0, in jobs with groups. */
+  enroll(read?: ReadBytes, given?: { group?: number }): void;
   /** Draw the state of another horizon of a recurring job instead, after that of an earlier one. */
-  renew(state: DeviceState, read?: ReadBytes): void;
+  renew(state: DeviceState, read?: ReadBytes, given?: { group?: number }): void;
   /**
    * Return the messages due at an epoch after the last reported one; a device is absent at epochs that
    * are skipped. Store state and messages before sending: never report an epoch twice.

@@ -21,10 +21,10 @@ for (const protocol of PROTOCOLS) {
     });
 
     test(`${protocol} ${number}: draws and states are the same as in Python`, () => {
-      for (const { label, enrolled, epochs, halfway, state } of runs) {
+      for (const { label, group, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         const device = createDevice(protocol, law);
-        device.enroll(source.read);
+        device.enroll(source.read, { group });
         assert.deepEqual([source.taken, device.state()], enrolled, label);
         epochs.forEach(([epoch, value, words, bytes], index) => {
           if (index === Math.floor(epochs.length / 2)) assert.deepEqual(device.state(), halfway, label);

@@ -54,6 +54,13 @@ def problem_of(devices: str, text: str = TEXT, folder: Path = Path()) -> str:
     return str(rejected.value)
 
 
+def test_panels_on_devices_need_measures() -> None:
+    panels = TEXT.replace("future_rand", "panels").replace(
+        "max_changes: 2", "max_changes: 2, questions: [{name: a, answer: boolean}]"
+    )
+    assert "State the questions as 'measures'" in problem_of("{}", panels)
+
+
 def deployed_of(devices: str = "{}", day: int = 1) -> DeployedJob:
     begun = 1_767_225_600_000 + (day - 1) * 86_400_000
     return deploy_job(job_of(devices), deployed_at=begun, deployment=bytes(16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from itertools import product
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.descriptions import statement_of
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.client import (
     ClosedError,
     Device,
@@ -25,7 +27,7 @@ from dpstream.randomizers.client.events import DeviceEvents
 from dpstream.randomizers.client.statements import read_statement
 from dpstream.randomizers.one_device import OneDevice
 from tests.randomizers.client.conftest import Phone
-from tests.randomizers.javascript.client_vectors import COUNTED
+from tests.randomizers.javascript.client_vectors import COUNTED, DIVIDED
 from tests.support.small_collector import (
     DAY,
     MEASURED,
@@ -378,3 +380,35 @@ def test_events_and_draws_are_stored_together_when_a_device_is_killed(
             assert cells.get(day + 1, 0) == recorded
         assert epochs_of(phone) == [1, 2, 3, 4]
         assert all(len(bodies) == 1 for bodies in phone.collector.drawn.values())
+
+
+def test_public_group_of_a_device_is_the_group_of_its_attributes() -> None:
+    divided = deployed(DIVIDED)
+    assert isinstance(divided.domain, PanelDomain)
+    events = read_statement(statement_of(divided).encode()).events
+    assert events is not None
+    for platform, arm in product(("ios", "web", "tv"), ("A", "B", "other")):
+        values = events.public_values("sessions", {"platform": platform, "arm": arm})
+        assert events.group(values) == divided.domain.group_of(values)
+
+
+def test_public_attributes_are_given_on_joining_and_fixed_until_the_horizon_ends() -> None:
+    phone = Phone(SmallCollector(deployed(DIVIDED), open_before=1))
+    device = phone.start()
+    with pytest.raises(ValueRejectedError, match="divides users by arm, visible to everyone"):
+        device.join(attributes={"platform": "ios"})
+    assert phone.store.text is None
+    device.join(attributes={"platform": "ios", "arm": "B"})
+    groups = []
+    for day in range(8):
+        if day == 1:
+            phone.start().join(attributes={"platform": "web", "arm": "A"})
+        device.record("open", labels={"platform": "tv", "arm": "A"})
+        phone.wait(DAY)
+        device.report()
+        member = Document.from_text(phone.store.text).member("sessions")
+        assert member is not None
+        assert member.state is not None
+        (group,) = base64.b64decode(member.state["arrays"]["group"]["data"])
+        groups.append(group)
+    assert groups == [1] * 4 + [3] * 4

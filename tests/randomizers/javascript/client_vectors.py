@@ -138,6 +138,23 @@ SUMMED: Final = _measured(
     "value_stream",
     {"long": {"type": "sum", "within": 2, "number": "minutes", "at_least": 30.5}},
 )
+DIVIDED: Final = {
+    **_measured(
+        "sessions",
+        "panels",
+        {
+            "active": {"type": "active", "within": 3},
+            "minutes": {"type": "sum", "number": "minutes", "mean": {"low": 0, "high": 60}},
+        },
+        attributes={
+            "platform": {"values": ["ios", "web"], "public": True},
+            "arm": {"values": ["A", "B"], "public": True},
+            "plan": {"values": ["free", "pro"]},
+        },
+        by=[["platform", "arm"], "arm"],
+    ),
+}
+"""Job with several questions and public groups."""
 _MEASURES: Final[Mapping[str, dict[str, Any]]] = {
     "active": {"type": "active", "within": 28},
     "count": {"type": "count", "event": ["a", "b"], "buckets": {"low": 0, "high": 8, "buckets": 8}},
@@ -470,6 +487,26 @@ def of_summed_events(laws: Mapping[str, Any]) -> dict[str, Any]:
     return recorder.to_json()
 
 
+def of_panels(laws: Mapping[str, Any]) -> dict[str, Any]:
+    """Record a device in public groups, one of which changes from the second horizon on."""
+    job = deployed(DIVIDED, constants=laws.get("sessions"))
+    recorder = Recorder("client panels", job, (50, 1))
+    recorder.collector.open_before = 1
+    recorder.does("terms")
+    recorder.does("join")
+    recorder.does("join with", attributes={"platform": "tv", "arm": "B", "more": "text"})
+    for epoch in range(10):
+        for name in ("open", "close")[: epoch % 3]:
+            recorder.does("record", name, number=7.5 * epoch)
+        if epoch == 2:
+            recorder.does("join with", attributes={"platform": "web"})
+            recorder.does("join with", attributes={"platform": "web", "arm": "A"})
+        recorder.wait(DAY)
+        recorder.does("report events")
+    recorder.does("attributes", {"platform": "ios"})
+    return recorder.to_json()
+
+
 def of_strangers() -> dict[str, Any]:
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     recorder = Recorder("client strangers", deployed(key=key))
@@ -741,6 +778,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
             of_asked_devices(),
             of_events(laws),
             of_summed_events(laws),
+            of_panels(laws),
             of_strangers(),
             of_revisions(),
             *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),

@@ -23,7 +23,8 @@ def test_devices_reproduce_reports_and_states_of_test_vectors() -> None:
 
 
 def test_every_protocol_has_a_device() -> None:
-    assert {name.partition(" ")[0] for name in JOBS} == set(PROTOCOLS)
+    # Devices in panels compute their answers from events.
+    assert {name.partition(" ")[0] for name in JOBS} == set(PROTOCOLS) - {"panels"}
     labels = [scenario["label"] for scenario in VECTORS["scenarios"]]
     assert set(labels) >= {f"client {protocol}" for protocol in PROTOCOLS}
 

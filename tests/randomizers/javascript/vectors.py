@@ -38,6 +38,8 @@ from dpstream.randomizers.future_rand.calibration import calibrate as future_ran
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.panels import PanelGroup, PanelQuestion, PanelsParameters
+from dpstream.randomizers.panels.calibration import calibrate as panels
 from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.sampled_response.calibration import calibrate_any as sampled_response
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -94,10 +96,12 @@ class CountedBytes:
         return held[:count]
 
 
-def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> dict[str, Any]:
+def recorded(
+    protocol: str, law: dict[str, Any], stream: Stream, label: str, group: int | None = None
+) -> dict[str, Any]:
     source = CountedBytes(label)
     device = OneDevice(protocol, law)
-    device.enroll(source.read)
+    device.enroll(source.read, group)
     enrolled, epochs, halfway = [source.taken, device.state()], [], None
     for index, (epoch, value) in enumerate(stream):
         if index == len(stream) // 2:
@@ -107,6 +111,7 @@ def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> 
         epochs.append([epoch, value, words.ravel().tolist(), source.taken - taken])
     return {
         "label": label,
+        **({} if group is None else {"group": group}),
         "enrolled": enrolled,
         "epochs": epochs,
         "halfway": halfway,
@@ -118,8 +123,15 @@ def vectors_of(protocol: str) -> dict[str, Any]:
     cases = []
     for number, (law, streams) in enumerate(CASES[protocol]()):
         body = law.to_json()
+        groups = body.get("groups") if protocol == "panels" else None
         runs = [
-            recorded(protocol, body, stream, f"{protocol} {number} {index}")
+            recorded(
+                protocol,
+                body,
+                stream,
+                f"{protocol} {number} {index}",
+                None if groups is None else index % groups,
+            )
             for index, stream in enumerate(streams)
         ]
         guarantee = OneDevice(protocol, body).devices.guarantee
@@ -255,6 +267,27 @@ def _range_values() -> Iterator[tuple[Any, list[Stream]]]:
         yield law, of_items(epochs, buckets) * 2
 
 
+def _panels() -> Iterator[tuple[Any, list[Stream]]]:
+    active, paid = PanelQuestion("active", "boolean"), PanelQuestion("paid", "boolean", share=3)
+    spent = PanelQuestion("spent", "mean", 0, 10)
+    place = PanelQuestion("place", "labels", labels=("home", "work", "road"))
+    groups = tuple(PanelGroup({"os": name}) for name in ("ios", "web", "other"))
+    for changes, questions, parts in (
+        (2, (spent,), ()),
+        (2, (place,), ()),
+        (300, (active, paid, spent), groups),
+        (2, (place, active, spent), groups),
+    ):
+        law = panels(PanelsParameters(2.0, changes, questions, parts), 400 if changes > 2 else 12)
+        sizes = [question.largest for question in law.questions]
+
+        def answers(epoch: int, sizes: list[int] = sizes) -> list[int]:
+            return [(epoch // 3 * 7919**3) % (size + 1) for size in sizes]
+
+        stream = every(12, answers)
+        yield law, [without(stream, lambda epoch: epoch % 5 == 2), stream] * (3 if parts else 1)
+
+
 def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
     poisson = CellNoiseLaw("poisson", 43.7, 1000)
     clusters = CellNoiseLaw("negative_binomial", 61.3, 500, 12.7)
@@ -358,6 +391,7 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "value_stream": _value_stream,
     "hadamard_values": _hadamard_values,
     "range_values": _range_values,
+    "panels": _panels,
     "count_min": _count_min,
     "single_message": _single_message,
     "shuffled_counts": _shuffled_counts,

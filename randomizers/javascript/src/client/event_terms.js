@@ -23,7 +23,9 @@ export function eventSentences(events, span) {
       `The device answers one of ${events.questions.length} questions. Which one is drawn at random, and visible to everyone.`,
     );
   }
-  return [...sentences, ...events.public.map(({ name, values }) => `Visible to everyone: your ${name}, as one of: ${values.join(', ')}.`)];
+  sentences.push(...events.public.map(({ name, values }) => `Visible to everyone: your ${name}, as one of: ${values.join(', ')}.`));
+  if (events.public.length) sentences.push('A change of what is visible counts only from the next round on, if there is one.');
+  return sentences;
 }
 
 /** Return what a measure tells about the user, as a sentence. @param {Measure} measure @param {(epochs: number) => string} span */

@@ -150,10 +150,11 @@ export const groupOf = (events, attributes) =>
  * @param {Record<string, string>} given
  */
 export function publicValues(events, job, given) {
-  if (events.public.some(({ name }) => typeof given[name] !== 'string')) {
+  const missing = events.public.map(({ name }) => name).filter((name) => typeof given[name] !== 'string');
+  if (missing.length) {
     throw new ClientError(
       'value',
-      `job ${job} divides users by ${events.public.map(({ name }) => name).join(' and ')}, visible to everyone: pass ` +
+      `job ${job} divides users by ${missing.join(' and ')}, visible to everyone: pass ` +
         'attributes with a text for each to join',
     );
   }

@@ -1,0 +1,89 @@
+/** Several questions to users in public groups, each device in one panel (`randomizers/panels`). */
+
+import { check, constants, large, list, oneOf, shown, whole } from '../laws.js';
+import { MEAN_UNIT } from '../measures.js';
+import { DividedDevice } from './divided.js';
+import { HadamardValues } from './hadamard_values.js';
+import { ValueStream } from './value_stream.js';
+
+/** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
+
+const MOST_PANELS = 255;
+const MOST_SHARE = 1000;
+
+export class Panels extends DividedDevice {
+  /** @param {any} body */
+  constructor(body) {
+    constants('panels', body, ['groups', 'questions']);
+    const groups = whole('groups', body.groups, 1, MOST_PANELS);
+    const questions = list('questions', body.questions).map((question) => {
+      constants('a question', question, ['answer', 'share', 'law']);
+      const answer = oneOf('answer', question.answer, ['boolean', 'mean', 'labels']);
+      whole('share', question.share, 1, MOST_SHARE);
+      const part = answer === 'labels' ? new HadamardValues(question.law) : new ValueStream(question.law);
+      const largest = part instanceof HadamardValues ? part.items : answer === 'mean' ? MEAN_UNIT : 1;
+      return { answer, part, largest, share: large('share', question.share) };
+    });
+    const panels = groups * questions.length;
+    check(panels >= 1 && panels <= MOST_PANELS, `got ${panels} panels; expected 1 to ${MOST_PANELS}`);
+    super('question', questions.map(({ part }) => part), questions.map(({ share }) => share));
+    this.groups = groups;
+    this.questions = questions;
+    this.panels = panels;
+    this.lasting = ['group'];
+    this.wordType = questions.some(({ answer }) => answer === 'labels') ? Uint32Array : panels === 1 ? Uint8Array : Uint16Array;
+    this.means = questions.some(({ answer }) => answer === 'mean');
+  }
+
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    /** @type {Record<string, import('../device.js').Field>} */
+    const fields = { ...super.fields(), group: { dtype: '|u1', least: 0, most: this.groups - 1 } };
+    return this.means ? { ...fields, threshold: { dtype: '<u4' } } : fields;
+  }
+
+  /** @param {ByteGenerator} random @returns {Record<string, any>} */
+  draw(random) {
+    const drawn = super.draw(random);
+    return this.means ? { ...drawn, threshold: random.integers(MEAN_UNIT, 1) } : drawn;
+  }
+
+  /**
+   * @param {import('../byte_generator.js').ReadBytes} [read]
+   * @param {{ group?: number }} [given]
+   */
+  enroll(read, given = {}) {
+    const { group = this.groups === 1 ? 0 : undefined } = given;
+    if (!this.enrolled) whole('group', group, 0, this.groups - 1);
+    super.enroll(read, { group });
+  }
+
+  /** @param {any} value */
+  checked(value) {
+    const answers = list('value', value);
+    check(answers.length === this.questions.length, `got ${answers.length} answers; expected a list of ${this.questions.length}`);
+    this.questions.forEach(({ largest }, index) =>
+      check(
+        Number.isSafeInteger(answers[index]) && answers[index] >= 0 && answers[index] <= largest,
+        `answer ${index + 1} is ${shown(answers[index])}; expected 0 to ${largest}`,
+      ),
+    );
+    return answers;
+  }
+
+  /**
+   * @param {number} epoch
+   * @param {number[]} answers
+   * @param {ByteGenerator} random
+   * @returns {any}
+   */
+  words(epoch, answers, random) {
+    const { question, group, threshold } = this.kept;
+    const index = question[0] - 1;
+    const answer = this.questions[index].answer === 'mean' ? Number(answers[index] > threshold[0]) : answers[index];
+    const [word] = this.ofPart(epoch, answer, random);
+    const panel = this.panels === 1 ? 0 : question[0] + group[0] * this.questions.length;
+    const factor = 2 ** (this.wordType === Uint32Array ? 24 : 8);
+    return this.wordType.of(word + panel * factor);
+  }
+}
