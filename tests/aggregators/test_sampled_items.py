@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dpstream.aggregators.epoch_tables import MOST_RESUMED, EpochTables
+from dpstream.aggregators.epoch_tables import MOST_RESUMED
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -188,20 +188,3 @@ def test_each_item_of_a_small_domain_is_smoothed_with_its_own_noise() -> None:
     ]
     assert errors[1] < 0.7 * errors[0]
     assert not hasattr(sampled_items(law_of(2.0, 60, horizon, complete=False)), "smoothed")
-
-
-def test_merged_tables_use_narrow_integers_until_they_overflow() -> None:
-    tables = EpochTables(3)
-    for count in (1, 255, 256, 1 << 40):
-        other = EpochTables(3)
-        other.add(count, np.array([[2]], np.uint8), np.array([count], np.uint64))
-        tables.merge(other)
-    assert [tables._epochs[epoch].itemsize for epoch in tables.epochs] == [1, 1, 2, 8]
-    assert sum(map(int, tables.added_up(tables.epochs))) == 512 + (1 << 40)
-    restored = EpochTables.from_bytes(3, 1 << 41, tables.to_bytes())
-    for state in (tables, restored):
-        state.add(255, np.array([[2], [2]], np.uint8), None)
-        counts = state.counts(255)
-        assert counts is not None
-        assert counts.tolist() == [0, 0, 257]
-    assert tables == restored

@@ -34,7 +34,6 @@ _RANGE = "low: 0, high: 100, buckets: 8"
 _NUMBERS = "domain: {low: 0, high: 64, buckets: 32}"
 _BITS = "domain: {bits: 6}"
 _STRINGS = "domain: {strings: {bytes: 2}}"
-_LARGE = "domain: {bits: 10}"
 _FEWEST = "shuffle: {minimum: 1000}"
 _STREAMS = (
     "epsilon: 1, max_changes: 1",

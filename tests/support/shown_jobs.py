@@ -35,13 +35,6 @@ FRUIT = (
     "parameters: {epsilon: 1, delta: 1e-4, domain: [fig, kiwi], PARAMETERS}\n"
     "epochs: {count: 6}\nshuffle: {minimum: 2000}\n"
 )
-CROWDS = (
-    "name: themes\nprotocol: single_message\n"
-    "parameters: {epsilon: 2, delta: 1e-3, domain: [dark, light]}\n"
-    "epochs: {count: 12}\nshuffle: {minimum: 100}\n"
-    "attributes: {version: {values: ['1.0', '2.0'], public: true, "
-    "hide_sizes: {epsilon: 1, delta: 1e-3}}}\nby: [version]\n"
-)
 
 
 def count(value: float | None, *flags: str) -> Estimate:

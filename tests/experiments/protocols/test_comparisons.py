@@ -68,12 +68,6 @@ def test_c_gaps_of_baselines_have_a_closed_form_and_their_loss_is_epsilon(
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_independent_baseline_is_randomized_response_of_every_sign(k: int) -> None:
-    kept = 1 / (1 + math.exp(-2.0 / k))
-    assert_law(independent(k, 2.0), lambda signs: math.prod(chance(sign, kept) for sign in signs))
-
-
-@pytest.mark.parametrize("k", [1, 2, 4])
 def test_erlingsson_baseline_randomizes_one_sign_and_sends_others_as_fair_coins(k: int) -> None:
     kept = 1 / (1 + math.exp(-2.0))
 
@@ -138,20 +132,6 @@ def test_baselines_draw_orders_uniformly_and_use_all_signs() -> None:
         assert law.composed == (composed,) * 4
     with pytest.raises(ValueError, match="0 epochs; expected 1"):
         calibrate(BunParameters(1, 4), 0)
-
-
-def test_baselines_use_the_prefix_estimator_by_default() -> None:
-    for kind in (IndependentResponseParameters, ErlingssonParameters, BunParameters):
-        assert kind(1, 1).estimator == "prefix"
-        assert kind(1, 1, "tree").estimator == "tree"
-
-
-@pytest.mark.parametrize(
-    "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
-)
-def test_invalid_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
-    with pytest.raises(ValueError, match="max_changes is 0; expected an integer from 1 to 1024"):
-        kind(1, 0)
 
 
 def chance(sign: int, kept: float) -> float:

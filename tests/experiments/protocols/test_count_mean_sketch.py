@@ -10,9 +10,6 @@ import pytest
 from scipy import stats
 
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.heavy_hitters import HeavyHitters
-from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.results.epoch_counts import window_of
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.counted_messages import written_out
@@ -104,42 +101,3 @@ def test_loss_is_computed_for_the_number_of_contributors_to_a_row() -> None:
     alone = calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 1, 512, "removal"), 1, 40_000)
     least = of_randomized_response(alone.bits.odds.loss, 2)
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0
-
-
-def test_messages_are_redrawn_only_if_they_exceed_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    law = with_loss(calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 2, 64), 1, 10_000), 3.0)
-
-    def drawn() -> tuple[int, bytes]:
-        devices, rng = CountMeanSketch(law), seeded_generator(96)
-        devices.enroll(20, rng)
-        words = written_out(devices.report(1, np.full((20, 1), 7), None, rng))
-        return len(words), words.tobytes()
-
-    first = drawn()
-    monkeypatch.setattr(CountMeanSketchLaw, "capacity", lambda law, epoch, contributors: first[0])
-    assert drawn() == first
-    fewer = first[0] - 1
-    monkeypatch.setattr(CountMeanSketchLaw, "capacity", lambda law, epoch, contributors: fewer)
-    assert drawn()[0] <= fewer
-
-
-def test_all_items_can_be_queried_although_only_top_items_are_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
-    law, rng = calibrate(requested, 1, 500), seeded_generator(3)
-    devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
-    devices.enroll(500, rng)
-    held = rng.integers(1, 9, (500, 1))
-    aggregator.add(1, written_out(devices.report(1, held, None, rng)), None)
-    participation = Participation.constant(1, 500)
-    published = aggregator.estimate(1, participation)
-    monkeypatch.setattr("experiments.protocols.count_mean_sketch.aggregator.MOST_PUBLISHED", 3)
-    assert isinstance(aggregator.estimate(1, participation), HeavyHitters)
-    assert isinstance(published, ItemEstimates)
-    whole = window_of(aggregator, 1, participation)
-    assert isinstance(whole, ItemEstimates)
-    assert whole.values.tolist() == published.values.tolist()
-    twice = aggregator.window([1, 1], participation)
-    assert twice is not None
-    assert twice.values.tolist() == (2 * published.values).tolist()

@@ -13,7 +13,6 @@ import pytest
 
 from experiments.protocols.measurements import BucketLaw, BucketParameters, JlHhParameters
 from experiments.protocols.measurements.calibration import calibrate, published_loss
-from experiments.protocols.measurements.public_matrices import nonzero_rows
 
 LABELS = tuple(map(str, range(1000)))
 
@@ -80,11 +79,3 @@ def test_theorem_2_5_of_the_paper_fails_for_a_large_epsilon() -> None:
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 16.0, delta), 16.0) > delta
     with pytest.raises(ValueError, match=r"Theorem 2\.5"):
         calibrate(JlHhParameters(16.0, LABELS, delta, 400, "published"), 1)
-
-
-def test_item_0_has_bucket_0_under_every_hash() -> None:
-    """An item 0 would be found although no user has it, so items are numbered from 1."""
-    rows = nonzero_rows("any hashes", 1000, 500).rows
-    parities = np.bitwise_count(rows[:, None] & np.arange(1001)) & 1
-    assert not parities[:, 0].any()
-    assert (parities[:, 1:].mean(axis=0) > 0.3).all()

@@ -9,7 +9,7 @@ from scipy import stats
 from dpstream.randomizers.noise_tables import binomial_table
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.fragments import permanent_bits
-from experiments.protocols.fragments.permanent_bits import MOST_TRIALS, FlippedBits
+from experiments.protocols.fragments.permanent_bits import FlippedBits
 
 FALSE_ALARM = 1e-10
 CELLS = 200_000
@@ -80,8 +80,3 @@ def test_stated_table_error_is_the_sum_over_all_draws(
     tables = [binomial_table(1 << min(place, digits), probability) for place in range(4)]
     all_of_them = sum(table.distance * times for table, times in zip(tables, draws, strict=True))
     assert 0 < all_of_them <= stated <= all_of_them * (1 + 1e-12)
-
-
-def test_too_many_bits_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"2\^41 bits; expected at most"):
-        FlippedBits(Fraction(1, 3)).reversed(np.array([2 * MOST_TRIALS]), seeded_generator(93))

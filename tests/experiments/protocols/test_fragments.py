@@ -16,11 +16,10 @@ from dpstream.randomizers.accounting.amplification import (
     amplified_epsilon,
     of_randomized_response,
 )
-from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_messages import CountedMessages, written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.fragments import (
     Fragments,
@@ -32,7 +31,6 @@ from experiments.protocols.fragments.calibration import (
     calibrate,
     epsilon_with,
     loss_of_report,
-    published_loss,
 )
 from experiments.protocols.fragments.permanent_bits import FlippedBits
 from tests.support.thinned import thinned
@@ -107,16 +105,6 @@ def test_exact_epsilon_for_the_horse_image_is_below_the_epsilon_in_the_paper(
     assert exact == pytest.approx(blanket, rel=3e-3)
 
 
-def test_exact_calibration_allows_a_larger_loss_per_bit_than_the_paper() -> None:
-    few = {"delta": 5e-8, "neighbors": "removal"}
-    losses = {
-        calibration: calibrate(requested(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
-        for calibration in ("published", "exact")
-    }
-    assert losses["published"] == pytest.approx(8.547, abs=1e-3)
-    assert losses["exact"] == pytest.approx(10.454, abs=1e-3)
-
-
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
 def test_published_calibration_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
@@ -181,13 +169,6 @@ def test_epsilon_for_few_users_is_at_most_the_local_epsilon() -> None:
     assert epsilon_with(law, 1) <= law.local_epsilon
 
 
-def test_loss_over_several_epochs_is_less_than_the_sum_of_their_losses() -> None:
-    law = calibrate(requested(0.25), 4, 100_000)
-    assert 0.25 < law.stream_epsilon < 4 * 0.25
-    coin = of_randomized_response(law.odds.loss, 2)
-    assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
-
-
 def test_all_reports_of_a_device_share_the_bits_reversed_by_its_backstop() -> None:
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
@@ -227,40 +208,6 @@ def test_capacity_is_exceeded_with_negligible_probability(reports: int, contribu
     assert law.capacity(1, 0) == 0
 
 
-def test_messages_beyond_capacity_are_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    law = law_of(1.0)
-    monkeypatch.setattr(FragmentsLaw, "capacity", lambda law, epoch, contributors: 108)
-    devices, rng = Fragments(law), seeded_generator(97)
-    devices.enroll(100, rng)
-    sent = written_out(devices.report(1, np.full((100, 1), 1), None, rng))
-    assert len(sent) <= 108
-
-
-def test_format_depends_on_the_number_of_reports_but_not_on_values() -> None:
-    law = law_of(6.0, items=1_000)
-    # 350 users send fewer messages than there are distinct ones without items, and more with items.
-    for users, counted in ((10, False), (350, True), (5_000, True)):
-        for held in (0, 7):
-            devices, rng = Fragments(law), seeded_generator(98)
-            devices.enroll(users, rng)
-            sent = devices.report(1, np.full((users, 1), held), None, rng)
-            assert isinstance(sent, CountedMessages) == counted
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (
-            {"calibration": "published"},
-            ("'calibration: published' requires 'items: 1' and 'neighbors: removal'. Set both"),
-        ),
-    ],
-)
-def test_invalid_parameters_are_rejected(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        requested(1.0, **parameters)
-
-
 @pytest.mark.parametrize("reports", [1, 2])
 def test_table_errors_are_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
@@ -275,19 +222,3 @@ def test_table_errors_are_charged_for_every_report(
         )
         with rejected if is_rejected else nullcontext():
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
-
-
-def test_formula_in_the_paper_is_rejected_outside_its_range() -> None:
-    with pytest.raises(
-        ValueError, match=r"'calibration: published' does not support epsilon 0\.001 "
-    ):
-        published_loss(0.001, 1e-6, 1_000)
-
-
-def test_response_spends_at_most_the_requested_loss() -> None:
-    for requested in np.geomspace(0.01, 30.0, 60).tolist():
-        assert (
-            response_within(requested).loss
-            <= requested
-            <= response_within(requested).loss * (1 + 1e-14)
-        )

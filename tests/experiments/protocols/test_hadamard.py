@@ -13,7 +13,7 @@ from dpstream.randomizers.accounting.overlapping_cells import poisson_for_overla
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
-from experiments.protocols.hadamard.calibration import blanket_epsilon, calibrate
+from experiments.protocols.hadamard.calibration import calibrate
 
 FALSE_ALARM = 1e-10
 
@@ -58,23 +58,6 @@ def uniformity(tuples: NDArray[np.integer], columns: int, cells: int) -> float:
     found = found[found > 0]
     assert len(found) == cells
     return float(stats.chisquare(found).pvalue)
-
-
-@pytest.mark.parametrize(("items", "columns", "dtype"), [(1, 4, "u1"), (5, 8, "u1"), (6, 16, "u1")])
-def test_matrix_has_additional_rows_that_encode_no_item(
-    items: int, columns: int, dtype: str
-) -> None:
-    law = law_of(items, slots=min(items, 2))
-    assert law.columns == columns >= items + law.slots + 1
-    assert law.message_format.dtype == np.dtype(dtype)
-
-
-@pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
-def test_columns_are_sent_in_the_narrowest_dtype(items: int, dtype: str) -> None:
-    law = law_of(items, slots=2)
-    messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
-    assert messages.dtype == law.message_format.dtype == np.dtype(dtype)
-    assert messages.shape == (2 * 2 + 2, 2)
 
 
 def test_present_devices_send_real_tuples_and_a_blanket() -> None:
@@ -152,58 +135,6 @@ def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     factor = math.exp(epsilon)
     directions = [(with_first, with_second), (with_second, with_first)]
     return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
-
-
-def test_infeasible_parameters_are_rejected() -> None:
-    few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
-    with pytest.raises(ValueError, match=r"2\.5; expected at least .* with 100 contributors"):
-        calibrate(few, 1, 100)
-    with pytest.raises(ValueError, match=r"overlap is 0\.5 with 2 items per user; expected"):
-        calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
-    with pytest.raises(ValueError, match="does not achieve epsilon 20"):
-        calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
-
-
-@pytest.mark.parametrize("items", [1, 2, 8])
-def test_published_blanket_is_many_times_as_large_as_the_exact_one(items: int) -> None:
-    labels = tuple(map(str, range(10)))
-    exact, published = (
-        calibrate(
-            HadamardParameters(1.0, 1e-6, labels, items, 17, calibration, "bernoulli"), 1, 100_000
-        )
-        for calibration in ("exact", "published")
-    )
-    assert published.blanket > 20 * exact.blanket
-    # 90 k^2 ln(2 k / delta) / epsilon^2
-    golden = 90 * items**2 * math.log(2 * items / 1e-6)
-    assert published.blanket * 100_000 * published.overlap == pytest.approx(golden, rel=2e-3)
-
-
-def test_blanket_of_fixed_size_is_barely_larger_than_a_poisson_blanket() -> None:
-    fixed, poisson = (
-        calibrate(HadamardParameters(1.0, 1e-6, ("a",), dummies=dummies), 1, 10_000).blanket
-        for dummies in ("bernoulli", "poisson")
-    )
-    assert fixed == int(fixed)
-    assert poisson <= fixed < 1.02 * poisson + 1
-    for epochs in (1, 2, 365):
-        spent = blanket_epsilon(fixed * 10_000, 1e-6, 14, 1, epochs, "bernoulli")
-        less = blanket_epsilon(poisson * 10_000, 1e-6, 14, 1, epochs, "poisson")
-        assert spent == pytest.approx(less, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"items": 3}, "'items' is 3"),
-        ({"rows": 2.0}, "an integer"),
-        ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
-        ({"messages_per_user": 1.0}, "expected more than 'items', 1"),
-    ],
-)
-def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        HadamardParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": ("a", "b"), **changed})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("minimum", [7, 1000, 123_457])

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from experiments.protocols.hadamard_matches import (
-    matches,
     matches_by_equations,
     matches_by_item,
 )
@@ -43,19 +41,3 @@ def test_both_matching_methods_agree_with_the_hadamard_matrix(
     by_equations = matches_by_equations(tuples, counts, bits)
     assert by_item.dtype == by_equations.dtype == np.int64
     assert by_item.tolist() == by_equations.tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("rows", [3, 10, 17])
-def test_batches_of_many_tuples_are_counted_correctly(rows: int) -> None:
-    rng = np.random.default_rng(rows)
-    tuples = rng.integers(0, 1 << 10, (40_000, rows)).astype(np.uint16)
-    tuples[::1000] = 0
-    counts = rng.integers(1, 100, len(tuples)).astype(np.uint32)
-    found = matches(tuples, counts, items=1000)
-    some = np.array([0, 1, 511, 512, 1000])
-    assert found[some].tolist() == matches_by_item(tuples, counts, some).tolist()
-    assert (
-        matches(tuples, None, 1000)[some].tolist() == matches_by_item(tuples, None, some).tolist()
-    )
-    # Tuples of zeros lie in all sets.
-    assert found.min() >= counts[::1000].sum()

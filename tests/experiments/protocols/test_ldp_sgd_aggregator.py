@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Participation
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 from experiments.protocols.ldp_sgd.aggregator import (
@@ -125,42 +124,3 @@ def test_accuracy_is_the_fraction_of_correctly_classified_examples() -> None:
     model = np.array([1.0, -1.0])
     assert accuracy(model, test_set, 2) == 0.5
     assert accuracy(model, test_set[::2], 2) == 1.0
-
-
-def test_length_of_the_gradient_has_an_interval() -> None:
-    """95 % of intervals contain the true length: fewer than 165 of 200 occurs once in a billion."""
-    runs, users = 200, 3_000
-    law = made(runs, clip=0.6)
-    devices, rng = LdpSgd(law), seeded_generator(4)
-    devices.enroll(users, rng)
-    aggregator = LdpSgdAggregator(law)
-    participation = Participation.constant(runs, users)
-    expected = 100 * np.linalg.norm(clipped(law, np.zeros(law.dimensions))) / law.clip
-    held = 0
-    for epoch in range(1, runs + 1):
-        aggregator.add(
-            epoch, devices.report(epoch, np.repeat(EXAMPLE, users, axis=0), None, rng), None
-        )
-        estimate = aggregator.estimate(epoch, participation)
-        assert estimate is not None
-        assert estimate.ci95_low is not None
-        assert estimate.ci95_high is not None
-        held += bool(estimate.ci95_low <= expected <= estimate.ci95_high)
-        assert estimate.ci95_low > 50
-    assert stats.binom.cdf(held, runs, 0.95) > 1e-9
-    empty = LdpSgdAggregator(law)
-    assert empty.estimate(1, participation) is None
-
-
-def test_invalid_sums_are_rejected() -> None:
-    law = made(2)
-    data = with_reports(law, (1, 2)).to_bytes()
-    size = len(data) // 2
-    huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
-    for broken, message in (
-        (data[size:] + data[:size], "epoch 1 follows epoch 2; expected"),
-        (data[:8] + bytes(8) + data[16:size], "out of range for 0 reports"),
-        (huge, "out of range for 50 reports"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            LdpSgdAggregator.from_bytes(law, broken)

@@ -12,7 +12,6 @@ from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.measurements import (
-    BucketLaw,
     BucketParameters,
     Measurements,
     MeasurementsLaw,
@@ -27,7 +26,6 @@ from experiments.protocols.measurements.calibration import calibrate
 from experiments.protocols.measurements.clamped_noise import ClampedNoise
 from experiments.protocols.measurements.entries import MeasurementsForecast
 
-FIFTEEN = tuple(map(str, range(15)))
 ITEMS = tuple(map(str, range(16_470)))
 
 
@@ -50,32 +48,6 @@ def received(law: MeasurementsLaw, held: NDArray[np.int64], seed: int) -> NDArra
 def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
     found = np.array([mass / 2**128 for mass in noise.masses(entry)])
     return np.asarray(found / found.sum(), np.float64)
-
-
-def test_every_bucket_trial_finds_an_item_that_six_million_users_have() -> None:
-    """This is the setting of section 7 of the paper at epsilon 1: 24 trials of 8 hashes."""
-    law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
-    assert isinstance(law, BucketLaw)
-    assert (law.hashes, law.trials) == (8, 24)
-    held = np.full(15, 4_000_000 // 14)
-    held[10] = 6_000_000
-    aggregator = MeasurementsAggregator(law)
-    aggregator._tables.add_table(1, received(law, held, 1))
-    assert aggregator.named(1).tolist() == [11] * 24
-    found = aggregator.estimate(1, Participation.constant(1, int(held.sum())))
-    assert found is not None
-    assert found.flags == ("item 11 was found by 24 of 24 trials",)
-    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
-
-
-def test_bucket_protocol_finds_no_item_in_a_large_domain() -> None:
-    law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
-    held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
-    aggregator = MeasurementsAggregator(law)
-    aggregator._tables.add_table(1, received(law, held, 1))
-    found = aggregator.estimate(1, Participation.constant(1, 88_162))
-    assert found is not None
-    assert found.flags[0].startswith("no item was found")
 
 
 def test_solved_equations_match_exhaustive_search() -> None:

@@ -11,8 +11,6 @@ from math import prod
 import numpy as np
 import pytest
 
-from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.baselines import (
     MemoizedResponse,
     MemoizedResponseLaw,
@@ -90,65 +88,6 @@ def test_unchanged_value_loses_at_most_the_claimed_epsilon(
     share = 1 if parameters.calibration == "full" else 0.5
     assert math.log(ratio) <= share * parameters.epsilon + 1e-12
     assert law.permanent.loss == share * parameters.epsilon
-
-
-def test_first_report_loses_the_requested_fraction_of_the_permanent_loss() -> None:
-    for parameters in PARAMETERS:
-        law = calibrate(parameters, 3)
-        wanted = parameters.first_share * law.permanent.loss
-        assert loss_of_report(law) == pytest.approx(wanted, rel=1e-12)
-        assert calibrate(parameters, 1).stream_loss == pytest.approx(wanted)
-
-
-def test_loss_is_finite_for_long_streams_and_extreme_parameters() -> None:
-    for epsilon, share in ((64.0, 0.99), (1e-6, 0.01), (64.0, 0.01), (1e-6, 0.99)):
-        for last_epoch in (1, 2, 1 << 20):
-            parameters = MemoizedResponseParameters(epsilon, share, "full")
-            law = calibrate(parameters, last_epoch)
-            assert 0 < law.stream_loss < math.inf
-
-
-def test_device_always_reports_its_memoized_responses() -> None:
-    """With almost no instantaneous noise, the reports are the permanent responses."""
-    certain = ComposedLaw((1 << 200, 1))
-    law = MemoizedResponseLaw(6, 1.0, ComposedLaw((2, 1)), certain)
-    devices = MemoizedResponse(law)
-    rng = seeded_generator(3)
-    devices.enroll(3000, rng)
-    memo = devices.state_arrays()["memo"]
-    first = [devices.report(epoch, np.full(3000, epoch % 2), None, rng) for epoch in (1, 2)]
-    again = [devices.report(epoch, np.full(3000, epoch % 2), None, rng) for epoch in (3, 4)]
-    for one, other, value in zip(first, again, (1, 0), strict=True):
-        assert np.array_equal(one, other)
-        assert np.array_equal(one[:, 0], memo[:, value])
-        assert abs((one[:, 0] == value).mean() - 2 / 3) < 7 * math.sqrt(2 / 9 / 3000)
-
-
-def test_invalid_parameters_constants_and_states_are_rejected() -> None:
-    with pytest.raises(
-        ValueError, match=r"first_share is 1.0; expected a number from 0.01 to 0.99"
-    ):
-        MemoizedResponseParameters(1.0, 1.0)
-    for last_epoch in (0, (1 << 20) + 1):
-        with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
-            calibrate(PARAMETERS[0], last_epoch)
-    fair, good = ComposedLaw((1, 1)), ComposedLaw((2, 1))
-    with pytest.raises(
-        ValueError,
-        match=("the instantaneous response is reversed with probability 1/2 or more"),
-    ):
-        MemoizedResponseLaw(1, 1.0, good, fair)
-    with pytest.raises(ValueError, match=r"permanent responses have a loss of 0\.69"):
-        MemoizedResponseLaw(1, 0.5, good, good)
-    with pytest.raises(ValueError, match="permanent has 2 signs; expected 1"):
-        MemoizedResponseLaw(1, 1.0, ComposedLaw((3, 2, 1)), good)
-    law = calibrate(PARAMETERS[0], 2)
-    with pytest.raises(ValueError, match="invalid constants for memoized_response"):
-        MemoizedResponseLaw.from_json({"last_epoch": 2})
-    with pytest.raises(ValueError, match=r"memo is uint8 of shape \(2, 3\)"):
-        MemoizedResponse.restore(law, {"memo": np.zeros((2, 3), np.uint8)}, 0)
-    with pytest.raises(ValueError, match="has a value out of range; expected 0 to"):
-        MemoizedResponse.restore(law, {"memo": np.full((2, 2), 2, np.uint8)}, 0)
 
 
 def loss_of_report(law: MemoizedResponseLaw) -> float:

@@ -86,17 +86,6 @@ def test_backstop_depends_only_on_value_and_device() -> None:
     assert sent(others, 1, [5]) != first
 
 
-def test_device_keys_come_from_the_generator_and_are_distinct() -> None:
-    devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
-    for each in (devices, again):
-        each.enroll(50, seeded_generator(133))
-    devices.enroll(50, seeded_generator(134))
-    keys = devices.state_arrays()["key"]
-    assert keys.shape == (100, 32)
-    assert len(np.unique(keys, axis=0)) == 100
-    assert np.array_equal(keys[:50], again.state_arrays()["key"])
-
-
 def views(law: FragmentsLaw, stream: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
     assert law.backstop is not None
     stopped, reversed_ = (
@@ -198,13 +187,6 @@ def test_central_epsilon_covers_fresh_randomness_but_not_the_backstop(reports: i
     assert Fragments(law).guarantee.stream_epsilon == law.stream_epsilon
 
 
-@pytest.mark.parametrize("reports", [1, 4])
-def test_epsilon_with_two_users_is_the_sum_of_local_losses(reports: int) -> None:
-    law = calibrate(requested(reports=reports), 2, 2)
-    assert epsilon_with(law, 2) <= 1.0
-    assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
-
-
 def test_intervals_for_sums_include_the_permanent_error_of_the_backstop() -> None:
     """Errors of the sum of four epochs contradict a standard error that assumes independence."""
     users, runs, epochs = 150, 150, 4
@@ -238,45 +220,3 @@ def test_intervals_for_sums_include_the_permanent_error_of_the_backstop() -> Non
 
     assert likely(stated) > 1e-11
     assert likely(single * math.sqrt(epochs)) < 1e-11
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"permanent": 1}, "'permanent' is 1; expected true or false"),
-        (
-            {"calibration": "published", "neighbors": "removal"},
-            ("'calibration: published' does not support 'permanent: true'. Use"),
-        ),
-    ],
-)
-def test_inconsistent_backstop_parameters_are_rejected(
-    parameters: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        FragmentsParameters(
-            **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}
-        )
-
-
-def test_permanent_backstop_for_a_single_epoch_is_rejected() -> None:
-    with pytest.raises(
-        ValueError,
-        match=("'permanent' is true, but the horizon has only 1 epoch; expected at least 2"),
-    ):
-        calibrate(requested(), 1, 100_000)
-
-
-def test_devices_keep_their_key_despite_absences() -> None:
-    law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
-    devices = Fragments(law)
-    devices.enroll(6, seeded_generator(136))
-    present = np.array([False, True, True, False, False, True])
-    values = np.array([[1, 2], [3, 4], [5, 0], [6, 7], [0, 0], [8, 50]])
-    keys = {"key": devices.state_arrays()["key"][present].copy()}
-    alone = Fragments.restore(law, keys, 0)
-    expected, found = (
-        written_out(each.report(1, rows, there, seeded_generator(137)))
-        for each, rows, there in ((alone, values[present], None), (devices, values, present))
-    )
-    assert np.array_equal(expected, found)

@@ -21,7 +21,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerp
 from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
+from dpstream.pipeline.jobs.marked_yaml import read_marked_yaml
 from dpstream.pipeline.protocols.protocol import Example, Law, Shuffling
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.values.durations import parse_duration
@@ -32,7 +32,7 @@ from dpstream.randomizers.guarantee import Guarantee, ShuffledStreams
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.sampled_response.leveled_response import LeveledResponseLaw
 from dpstream.randomizers.set_systems import Subsets
-from dpstream.topics.names import FURTHER_REPORTS, HOPS, SUMS, Role
+from dpstream.topics.names import Role
 from tests.support.cells import CELLS
 
 SHORT = """\
@@ -103,23 +103,6 @@ def test_job_file_accepts_every_key() -> None:
     assert (job.shuffle.producers, job.shuffle.grace) == (3, 3600)
     assert (job.topics.partitions, job.topics.replication) == (8, 3)
     assert job.topics.retention_ms == 14 * 24 * 3600 * 1000
-
-
-@pytest.mark.parametrize("text", [SHORT, FULL])
-def test_job_round_trips_through_json(text: str) -> None:
-    job = parse_job(text)
-    assert make_job(job.to_json()) == job
-
-
-def test_epochs_are_assigned_to_partitions_round_robin() -> None:
-    job = parse_job(SHORT)
-    assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
-    assert job.topic(Role.REPORTS) == "students.reports"
-    assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
-        role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1
-        for role in Role
-        if role not in (Role.DEVICES, *FURTHER_REPORTS, *HOPS, *SUMS)
-    }
 
 
 def test_job_file_problems_are_listed_in_file_order() -> None:
@@ -273,16 +256,6 @@ def test_arbitrary_text_raises_a_job_error(text: str) -> None:
         parse_job(text)
 
 
-@given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
-def test_arbitrary_text_is_parsed_as_yaml_or_raises_a_yaml_error(text: str) -> None:
-    try:
-        problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
-    except YamlError as error:
-        problems = list(error.problems)
-    assert problems
-    assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
-
-
 def test_error_mentions_the_unreadable_job_file(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
@@ -352,13 +325,6 @@ labels: {1: enrolled}
 """
 
 
-def test_job_has_the_labels_of_its_file() -> None:
-    job = parse_job(PLAIN + WORDS)
-    assert (job.title, job.people) == ("Students enrolled", "students")
-    assert (job.reads("1"), job.reads("0")) == ("enrolled", "0")
-    assert parse_job(PLAIN).people == "users"
-
-
 def test_labels_are_deployed_but_not_in_the_fingerprint() -> None:
     worded, plain = (
         deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
@@ -388,22 +354,6 @@ def test_labels_are_deployed_but_not_in_the_fingerprint() -> None:
 def test_invalid_labels_are_rejected(text: str, words: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
         parse_job(text + words)
-
-
-def test_route_through_the_stages_is_recomputed_for_a_copy_with_other_settings() -> None:
-    values = {
-        "name": "a",
-        "protocol": "value_stream",
-        "parameters": {"epsilon": 1, "max_changes": 1},
-    }
-    job = make_job({**values, "epochs": {"count": 8}, "shuffle": {"instances": 3}})
-    assert job.route.reports == (Role.REPORTS, *FURTHER_REPORTS[:2])
-    one = job.shuffle.model_copy(update={"instances": 1})
-    assert job.model_copy(update={"shuffle": one}).route.stages == {
-        "shuffle": Role.REPORTS,
-        "aggregate": Role.SHUFFLED,
-        "publish": Role.PARTIALS,
-    }
 
 
 @pytest.mark.parametrize("protocol", ["hadamard_values", "projective_geometry", "sampled_response"])

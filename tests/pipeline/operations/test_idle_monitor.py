@@ -55,45 +55,6 @@ def test_saved_idle_state_applies_only_to_the_same_job_version(folder: Path) -> 
     assert noted_idle_job(JOB, VERSION, "publish", "w") is None
 
 
-@pytest.mark.parametrize("seconds", [5.5, math.inf])
-def test_saved_idle_state_round_trips(folder: Path, seconds: float) -> None:
-    idle_job = IdleCondition({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
-    IdleNote(idle_job, "version", {"words": [1, None]}).write(folder, "metrics")
-    note = IdleNote.read(folder)
-    assert note is not None
-    assert (note.condition, note.version, note.words) == (idle_job, "version", {"words": [1, None]})
-    assert note.metrics == "metrics"
-    assert note.since == pytest.approx(time.time(), abs=60)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"condition": 3},
-        {"condition": {"ends": {"nothing": [1]}, "seconds": 1}},
-        {"words": []},
-        {"since": "x"},
-    ],
-)
-def test_malformed_file_of_saved_idle_state_is_ignored(
-    folder: Path, changed: dict[str, object]
-) -> None:
-    IdleNote(ENDS, "version", {}).write(folder, "")
-    body = json.loads((folder / NOTE).read_text())
-    for text in (json.dumps(body | changed), "[]", "{}", "x", "[" * 100_000):
-        (folder / NOTE).write_text(text)
-        assert IdleNote.read(folder) is None
-
-
-def test_idle_time_includes_supervisor_downtime(folder: Path) -> None:
-    IdleNote(IdleCondition({}, 500.0), VERSION.hex(), {}).write(folder, "")
-    body = json.loads((folder / NOTE).read_text())
-    (folder / NOTE).write_text(json.dumps(body | {"since": body["since"] - 400}))
-    idle_job = noted_idle_job(JOB, VERSION, "publish", "w")
-    assert idle_job is not None
-    assert idle_job.until == pytest.approx(time.monotonic() + 100, abs=60)
-
-
 class Broker:
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, ...]] = {

@@ -4,10 +4,8 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Queue
@@ -18,7 +16,6 @@ import pytest
 
 from dpstream.pipeline.operations import forks as tested
 from dpstream.pipeline.operations import restarted_processes
-from dpstream.pipeline.operations.forker import IMPORTED
 from dpstream.pipeline.operations.forks import Forks
 from dpstream.pipeline.operations.processes import (
     Process,
@@ -34,7 +31,7 @@ from dpstream.pipeline.operations.restarted_processes import (
     ProcessError,
     RestartedProcesses,
 )
-from dpstream.pipeline.operations.signals import STOPPING, SignaledError, Signals
+from dpstream.pipeline.operations.signals import Signals
 from tests.support.ended import still_running
 from tests.support.thinned import thinned
 
@@ -176,22 +173,6 @@ def test_command_runs_from_any_working_directory(
         return log.read_text().splitlines()
 
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
-
-
-def test_signals_are_recorded_without_interrupting_the_code(request: pytest.FixtureRequest) -> None:
-    # SIGINT is ignored if the tests run in the background of a shell script.
-    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
-    before = [signal.getsignal(number) for number in STOPPING]
-    with Signals() as signals:
-        signals.check()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert not signals.hurry()
-        os.kill(os.getpid(), signal.SIGINT)
-        assert signals.hurry()
-        with pytest.raises(SignaledError, match="stopped by SIGTERM"):
-            signals.check()
-    assert [signal.getsignal(number) for number in STOPPING] == before
 
 
 def test_ignored_hangup_stays_ignored() -> None:
@@ -363,22 +344,6 @@ def test_exits_are_detected_when_sigchld_is_ignored(
     assert not psutil.pid_exists(sleeping.process.pid)
 
 
-def test_wait_returns_once_the_forker_has_imported_all_modules(tmp_path: Path) -> None:
-    with Forks([MODULE], tmp_path / "forker") as forks:
-        for _ in range(2):
-            forks.wait()
-            # The message from the forker is still there.
-            assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
-
-
-def test_failed_import_is_logged_and_does_not_block_starts(tmp_path: Path) -> None:
-    with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
-        forks.wait()
-        with RestartedProcesses(print, start=forks.start) as processes:
-            described(run(processes, tmp_path, "describe"))
-    assert "pipeline.no_such_module" in (tmp_path / "forker").read_text()
-
-
 def test_forking_is_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "POSSIBLE", False)
     with Forks([MODULE], tmp_path / "forker") as forks:
@@ -398,20 +363,6 @@ def test_lines_printed_by_a_child_process_are_forwarded(forks: Forks, way: str) 
     assert (process.wait(TIMEOUT), process.reason(TIMEOUT)) == (3, "no noise key")
     process.let_go()
     assert "a complaint" in printed
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_file_descriptor_numbers_are_passed_in_the_environment(forks: Forks, way: str) -> None:
-    printed: list[str] = []
-    start: Starter = forks.start if way == "forked" else start_process
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as lines:
-        with os.fdopen(writing, "w") as kept:
-            more = {"DPSTREAM_TEST_DESCRIPTOR": kept.fileno()}
-            process = start("write", command("write"), on_line=printed.append, descriptors=more)
-        assert lines.read() == "written"
-    assert process.wait(TIMEOUT) == 0, printed
-    process.let_go()
 
 
 def test_command_outside_the_package_is_rejected(forks: Forks, tmp_path: Path) -> None:
@@ -451,13 +402,3 @@ def test_all_processes_exit_when_their_parent_is_killed(tmp_path: Path) -> None:
         ours = [psutil.Process(int(lines.readline())) for _ in range(3)]
         os.kill(starter.pid, signal.SIGKILL)
     assert not still_running(ours, TIMEOUT)
-
-
-def test_all_waiting_threads_continue_after_the_imports(tmp_path: Path) -> None:
-    with Forks([MODULE], tmp_path / "log") as forks:
-        waiting = [threading.Thread(target=forks.wait, daemon=True) for _ in range(4)]
-        for thread in waiting:
-            thread.start()
-        for thread in waiting:
-            thread.join(TIMEOUT / 4)
-        assert not any(thread.is_alive() for thread in waiting)

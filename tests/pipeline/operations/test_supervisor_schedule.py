@@ -151,31 +151,6 @@ def test_number_of_worker_starts_is_bounded_by_requests_and_time(events: list[Ev
         assert len(machine.starts(job)) <= words[job] + machine.now / BACK_OFF_FIRST
 
 
-def test_long_run_resets_the_backoff() -> None:
-    schedule = Schedule()
-    schedule.target({"a": b"1"})
-    now, waits = 0.0, []
-    for lasted in (0.0, 0.0, 0.0, RECOVERED_AFTER - 1.0, RECOVERED_AFTER, 0.0):
-        list(schedule.steps(now))
-        now += lasted
-        wait = schedule.ended("a", now)
-        assert wait is not None
-        waits.append(wait)
-        now += wait
-    assert waits == [1.0, 2.0, 4.0, 8.0, 1.0, 2.0]
-
-
-def test_new_version_does_not_inherit_the_backoff() -> None:
-    schedule = Schedule()
-    schedule.target({"a": b"1"})
-    for now in (0.0, 10.0, 20.0):
-        list(schedule.steps(now))
-        schedule.ended("a", now)
-    schedule.target({"a": b"2"})
-    assert list(schedule.steps(20.1)) == [Start("a", b"2")]
-    assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
-
-
 def test_urgent_stop_kills_workers_without_waiting() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
@@ -203,22 +178,3 @@ def test_idle_worker_starts_when_woken_or_updated() -> None:
     schedule.target({"b": b"1"})
     assert not schedule.idle
     assert schedule.jobs == {"b"}
-
-
-def test_woken_workers_are_started_in_batches() -> None:
-    schedule = Schedule(at_once=2)
-    schedule.target(dict.fromkeys("abc", b"1"))
-    first = {each.job for each in schedule.steps(0.0)}
-    assert len(first) == 2
-    assert list(schedule.steps(1.0)) == []
-    assert {each.job for each in schedule.steps(2.5)} == set("abc") - first
-
-
-def test_terminated_worker_is_not_idle() -> None:
-    schedule = Schedule()
-    schedule.target({"a": b"1"})
-    list(schedule.steps(0.0))
-    schedule.target({"a": b"2"})
-    assert list(schedule.steps(1.0)) == [Terminate("a")]
-    schedule.idled("a")
-    assert list(schedule.steps(2.0)) == [Start("a", b"2")]

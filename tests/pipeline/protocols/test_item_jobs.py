@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.pipeline.values.value_domains import CategoryDomain
 from dpstream.topics.manifests import WindowStatus
 from tests.support.set_jobs import job_text
 
 EPOCHS = 6
-USERS = 900
 LABELS = ("walk", "bus", "car")
 
 
@@ -38,17 +35,6 @@ def modes_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
 def job_file(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
     path.write_text(modes_text())
-    return path
-
-
-@pytest.fixture
-def changes(tmp_path: Path) -> Path:
-    """Write changes: users walk from epoch 1; a third take the bus from epoch 2, and leave at 5."""
-    path = tmp_path / "changes.csv"
-    rows = [f"user{user},1,walk" for user in range(USERS)]
-    rows += [f"user{user},2,bus" for user in range(0, USERS, 3)]
-    rows += [f"user{user},5," for user in range(0, USERS, 3)]
-    path.write_text("\n".join(["user,epoch,value", *rows, ""]))
     return path
 
 
@@ -100,24 +86,6 @@ class TestValues:
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
 
 
-def test_ground_truth_counts_users_by_value(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    path = tmp_path / "changes.csv"
-    domain: ValueDomain
-    for domain, texts in ((CategoryDomain(LABELS), ["", *LABELS]), (BOOLEAN, ["0", "1"])):
-        rows = [
-            f"user{rng.integers(40)},{epoch},{rng.choice(texts)}"
-            for epoch in range(1, 30)
-            for _ in range(9)
-        ]
-        path.write_text("\n".join(["user,epoch,value", *rows, ""]))
-        log = load_change_log(path, domain=domain, last_epoch=33, skip_bad_rows=True)
-        values = [log.values_at(epoch) for epoch in range(1, 34)]
-        counts = [np.bincount(now, minlength=len(texts))[1:].tolist() for now in values]
-        assert log.ground_truth(domain).reshape(33, -1).tolist() == counts
-        assert max(map(sum, counts)) > 20
-
-
 def test_item_estimates_round_trip() -> None:
     estimate = ItemEstimates(np.array([1.25, -3.0]), 2.5, 4.9, 7, 100, ("gap",))
     record = EstimateRecord(
@@ -130,37 +98,10 @@ def test_item_estimates_round_trip() -> None:
     assert read.headline == Estimate(1.2, 2.5, 1.2 - 4.9, 1.2 + 4.9, 7, 100, ("gap",))
 
 
-STRINGS = "domain: {strings: {bytes: 4}}, items: 2"
-PEOPLE = 1_000
-
-
 @cache
-def deployed(parameters: str = STRINGS, protocol: str = "count_min") -> DeployedJob:
-    text = job_text(protocol, parameters, minimum=100_000)
+def deployed(parameters: str) -> DeployedJob:
+    text = job_text("count_min", parameters, minimum=100_000)
     return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
-
-
-def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> EstimateRecord:
-    estimate = None
-    if counts is not None:
-        numbers, _ = job.domain.parse(list(counts))
-        values = np.array(list(counts.values()))
-        estimate = HeavyHitters(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
-    window_status = WindowStatus.SUPPRESSED if estimate is None else WindowStatus.RELEASED
-    return EstimateRecord(
-        bytes(16), epoch, window_status, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
-    )
-
-
-@pytest.fixture
-def items(tmp_path: Path) -> ItemLog:
-    path = tmp_path / "items.csv"
-    rows = [f"u{user},{epoch},tea" for user in range(PEOPLE) for epoch in (1, 2)]
-    rows += [f"u{user},{epoch},milk" for user in range(600) for epoch in (1, 3)]
-    path.write_text("\n".join(["user,epoch,value", *rows, ""]))
-    log = load_value_log(path, domain=deployed().domain, last_epoch=3)
-    assert isinstance(log, ItemLog)
-    return log
 
 
 class TestGroundTruth:

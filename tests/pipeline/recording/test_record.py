@@ -468,7 +468,6 @@ def test_record_command_can_record_and_resume_and_verify(
     assert result.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
 
 
-FORMS = [("u1", 1), ("<u8", 1), ("u1", 13), ("<u4", 3)]
 Form = tuple[str, int]
 
 
@@ -509,15 +508,6 @@ def check_contents(
         assert words.values.dtype == np.dtype(form[0])
         assert words.counts is not None
         assert multiset(words) == multiset(each.window)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_written_recording_is_read_back(tmp_path: Path, form: Form) -> None:
-    write(tmp_path / "one", range(1, 17), form)
-    recording = Recording.open(tmp_path / "one")
-    assert recording.epochs == range(1, 17)
-    for first in (1, 2, 7, 16, 17, 99):
-        check_contents(recording, range(1, 17), form, first)
 
 
 def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:

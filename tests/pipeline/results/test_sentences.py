@@ -26,10 +26,6 @@ from dpstream.topics.manifests import WindowStatus
 
 COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
 FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
-ITEMS = (
-    "name: clinic\nprotocol: hadamard_values\n"
-    "parameters: {epsilon: 8, max_changes: 1, domain: [chir, kard, uro]}\n"
-)
 WEEKS = "epochs: {count: 12, start: 2013-05-27, length: P1W}\n"
 STUDENTS = "title: Students enrolled\nunit: students\n"
 

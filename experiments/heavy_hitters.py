@@ -1,6 +1,6 @@
 """Compare the heavy hitters that several protocols find in an item log.
 
-    python -m tests.benchmarks.heavy_hitters LOG [--epsilon 1] [--seed 1]
+    python -m experiments.heavy_hitters LOG [--epsilon 1] [--seed 1]
 
 LOG is the output of `prepare_words` or `prepare_retail --items 1`: a user has one item. Real
 devices and aggregators run without topics between them. For each protocol the program prints the
@@ -149,7 +149,7 @@ def _claimed(aggregator: Any, estimate: Any) -> NDArray[np.int64]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.heavy_hitters",
+        prog="python -m experiments.heavy_hitters",
         description="Compare how many of the most frequent items protocols find.",
     )
     parser.add_argument("log", metavar="LOG", type=Path, help="an item log, .csv.gz")
