@@ -48,7 +48,7 @@ from dpstream.pipeline.jobs.job_problems import (
 )
 from dpstream.pipeline.jobs.job_sections import Budget, Topics
 from dpstream.pipeline.jobs.measure_keys import KEYS as MEASURED
-from dpstream.pipeline.jobs.measure_keys import Measured
+from dpstream.pipeline.jobs.measure_keys import Measured, with_measures_in_order
 from dpstream.pipeline.jobs.routes import Route, stage_party
 from dpstream.pipeline.jobs.sealed import REPLACING, REPLACING_STREAMS, Sealed, added_devices
 from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
@@ -637,7 +637,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
     exact = _for_no_protocol(model) if protocol is None else _for_protocol(model, protocol)
     try:
         # In strict mode for JSON, text is not a number, but a list is valid for a tuple.
-        return exact.model_validate_json(json.dumps(values))
+        return exact.model_validate_json(json.dumps(with_measures_in_order(values)))
     except ValidationError as error:
         removed = removed_from_job(values)
         if protocol is not None:

@@ -68,7 +68,7 @@ KEYS: Final = (
 RESERVED: Final = frozenset(
     {
         *("user", "time", "epoch", "value", "event", "number", "label", "measure", "statistic"),
-        *("estimate", "job", "instance", "le"),
+        *("estimate", "job", "instance", "le", "dpstream_job", "stage", "item", "ratio"),
     }
 )
 _NAME: Final = Field(
@@ -374,7 +374,7 @@ class Measured(Wording):
     def groups(self) -> tuple[Mapping[str, str], ...]:
         """Public groups, each as values by attribute; one group without public attributes."""
         names = self.public_attributes
-        values = ((*(self.attributes or {})[name].values, OTHER) for name in names)
+        values = (self.all_values_of(name) for name in names)
         return tuple(dict(zip(names, cell, strict=True)) for cell in product(*values))
 
     @cached_property
@@ -440,6 +440,11 @@ class Measured(Wording):
         assert length is not None
         return EpochCalendar(calendar.start, length, calendar.zone)
 
+    def all_values_of(self, name: str) -> tuple[str, ...]:
+        """Return all values of an attribute that groups or cells have."""
+        keys = (self.attributes or {})[name]
+        return (*keys.values, OTHER) if keys.public else self.values_of(name)
+
     def values_of(self, name: str) -> tuple[str, ...]:
         """Return all values of a private attribute, in the order of their numbers from 0."""
         keys = (self.attributes or {})[name]
@@ -456,6 +461,22 @@ class MeasuredEpochs(Measured):
     """The keys about events of a job file, checked before the rest of the job."""
 
     epochs: Epochs
+
+
+def with_measures_in_order(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a job's values with measures in the order of the protocol's questions.
+
+    In records of jobs, keys are sorted, but a user's values have one answer per question.
+    """
+    measures, parameters = values.get("measures"), values.get("parameters")
+    if not (isinstance(measures, Mapping) and isinstance(parameters, Mapping)):
+        return values
+    questions = parameters.get("questions")
+    listed = questions if isinstance(questions, list) else []
+    names = [each.get("name") for each in listed if isinstance(each, Mapping)]
+    if not measures.keys() <= set(names):
+        return values
+    return {**values, "measures": {name: measures[name] for name in names if name in measures}}
 
 
 def _period(periods: EpochCalendar, length: Duration, number: int) -> str:

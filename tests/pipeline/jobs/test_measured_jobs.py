@@ -88,6 +88,16 @@ def test_a_deployed_job_reads_back_as_it_was(keys: dict[str, Any]) -> None:
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 
 
+def test_questions_keep_their_order_in_a_record() -> None:
+    """Values have one answer per question: another order would exchange the measures."""
+    measures = {"wau": {"type": "active"}, "mau": {"type": "active", "within": 4}}
+    job = deploy_job(made(measures=measures), deployed_at=0)
+    read = DeployedJob.from_bytes(job.to_bytes())
+    assert [each.name for each in read.questions] == ["wau", "mau"]
+    assert list(read.measures or {}) == ["wau", "mau"]
+    assert read == job
+
+
 def test_another_measure_is_another_deployment() -> None:
     def fingerprint(**keys: Any) -> bytes:
         return deploy_job(made(**keys), deployed_at=0, deployment=bytes(16)).fingerprint
