@@ -35,6 +35,29 @@ class Panel:
     signed: bool = False
 
 
+_OF_ITEMS = f'{{{_JOB}, measure=""}}'
+_OF_MEASURES = f'{{{_JOB}, measure=~"$measure", by=~"$group_by"}}'
+
+
+def _items(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the queries of a gauge by item, and of both ends of its interval."""
+    legend = "{{dpstream_job}} {{item}}"
+    return tuple(
+        (f"max by (dpstream_job, item) ({name}{end}{_OF_ITEMS})", f"{legend}{words}")
+        for end, words in (("", ""), ("_ci95_low", ": low"), ("_ci95_high", ": high"))
+    )
+
+
+def _measures(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the same for measures; Grafana inserts names of attributes, or nothing for totals."""
+    over = "max by (dpstream_job, measure, value, $group_by)"
+    found = {end: f"{over} ({name}{end}{_OF_MEASURES})" for end in ("", "_ci95_low", "_ci95_high")}
+    return tuple(
+        (f'label_replace({query}, "end", "{end[6:]}", "", "")' if end else query, "__auto")
+        for end, query in found.items()
+    )
+
+
 PANELS = (
     Panel(
         "Last epoch published",
@@ -189,20 +212,7 @@ PANELS = (
     ),
     Panel(
         "Estimates",
-        (
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}",
-            ),
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate_ci95_low{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}: low",
-            ),
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate_ci95_high{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}: high",
-            ),
-        ),
+        _items("dpstream_estimate"),
         "short",
         "Latest published estimate with its 95 % confidence interval. Jobs over numbers show the "
         "median; lists of at most 20 items show each item. Small counts can be negative.",
@@ -210,20 +220,22 @@ PANELS = (
     ),
     Panel(
         "Change since the previous epoch",
-        (
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate_change{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}",
-            ),
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_low{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}: low",
-            ),
-            (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_high{{{_JOB}}})",
-                "{{dpstream_job}} {{item}}: high",
-            ),
-        ),
+        _items("dpstream_estimate_change"),
+        "short",
+        "With the 95 % confidence interval of the change, if the protocol determines it.",
+        signed=True,
+    ),
+    Panel(
+        "Measures",
+        _measures("dpstream_estimate"),
+        "short",
+        "Latest published estimates of measures with 95 % confidence intervals, of all users or by "
+        "group. Groups that are too small are missing.",
+        signed=True,
+    ),
+    Panel(
+        "Change of measures since the previous epoch",
+        _measures("dpstream_estimate_change"),
         "short",
         "With the 95 % confidence interval of the change, if the protocol determines it.",
         signed=True,
@@ -327,20 +339,37 @@ def build_dashboard() -> dict[str, Any]:
         "timezone": "utc",
         "templating": {
             "list": [
-                {
-                    "name": "job",
-                    "label": "Job",
-                    "type": "query",
-                    "datasource": _SOURCE,
-                    "query": "label_values(dpstream_worker_ready, dpstream_job)",
-                    "refresh": 2,
-                    "includeAll": True,
-                    "multi": True,
-                    "current": {"text": "All", "value": "$__all"},
-                }
+                _variable("job", "Job", "label_values(dpstream_worker_ready, dpstream_job)"),
+                _variable(
+                    "measure",
+                    "Measure",
+                    f"label_values(dpstream_estimate{{{_JOB}}}, measure)",
+                ),
+                # All selects the totals, which have no label `by`.
+                _variable(
+                    "group_by",
+                    "Group by",
+                    f'label_values(dpstream_estimate{{{_JOB}, measure=~"$measure"}}, by)',
+                    every="",
+                ),
             ]
         },
         "panels": panels,
+    }
+
+
+def _variable(name: str, label: str, query: str, *, every: str | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": query,
+        "refresh": 2,
+        "includeAll": True,
+        "multi": every is None,
+        "current": {"text": "All", "value": "$__all"},
+        **({} if every is None else {"allValue": every}),
     }
 
 

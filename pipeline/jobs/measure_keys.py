@@ -68,7 +68,7 @@ KEYS: Final = (
 RESERVED: Final = frozenset(
     {
         *("user", "time", "epoch", "value", "event", "number", "label", "measure", "statistic"),
-        *("estimate", "job", "instance", "le", "dpstream_job", "stage", "item", "ratio"),
+        *("estimate", "job", "instance", "le", "dpstream_job", "stage", "by", "item"),
     }
 )
 _NAME: Final = Field(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, Published
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.results.counts_queries import QUARTILES
+from dpstream.pipeline.results.measure_rows import MeasureRow
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Unit: TypeAlias = Literal["users", "value", "percent"]
 MOST_LABELS = 4_096
 LONGEST_ID = 64
+NO_QUANTILES: Final = np.zeros((0, 3))
 
 
 class SeriesError(ValueError):
@@ -30,6 +34,8 @@ class Series:
         item: Index of the item, from 1; it is 1 for a single count, and 0 without an item.
         share: Quantile, such as 0.5; otherwise 0.
         buckets: First bucket of a range, counted from 0, and the bucket after its last.
+        items: Items whose sum the series is; () for a single item.
+        row: Measure and attributes of the series; None in jobs without measures.
     """
 
     id: str
@@ -38,6 +44,8 @@ class Series:
     item: int = 0
     share: float = 0.0
     buckets: tuple[int, int] | None = None
+    items: tuple[int, ...] = ()
+    row: MeasureRow | None = field(default=None, compare=False)
 
     @property
     def number(self) -> int:
@@ -74,14 +82,19 @@ def known(estimate: Published | None) -> bool:
 
 
 def triples_of(
-    series: Sequence[Series], estimate: Published | None, quantiles: NDArray[np.float64]
+    series: Sequence[Series],
+    estimate: Published | None,
+    quantiles: NDArray[np.float64],
+    *,
+    gaps: bool = False,
 ) -> NDArray[np.float64]:
     """Return each series' value, low and high at an epoch, shape (series, 3); NaN if unknown.
 
-    `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quantiles, 3).
+    `quantiles` is the result of `PublishedKind.quantiles_of`, shape (quantiles, 3). With `gaps`,
+    estimates that lack an input are included.
     """
     found = np.full((len(series), 3), np.nan)
-    if estimate is None or not known(estimate):
+    if estimate is None or not (gaps or known(estimate)):
         return found
     items = [row for row, each in enumerate(series) if each.item]
     ranges = [row for row, each in enumerate(series) if each.buckets is not None]
@@ -94,7 +107,29 @@ def triples_of(
     if ranges:
         starts, ends = np.array([series[row].buckets for row in ranges], np.int64).T
         found[ranges] = estimate.ranges(starts, ends).T
+    for row, each in enumerate(series):
+        if each.items:
+            found[row] = _sum(estimate.intervals_of(np.array(each.items)))
     return found
+
+
+def _sum(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return value, low and high of a sum of cells, given theirs, shape (3, cells).
+
+    Noise of cells is independent. If devices are absent, those with one cell do not have another:
+    the covariance is negative, and the interval at most too wide.
+    """
+    values, lows, highs = intervals
+    value, width = values.sum(), np.hypot.reduce(np.stack([values - lows, highs - values]), axis=1)
+    return np.array([value, value - width[0], value + width[1]])
+
+
+def size_of(series: Series, record: EstimateRecord) -> int:
+    """Return the number of users whom a series describes: those of its public group, or all."""
+    estimate = record.estimate
+    if isinstance(estimate, PanelEstimates) and series.item:
+        return round(float(estimate.sizes[series.item - 1]))
+    return record.population
 
 
 def ground_truth_of(
@@ -106,6 +141,8 @@ def ground_truth_of(
     """Return a series' ground truth, given that of all estimates, shape (estimates,)."""
     if series.buckets is not None:
         return float(ground_truth[slice(*series.buckets)].sum())
+    if series.items:
+        return float(ground_truth[np.array(series.items) - 1].sum())
     items = np.arange(1, len(ground_truth) + 1)
     if series.share:
         return domain.true_quantile(items, ground_truth, series.share)

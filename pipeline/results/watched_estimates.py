@@ -2,11 +2,16 @@
 
 Exports the single count, all items in a list of at most `MOST_WATCHED`, or the median of numbers.
 Longer lists and detected items are not exported, because each item would become a time series.
+
+Of a job with measures, it exports totals and then breakdowns, in the order of the job file. Each is
+exported only as a whole, and only if the job then has at most `MOST_METRICS` time series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -14,10 +19,14 @@ from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumber, Publis
 from dpstream.pipeline.results.changes import Changes, has_changes
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.measure_series import measure_series, with_rows
+from dpstream.pipeline.results.series import NO_QUANTILES, Series, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20
 """Maximum number of items in a list whose estimates are exported."""
+MOST_METRICS = 200
+"""Maximum number of time series of estimates of a job with measures."""
 
 
 class WatchedEstimates:
@@ -30,6 +39,7 @@ class WatchedEstimates:
         self._job = job
         counts_query = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
         self._query = None if counts_query is None else Query(job.domain, counts_query)
+        self._series = _watched(job, changes=has_changes(job))
         self.start_over()
 
     @property
@@ -45,11 +55,49 @@ class WatchedEstimates:
     def next(self, record: EstimateRecord) -> None:
         """Process an epoch's record; an estimate that does not fit the job is not exported."""
         estimate, domain = record.estimate, self._job.domain
-        numbers: tuple[PublishedNumber, ...] = ()
-        if self._query is not None and (estimate is None or estimate.may_be_of(domain.size - 1)):
+        numbers: Iterator[PublishedNumber] = iter(())
+        if estimate is None or estimate.may_be_of(domain.size - 1):
             change = None if self._changes is None else self._changes.next(record)
-            numbers = tuple(_numbers(self._query, record, change))
-        self.latest = PublishedNumbers(record.epoch, numbers)
+            if self._series:
+                numbers = _rows(self._series, record, change)
+            elif self._query is not None:
+                numbers = _numbers(self._query, record, change)
+        self.latest = PublishedNumbers(record.epoch, tuple(numbers))
+
+
+def _watched(job: DeployedJob, *, changes: bool) -> tuple[Series, ...]:
+    """Return the series to export of a job with measures, each as several time series."""
+    every, most = measure_series(job), MOST_METRICS // (6 if changes else 3)
+    found: list[Series] = []
+    for names in dict.fromkeys(tuple(row.attributes) for _, row in with_rows(every)):
+        more = [each for each, row in with_rows(every) if tuple(row.attributes) == names]
+        if len(found) + len(more) <= most:
+            found += more
+    return tuple(found)
+
+
+def _rows(
+    series: Sequence[Series], record: EstimateRecord, change: EstimateRecord | None
+) -> Iterator[PublishedNumber]:
+    """Yield the numbers of rows that are not suppressed."""
+    if record.estimate is None:
+        return
+    triples = triples_of(series, record.estimate, NO_QUANTILES, gaps=True)
+    changed = None if change is None else change.estimate
+    changes = triples_of(series, changed, NO_QUANTILES)
+    both = zip(with_rows(series), triples.tolist(), changes.tolist(), strict=True)
+    for (_, row), (value, low, high), (difference, below, above) in both:
+        if math.isfinite(value):
+            labels = {"measure": row.measure, **row.attributes}
+            if row.attributes:
+                labels["by"] = ",".join(row.attributes)
+            if row.value is not None:
+                labels["value"] = row.value
+            interval = None if GAP in record.flags else (low, high)
+            number = PublishedNumber(labels, value, interval)
+            if math.isfinite(difference):
+                number = replace(number, change=difference, change_interval=(below, above))
+            yield number
 
 
 def _numbers(
@@ -61,7 +109,7 @@ def _numbers(
     for answer in query.answers(record.estimate):
         changed = changes.get(answer.name)
         yield PublishedNumber(
-            query.counts_query.label_of(answer),
+            {"item": query.counts_query.label_of(answer)},
             answer.value,
             _interval(answer, record),
             None if changed is None else changed.value,

@@ -20,10 +20,11 @@ from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.results.changes import ChangeError
 from dpstream.pipeline.results.derived_queries import pair_query
 from dpstream.pipeline.results.epoch_cells import Side
+from dpstream.pipeline.results.measure_series import ChosenRows
 from dpstream.pipeline.results.pairs import Pair, Statistic, side_of
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
-from dpstream.pipeline.results.series import SeriesError
+from dpstream.pipeline.results.series import Series, SeriesError
 from dpstream.pipeline.serve import curve_view, views
 from dpstream.pipeline.serve.assets import Asset, load_assets
 from dpstream.pipeline.serve.charts import MOST_CURVES, Theme, curves
@@ -42,7 +43,7 @@ from dpstream.pipeline.serve.query_strings import (
 )
 from dpstream.pipeline.serve.security import Gatekeeper, headers_for
 from dpstream.pipeline.serve.sockets import Sockets, ViewerRequest
-from dpstream.pipeline.serve.views import JobState
+from dpstream.pipeline.serve.views import MOST_SERIES, JobState
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
 
@@ -236,7 +237,7 @@ class Api:
         state, query = await self._shown(request), request.query
         columns = whole(query, "columns", 1)
         first, last = whole(query, "from"), whole(query, "to")
-        series = views.requested_series(state.history, series_ids(query))
+        series = _series(state, query, MOST_SERIES)
         for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
             state.history.triples(series, _EPOCHS_AT_ONCE)
             # Yield to other requests, also when a long curve is computed for the first time.
@@ -265,7 +266,7 @@ class Api:
 
     async def _table(self, request: web.Request) -> web.StreamResponse:
         state, query = await self._shown(request), request.query
-        series = views.requested_series(state.history, series_ids(query))
+        series = _series(state, query, views.MOST_SENT)
         limit = whole(query, "limit", 1, 2_000) or 200
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))
 
@@ -432,6 +433,24 @@ def _asset_response(request: web.Request, asset: Asset) -> web.Response:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
         return web.Response(body=asset.compressed, headers=headers)
     return web.Response(body=asset.content, headers=headers)
+
+
+def _series(state: JobState, query: Mapping[str, str], most: int) -> tuple[Series, ...]:
+    """Return the requested or the default series, at most `most`."""
+    ids = series_ids(query)
+    asked = (query.get(name, "") for name in ("measure", "by", "where", "value"))
+    selection = ChosenRows.parse(*asked)
+    if not selection:
+        return views.requested_series(state.history, ids)
+    if ids:
+        raise InvalidQueryError("series cannot be combined with measure, by, where or value")
+    found = selection.of(state.history.rows)
+    if len(found) > most:
+        raise InvalidQueryError(
+            f"by: {len(found):,} series match; expected at most {most}. Use where=ATTRIBUTE=VALUE, "
+            "value=VALUE, or series=ID,ID"
+        )
+    return found
 
 
 def _close(chunks: Iterator[bytes]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.derived_queries import PairQuery
 from dpstream.pipeline.results.roll_ups import WindowRecord
-from dpstream.pipeline.results.series import Series, known
+from dpstream.pipeline.results.series import Series, known, size_of
 from dpstream.pipeline.serve.reduction import Simultaneous, envelope, reduce_curve
 from dpstream.pipeline.serve.views import (
     CHOSEN,
@@ -121,11 +121,11 @@ def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | No
 def _populations(
     state: JobState, series: Series, part: slice, kept: NDArray[np.int64] | slice = slice(None)
 ) -> list[int] | None:
-    """Return the population at each epoch, to clip displayed counts; None for other units."""
+    """Return the number of users at each epoch, to clip displayed counts; None for other units."""
     if series.unit != "users" or state.change:
         return None
-    people = np.array([point.population for point in state.history.points[part]], np.int64)
-    found: list[int] = people[kept].tolist()
+    sizes = (size_of(series, point) for point in state.history.points[part])
+    found: list[int] = np.array(list(sizes), np.int64)[kept].tolist()
     return found
 
 

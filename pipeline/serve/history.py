@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.results.kinds import kind_of
-from dpstream.pipeline.results.series import Series, known, triples_of
+from dpstream.pipeline.results.measure_series import ChosenRows
+from dpstream.pipeline.results.series import Series, SeriesError, known, short_id, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.item_sums import NO_SUMS
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -81,11 +82,15 @@ class Point(EstimateRecord):
 class History:
     """Stored epochs of a deployment, in increasing order.
 
-    If the epochs exceed about `max_bytes` bytes, the oldest quarter is evicted.
+    If the epochs exceed about `max_bytes` bytes, the oldest quarter is evicted. `rows` are the
+    series of a job with measures, in place of those of its domain.
     """
 
-    def __init__(self, domain: ValueDomain, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, domain: ValueDomain, max_bytes: int = MAX_BYTES, rows: tuple[Series, ...] = ()
+    ) -> None:
         self.domain = domain
+        self.rows = rows
         self.kind = kind_of(domain)
         self.points: list[Point] = []
         self._epochs: list[int] = []
@@ -159,14 +164,28 @@ class History:
         """Return the numbers (from 1) of the `count` items with the largest sums over epochs."""
         return list(map(int, self._sums.most(count)))
 
+    def find_all(self, ids: Sequence[str]) -> tuple[Series, ...]:
+        """Return the series with these IDs; raise `SeriesError` if one is unknown."""
+        if not self.rows:
+            return self.kind.find_all(self.domain, ids)
+        known = {each.id: each for each in self.rows}
+        for id in ids:
+            if id not in known:
+                raise SeriesError(
+                    f"series: got {short_id(id)}; expected IDs from 'series' of the job"
+                )
+        return tuple(known[id] for id in dict.fromkeys(ids))
+
     def listed(self) -> tuple[Series, ...]:
-        return self.kind.listed(self.domain, self.ranked)
+        return self.rows or self.kind.listed(self.domain, self.ranked)
 
     def chosen(self, count: int) -> tuple[Series, ...]:
+        if self.rows:
+            return ChosenRows().of(self.rows)[:count]
         return self.kind.chosen(self.domain, self.ranked, count)
 
     def small(self, count: int) -> tuple[Series, ...]:
-        return self.kind.small(self.domain, self.ranked, count)
+        return self.rows[:count] or self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
         """Return the items' values at every epoch, float64 (n, items), NaN for gaps."""

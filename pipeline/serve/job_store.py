@@ -22,6 +22,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.changes import Changes, has_changes
+from dpstream.pipeline.results.measure_series import measure_series
 from dpstream.pipeline.results.privacy_sentences import budget_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, Smoother
 from dpstream.pipeline.serve.history import History, Point
@@ -128,7 +129,8 @@ class JobStore:
             if state is None or state.job.deployment != job.deployment:
                 smooths = isinstance(job.aggregator(), Smoother)
                 changes = has_changes(job)
-                state = JobState(job, History(job.domain), job.first_epoch, smooths, changes)
+                history = History(job.domain, rows=measure_series(job))
+                state = JobState(job, history, job.first_epoch, smooths, changes)
                 state.changing = Changes(job, 1) if changes and state.history.kind.single else None
                 self.jobs[name] = state
             state.job = job

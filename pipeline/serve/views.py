@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.measure_words import measure_label
 from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import (
@@ -111,7 +112,7 @@ def derived(state: JobState, points: Sequence[Point], periods: Periods) -> JobSt
         truths = AveragedGroundTruths(truths, averaged)
     if truths is not None and periods.epochs_back is not None:
         truths = ChangedGroundTruths(truths, periods.epochs_back)
-    history = History(state.job.domain)
+    history = History(state.job.domain, rows=state.history.rows)
     for record in periods.records(points):
         history.append(record if isinstance(record, Point) else Point.of(record, state.job.domain))
     return replace(
@@ -256,8 +257,16 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
         return None
 
 
-def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
+def series_json(job: DeployedJob, series: Series) -> dict[str, Any]:
     """Return the API's description of a series, in the words of the job."""
+    if series.row is not None:
+        row = series.row
+        return {
+            **series.to_json(),
+            "measure": row.measure,
+            "labels": dict(row.attributes),
+            "value": row.value,
+        }
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None
     body = {**series.to_json(), "label": label or _label(job, series)}
@@ -282,6 +291,37 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
     return {"kind": domain.kind, "items": listed, **crowds}
 
 
+def _measures(job: DeployedJob) -> dict[str, Any]:
+    """Return what a job measures, and by which attributes; empty lists without measures."""
+    public = set(job.public_attributes)
+    return {
+        "measures": [
+            {
+                "name": name,
+                "label": measure_label(job, name),
+                "type": measure.type,
+                "within": measure.within,
+                "statistic": "mean" if measure.answer == "mean" else "count",
+                "unit": "value" if measure.answer == "mean" else "users",
+                "values": list(measure.labels),
+            }
+            for name, measure in (job.measures or {}).items()
+        ],
+        "by": [
+            {
+                "attributes": list(names),
+                "values": {name: list(job.all_values_of(name)) for name in names},
+                "public": public.issuperset(names),
+            }
+            for names in (job.by or () if job.measures else ())
+        ],
+        "ratios": [
+            {"name": name, "numerator": each.numerator, "denominator": each.denominator}
+            for name, each in (job.ratios or {}).items()
+        ],
+    }
+
+
 def details(state: JobState) -> dict[str, Any]:
     job, history = state.job, state.history
     last = history.last
@@ -292,6 +332,7 @@ def details(state: JobState) -> dict[str, Any]:
         "guarantee_description": guarantee_description(guarantee),
         "budget": state.budget,
         "trust": trust_body(job),
+        **_measures(job),
         "series": [series_json(job, each) for each in history.listed()],
         "chosen": [each.id for each in history.chosen(CHOSEN)],
         "smoothed": state.smooths,
@@ -306,14 +347,14 @@ def details(state: JobState) -> dict[str, Any]:
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """Return the series to send to a viewer: the requested ones, or all if few, or a selection."""
     if ids:
-        return history.kind.find_all(history.domain, ids)
+        return history.find_all(ids)
     listed = history.listed()
     return listed if len(listed) <= MOST_SENT else history.chosen(CHOSEN)
 
 
 def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """Return the requested or the default series; raise `SeriesError` if a series is unknown."""
-    return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
+    return history.find_all(ids) if ids else history.chosen(CHOSEN)
 
 
 def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:

@@ -70,6 +70,13 @@ def healthy() -> dict[str, str]:
         series[estimate(end)] = f"{value}x{HOUR}"
     for end, value in {"": 399, "_ci95_low": 199, "_ci95_high": 599}.items():
         series[estimate(f"_change{end}")] = f"{value}x{HOUR}"
+    # A measure of 5,000 users, 1,000 of them with ios; only the group has a limit.
+    for end, difference in {"": 0, "_ci95_low": -100, "_ci95_high": 100}.items():
+        series[measured(end)] = f"{5_000 + difference}x{HOUR}"
+        series[measured(end, IOS)] = f"{1_000 + difference}x{HOUR}"
+    of_ios = f'dpstream_job="app", measure="wau"{IOS}'
+    series[f"dpstream:estimate_limit_high{{{of_ios}}}"] = f"901x{HOUR}"
+    series[f"dpstream:estimate_limit_low{{{of_ios}}}"] = f"1099x{HOUR}"
     # It is uncertain whether the limit is exceeded.
     series['dpstream:estimate_limit_high{dpstream_job="logins"}'] = f"901x{HOUR}"
     series['dpstream:estimate_limit_low{dpstream_job="logins"}'] = f"1099x{HOUR}"
@@ -81,6 +88,14 @@ def estimate(which: str) -> str:
         f'dpstream_estimate{which}{{dpstream_job="logins", stage="publish", item="", '
         'instance="publish:9400"}'
     )
+
+
+IOS = ', by="platform", platform="ios"'
+
+
+def measured(which: str, group: str = "") -> str:
+    own = f'dpstream_job="app", stage="publish", instance="app:9400", measure="wau"{group}'
+    return f"dpstream_estimate{which}{{{own}}}"
 
 
 def collector(name: str, number: int, more: str = "") -> str:
@@ -282,6 +297,13 @@ SCENARIOS = {
     ),
     "an estimate below its limit": Scenario(
         {estimate("_ci95_high"): "1100x110 1098x10"}, frozenset({"EstimateBelowLimit"})
+    ),
+    "a group above and below its limits": Scenario(
+        {
+            measured("_ci95_low", IOS): "900x110 902x10",
+            measured("_ci95_high", IOS): "1100x110 1098x10",
+        },
+        frozenset({"EstimateAboveLimit", "EstimateBelowLimit"}),
     ),
     "limits of another item": Scenario(
         {

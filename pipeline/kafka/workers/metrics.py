@@ -1,8 +1,8 @@
 """A worker's Prometheus metrics: a pure function of a snapshot of the worker.
 
 * Metric names have a prefix and base units; counters end in ``_total`` and reset with the process.
-* Label values are few: the job, the stage, partitions, window statuses, rejection reasons and some
-  items. Users, producers, batches and epochs are never labels.
+* Label values are few: the job, the stage, partitions, window statuses, rejection reasons, and some
+  items or measures and attributes. Users, producers, batches and epochs are never labels.
 * The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
   targets. Consumer lag has the names and labels of kafka-lag-exporter.
 * In some jobs, devices rely on the shuffler to hide how many messages they send
@@ -13,9 +13,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -49,6 +49,9 @@ def registry_with(
 
 
 _PREFIX = "dpstream_"
+
+_Gauges: TypeAlias = Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]]
+"""Descriptions and values of gauges, by the end of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,26 +216,48 @@ def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[
     epoch = GaugeMetricFamily(f"{_PREFIX}estimate_epoch", text, labels=list(own))
     epoch.add_metric(list(own.values()), published.epoch)
     yield epoch
-    gauges: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
+    numbers: _Gauges = {
         "": ("Estimate for an item in that epoch.", lambda each: each.value),
-        "_ci95_low": ("Lower 95 % confidence limit.", lambda each: _end(each.interval, 0)),
-        "_ci95_high": ("Upper 95 % confidence limit.", lambda each: _end(each.interval, 1)),
+        **_bounds("", lambda each: each.interval),
         "_change": ("Difference from the previous estimate.", lambda each: each.change),
-        "_change_ci95_low": (
-            "Lower 95 % confidence limit of the change.",
-            lambda each: _end(each.change_interval, 0),
+        **_bounds("_change", lambda each: each.change_interval),
+    }
+    yield from _gauges("estimate", numbers, published.numbers, own)
+    if published.ratios:
+        text = (
+            "Ratio that the job file declares. Do not divide estimates in PromQL: the quotient of "
+            "two intervals is not the interval of the ratio."
+        )
+        ratios: _Gauges = {"": (text, lambda each: each.value)}
+        ratios = {**ratios, **_bounds("", lambda each: each.interval)}
+        yield from _gauges("ratio", ratios, published.ratios, own)
+
+
+def _bounds(
+    of: str, interval_of: Callable[[PublishedNumber], tuple[float, float] | None]
+) -> _Gauges:
+    words = " of the change" if of else ""
+    return {
+        f"{of}_ci95_low": (
+            f"Lower 95 % confidence limit{words}.",
+            lambda each: _end(interval_of(each), 0),
         ),
-        "_change_ci95_high": (
-            "Upper 95 % confidence limit of the change.",
-            lambda each: _end(each.change_interval, 1),
+        f"{of}_ci95_high": (
+            f"Upper 95 % confidence limit{words}.",
+            lambda each: _end(interval_of(each), 1),
         ),
     }
+
+
+def _gauges(
+    prefix: str, gauges: _Gauges, numbers: Sequence[PublishedNumber], own: Mapping[str, str]
+) -> Iterator[Metric]:
     for name, (text, value_of) in gauges.items():
-        family = GaugeMetricFamily(f"{_PREFIX}estimate{name}", text, labels=[*own, "item"])
-        for number in published.numbers:
+        family = Metric(f"{_PREFIX}{prefix}{name}", text, "gauge")
+        for number in numbers:
             value = value_of(number)
             if value is not None:
-                family.add_metric([*own.values(), number.item], value)
+                family.add_sample(family.name, {**own, **number.labels}, value)
         yield family
 
 

@@ -70,12 +70,12 @@ def heartbeat(
 class PublishedNumber:
     """An estimate for one epoch, and its change since the previous epoch.
 
-    `item` is empty for a job that counts one value. `interval` is the 95 % confidence interval;
-    None if no coverage is claimed. `change_interval` is the 95 % confidence interval of `change`;
-    both are None if unknown.
+    `labels` distinguish the job's numbers: by item, which is empty for a job that counts one value,
+    or by measure and attributes. `interval` is the 95 % confidence interval; None if no coverage is
+    claimed. `change_interval` is that of `change`; both are None if unknown.
     """
 
-    item: str
+    labels: Mapping[str, str]
     value: float
     interval: tuple[float, float] | None = None
     change: float | None = None
@@ -84,7 +84,11 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumbers:
-    """Estimates for the latest published epoch; empty if that epoch has no estimates."""
+    """Estimates for the latest published epoch; empty if that epoch has no estimates.
+
+    `ratios` are those that the job file declares; a refused one is missing.
+    """
 
     epoch: int
     numbers: tuple[PublishedNumber, ...]
+    ratios: tuple[PublishedNumber, ...] = ()

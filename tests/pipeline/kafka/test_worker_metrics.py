@@ -10,11 +10,14 @@ from typing import cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
@@ -32,8 +35,10 @@ from dpstream.pipeline.kafka.workers.watchdog import (
     readiness,
 )
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
+from dpstream.pipeline.results.measure_rows import rows_of
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.world import World
 
@@ -175,6 +180,66 @@ def test_metric_labels_are_bounded_and_identify_no_user(tmp_path: Path) -> None:
                 assert set(sample.labels) <= labels
                 assert sample.name.endswith("_total") == (family.type == "counter")
                 assert not any("secret" in v or "gateway" in v for v in sample.labels.values())
+
+
+def measured_job(values: list[str]) -> DeployedJob:
+    job = {
+        "name": "watched",
+        "parameters": {"epsilon": 1},
+        "epochs": {"count": 4},
+        "measures": {"wau": {"type": "active"}, "life": {"type": "lifecycle", "within": 2}},
+        "attributes": {
+            "os": {"values": values, "public": True},
+            "plan": {"values": ["free"], "public": True},
+        },
+        "by": ["os", ["os", "plan"], "plan"],
+    }
+    return deploy_job(make_job(job), deployment=bytes(16), deployed_at=0)
+
+
+def families_of(job: DeployedJob, estimate: PanelEstimates) -> list[Metric]:
+    watched = WatchedEstimates(job)
+    watched.next(EstimateRecord(bytes(16), 1, WindowStatus.RELEASED, 0, 900, 1_000, estimate, {}))
+    snapshot = WorkerSnapshot("watched", "publish", "g", "t", False, estimates=watched.latest)
+    return list(metric_families(snapshot))
+
+
+def panel_estimates(job: DeployedJob, *flags: str) -> PanelEstimates:
+    """Return estimates whose rows are 1, 2, ..., with a standard error of 10."""
+    numbers = np.arange(1.0, job.domain.size)
+    deviations, sizes = np.full(len(numbers), 10.0), np.full(len(numbers), 500.0)
+    return PanelEstimates(numbers, deviations, sizes, numbers.astype(np.int64), 900, 1_000, flags)
+
+
+def test_measures_and_attributes_are_labels() -> None:
+    job = measured_job(["ios"])
+    estimate = panel_estimates(job)
+    suppressed = [each.label for each in rows_of(job)].index("wau: os=other")
+    estimate.values[suppressed] = estimate.standard_errors[suppressed] = np.nan
+    found = values_of(families_of(job, estimate))
+    assert found["dpstream_estimate measure=wau"] == 1.0
+    assert found["dpstream_estimate_ci95_low by=os measure=wau os=ios"] == pytest.approx(
+        2 - 19.6, 1e-3
+    )
+    new = [each.label for each in rows_of(job)].index("life=new: os=ios, plan=free")
+    assert found["dpstream_estimate by=os,plan measure=life os=ios plan=free value=new"] == 1 + new
+    assert not any("by=os measure=wau os=other" in name for name in found)
+    gap = values_of(families_of(job, panel_estimates(job, GAP)))
+    assert "dpstream_estimate measure=wau" in gap
+    assert "dpstream_estimate_ci95_low measure=wau" not in gap
+
+
+def test_breakdowns_are_exported_as_a_whole_up_to_200_series() -> None:
+    job = measured_job([f"v{number}" for number in range(8)])
+    samples = [
+        sample.labels
+        for family in families_of(job, panel_estimates(job))
+        for sample in family.samples
+        if family.name.startswith("dpstream_estimate") and "measure" in sample.labels
+    ]
+    # Totals and the narrow breakdowns are 5 x (1 + 9 + 2) rows, and the crossed one 5 x 18 more.
+    assert len(samples) == 3 * 60
+    assert {"os" in labels and "plan" in labels for labels in samples} == {False}
 
 
 def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Test the live page's API for jobs with measures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dpstream.aggregators.panel_estimates import SMALL_GROUP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from tests.support.live_page import deploy_text, live_page, publish
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.shown_jobs import CELLS, MEASURED, items, panels
+
+PATH = "/api/jobs/app"
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster()
+
+
+def deploy(cluster: MemoryCluster) -> DeployedJob:
+    job = deploy_text(cluster, MEASURED, b"a" * 16)
+    values = {"wau": 300.0, "wau: platform=ios": 200.0, "wau: platform=web": math.nan}
+    publish(cluster, job, 1, panels(job, values, SMALL_GROUP))
+    publish(cluster, job, 2, panels(job, {**values, "wau": 320.0, "minutes": 14.5}))
+    return job
+
+
+async def test_job_describes_its_measures_and_breakdowns(cluster: MemoryCluster) -> None:
+    deploy(cluster)
+    async with live_page(cluster) as page:
+        body = await page.get(PATH)
+    wau, mau, minutes = body["measures"]
+    assert wau == {
+        "name": "wau",
+        "label": "users who were active",
+        "type": "active",
+        "within": 1,
+        "statistic": "count",
+        "unit": "users",
+        "values": [],
+    }
+    assert (mau["within"], mau["label"]) == (4, "users who were active within 4 weeks")
+    assert (minutes["statistic"], minutes["unit"]) == ("mean", "value")
+    assert body["by"][1] == {
+        "attributes": ["platform", "plan"],
+        "values": {
+            "platform": ["ios", "android", "web", "other"],
+            "plan": ["free", "pro", "other"],
+        },
+        "public": True,
+    }
+    assert body["ratios"] == [{"name": "stickiness", "numerator": "wau", "denominator": "mau"}]
+    assert body["chosen"] == ["1"]
+    assert body["series"][1] == {
+        "id": "2",
+        "label": "wau: platform=ios",
+        "unit": "users",
+        "measure": "wau",
+        "labels": {"platform": "ios"},
+        "value": None,
+    }
+
+
+async def test_curves_are_selected_by_measure_and_attributes(cluster: MemoryCluster) -> None:
+    deploy(cluster)
+    async with live_page(cluster) as page:
+        body = await page.get(f"{PATH}/curve?by=platform")
+        assert [each["labels"]["platform"] for each in body["series"]] == [
+            *("ios", "android", "web", "other")
+        ]
+        ios, _, web, _ = body["series"]
+        assert ios["value"] == [200.0, 200.0]
+        # Counts of a group are clipped to its size.
+        assert ios["population"] == [500, 500]
+        assert web["value"] == [None, None]
+        (total,) = (await page.get(f"{PATH}/curve?measure=minutes"))["series"]
+        assert (total["unit"], total["labels"], total["value"]) == ("value", {}, [0.0, 14.5])
+        assert total["population"] is None
+        body = await page.get(f"{PATH}/table?measure=mau&by=plan&where=platform=ios&limit=1")
+        assert len(body["rows"][0]["series"]) == 3
+        for query, why in (
+            ("measure=dau", "measure: got 'dau'; expected one of: wau, mau, minutes"),
+            ("by=plan", "by: got 'plan'; expected one of: platform; platform,plan"),
+            ("where=ios", "where: got 'ios'; expected ATTRIBUTE=VALUE"),
+            ("where=platform=tv", "expected one of: ios, android, web, other"),
+            ("by=platform&series=1", "series cannot be combined"),
+        ):
+            problem = await page.get(f"{PATH}/curve?{query}", 400)
+            assert why in problem["error"]
+
+
+async def test_sums_of_private_cells_have_intervals(cluster: MemoryCluster) -> None:
+    """Each of the four cells with yes has an interval of 9.8, and their sum one of twice that."""
+    job = deploy_text(cluster, CELLS, b"r" * 16)
+    publish(cluster, job, 1, items(*range(10, 90, 10)))
+    path = "/api/jobs/retention/curve"
+    async with live_page(cluster) as page:
+        (total,) = (await page.get(path))["series"]
+        assert total["value"] == [50.0 + 60 + 70 + 80]
+        assert total["ci95_high"] == [260 + 2 * 9.8]
+        body = await page.get(f"{path}?by=plan")
+        assert [each["value"] for each in body["series"]] == [[50.0], [60.0], [70.0], [80.0]]
+        (no,) = (await page.get(f"{path}?value=no"))["series"]
+        assert (no["id"], no["value"]) == ("m1", [100.0])
+        again = await page.get(f"{path}?series=m1")
+        assert again["series"] == [no]
+        assert "expected IDs" in (await page.get(f"{path}?series=9", 400))["error"]
