@@ -80,7 +80,9 @@ class EstimateFile:
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
         """Write the rows of all epochs atomically."""
-        chunks = CHUNKS[self.format](rows, records)
+        self.write_chunks(CHUNKS[self.format](rows, records))
+
+    def write_chunks(self, chunks: Iterable[bytes]) -> None:
         if self.path == _STANDARD_OUTPUT:
             sys.stdout.buffer.writelines(chunks)
             return

@@ -16,6 +16,7 @@ from dpstream.pipeline.cli.answer_lines import (
     record_json,
 )
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.cohort_lines import CohortAttribute, CohortMeasure, print_cohorts
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
 from dpstream.pipeline.cli.options import (
@@ -144,6 +145,8 @@ def estimates(
             ),
         ),
     ] = None,
+    cohorts: CohortAttribute = None,
+    measure: CohortMeasure = None,
     item: Item = None,
     top: Top = None,
     range_: Range = None,
@@ -205,6 +208,11 @@ def estimates(
         raise UsageProblem(
             "--smoothed, --change and --interval use all available epochs: remove --last"
         )
+    shown = (item, top, range_, quantile, box, crowd, share, ratio, difference, plot)
+    if cohorts is not None and (derived or follow or last is not None or any(shown)):
+        raise UsageProblem("--cohorts shows one measure at all epochs: remove the other options")
+    if measure is not None and cohorts is None:
+        raise UsageProblem("--measure requires --cohorts")
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
     with cluster_of(servers, kafka_config) as cluster:
@@ -212,7 +220,7 @@ def estimates(
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
         form = "json" if as_json else format
-        whole = derived or plot is not None or file is not None
+        whole = derived or plot is not None or file is not None or cohorts is not None
         if last is None and form == "table" and not whole:
             last = MOST_PRINTED
         default = default_query(deployed.domain)
@@ -232,6 +240,9 @@ def estimates(
             },
         )
         reader = EstimateReader(cluster, deployed, last)
+        if cohorts is not None:
+            print_cohorts(deployed, cohorts, measure, reader.read(), form, file)
+            return
         if smoothed:
             _print_smoothed(cluster, deployed, reader, horizon, computed or query, plot, form, file)
             return

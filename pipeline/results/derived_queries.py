@@ -19,7 +19,7 @@ from dpstream.aggregators.item_covariances import ItemCovariances
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.counts_queries import Answer, Items, Query
 from dpstream.pipeline.results.epoch_cells import epoch_cells
-from dpstream.pipeline.results.pairs import Pair, Statistic, measure_pairs, parse_pair, side_of
+from dpstream.pipeline.results.pairs import Pair, Statistic, measure_pairs, measure_sides
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.ratios import (
     WEAK_DENOMINATOR,
@@ -66,12 +66,15 @@ class ShareQuery(Query):
         quantile = quantile_of(len(answers) if self.simultaneous else 1)
         if isinstance(self.domain, PanelDomain) and self.job is not None:
             cells = epoch_cells(self.job, record, (), None)
+            sides = {
+                side.items: side
+                for each in measure_sides(self.job).values()
+                for side in each.values()
+            }
             return tuple(
                 _answer(
                     each.name,
-                    cells.share(side_of(self.domain, each.name, (each.item,)), quantile).within(
-                        0.0, 1.0
-                    ),
+                    cells.share(sides[each.item,], quantile).within(0.0, 1.0),
                     each.item,
                 )
                 for each in answers
@@ -182,14 +185,13 @@ def derived_query(
     """Return the query for shares, for ratios or for differences; None if all are left out.
 
     Shares are those of the answers to `requested`; `signed` shares are changes. `declared` are the
-    measures of ratios that the job file names. In a job with measures, a ratio and differences
-    together are differences of the ratio. Raises `QueryError` for a job whose published data do not
-    determine such numbers, and for several statistics.
+    measures of ratios that the job file names. A ratio and differences together are differences of
+    the ratio between groups of a job with measures. Raises `QueryError` for a job whose published
+    data do not determine such numbers, and for several statistics.
     """
     options = {"--share": shares, "--ratio": ratios, "--difference": differences}
     given = [option for option, value in options.items() if value]
-    measured = isinstance(job.domain, PanelDomain)
-    if len(given) > 1 and not (measured and not shares and len(ratios) == 1):
+    if len(given) > 1 and (shares or len(ratios) != 1):
         raise QueryError(f"{' and '.join(given)} are mutually exclusive")
     if not given:
         if simultaneous:
@@ -202,13 +204,8 @@ def derived_query(
             raise QueryError("--share requires --range: quantiles are not numbers of users")
         query = requested.counts_query
         return ShareQuery(job.domain, query, job=job, simultaneous=simultaneous, signed=signed)
-    covariances = _covariances(job, given[0])
-    if isinstance(job.domain, PanelDomain):
-        pairs = measure_pairs(job.domain, ratios, differences, declared or {})
-    else:
-        statistic: Statistic = "ratio" if ratios else "difference"
-        texts = dict.fromkeys((*ratios, *differences))
-        pairs = tuple(parse_pair(each, statistic, job.domain) for each in texts)
+    covariances = item_covariances(job, given[0])
+    pairs = measure_pairs(job, ratios, differences, declared or {})
     return pair_query(
         job,
         "difference" if differences else "ratio",
@@ -234,12 +231,16 @@ def pair_query(
         job=job,
         derived=statistic,
         pairs=pairs,
-        covariances=covariances or _covariances(job, f"--{statistic}"),
+        covariances=covariances or item_covariances(job, f"--{statistic}"),
         simultaneous=simultaneous,
     )
 
 
-def _covariances(job: DeployedJob, option: str) -> ItemCovariances | None:
+def item_covariances(job: DeployedJob, option: str) -> ItemCovariances | None:
+    """Return the covariances of a job's items; None for panels, whose estimates determine them.
+
+    Raises `QueryError`, with the requested option, if published data do not determine them.
+    """
     domain = job.domain
     if isinstance(domain, PanelDomain):
         return None

@@ -6,6 +6,7 @@ can be divided by each other.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from dpstream.pipeline.results.ratios import (
     Amount,
     DerivedNumber,
     Margin,
+    correlation_of,
     difference,
     difference_of_groups,
     difference_of_parts,
@@ -100,10 +102,20 @@ class EpochCells(ABC):
             return DerivedNumber(refused=_OVERLAP)
         return ratio(self.amount(side.items), Amount(users), quantile=quantile)
 
+    def size(self, side: Side) -> float:
+        """Return the number of users in the group of a sum, perhaps estimated; NaN if unknown."""
+        if side.whole:
+            return self.amount(side.whole).value
+        users = self.users(side.items)
+        return math.nan if users is None else users
+
     def difference(self, first: Side, second: Side, quantile: float) -> DerivedNumber:
         """Return the share of the first sum minus that of the second one; or of two means."""
         if first.whole or second.whole:
-            return difference(self.share(first, quantile), self.share(second, quantile))
+            shares = self.share(first, quantile), self.share(second, quantile)
+            if shares[0].refused or shares[1].refused:
+                return difference(*shares)
+            return difference(*shares, self._correlation(first, second))
         if reason := self._missing(first, second):
             return DerivedNumber(refused=reason)
         users = self.users(first.items), self.users(second.items)
@@ -115,6 +127,16 @@ class EpochCells(ABC):
             return difference_of_groups(x, users[0], y, users[1], quantile, of_counts=counts)
         common = self.covariance(first.items, second.items)
         return difference_of_parts(x, users[0], y, users[1], common, quantile)
+
+    def _correlation(self, first: Side, second: Side) -> float:
+        """Return the correlation of two shares, at least one of which has an estimated whole."""
+        if not (first.whole and second.whole):
+            return 0.0
+        sums = first.items, first.whole, second.items, second.whole
+        values = [self.amount(each).value for each in sums]
+        covariances = [[self.covariance(one, other) for other in sums] for one in sums]
+        ratios = values[0] / values[1], values[2] / values[3]
+        return correlation_of(ratios, np.array(covariances))
 
     def _missing(self, *sides: Side) -> str | None:
         reasons = (self.missing((*side.items, *side.whole)) for side in sides)

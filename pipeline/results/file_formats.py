@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
-from dpstream.pipeline.results.published_rows import Cell, PublishedRows
+from dpstream.pipeline.results.published_rows import Cell, PublishedRows, csv_row
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 if TYPE_CHECKING:
@@ -44,6 +44,26 @@ CHUNKS: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterato
     "parquet": parquet_chunks,
 }
 """Functions that yield a file's content in chunks, by the name of the format."""
+
+
+def plain_chunks(format: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield a file of rows that share their keys; lists are joined by spaces in CSV."""
+    if format == "parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        sink = io.BytesIO()
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), sink, compression="zstd")
+        yield sink.getvalue()
+        return
+    if format == "csv":
+        yield f"{csv_row(*(rows[0] if rows else ()))}\n".encode()
+    for row in rows:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        if format == "csv":
+            cells = (" ".join(cell) if isinstance(cell, list) else cell for cell in row.values())
+            text = csv_row(*cells)
+        yield f"{text}\n".encode()
 
 
 def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:

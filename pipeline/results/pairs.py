@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.epoch_cells import Side
+from dpstream.pipeline.results.measure_rows import rows_of
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.panels import PanelDomain
-from dpstream.pipeline.values.value_domains import ValueDomain
 
 Statistic: TypeAlias = Literal["share", "ratio", "difference"]
 Unit: TypeAlias = Literal["percent", "number"]
@@ -33,41 +34,106 @@ class Pair:
     unit: Unit = "percent"
 
 
+Sides: TypeAlias = Mapping[str, Mapping[str, Side]]
+"""Rows by the name of the measure (or of an answer to it) and by group; "" for all users."""
+
+
+def measure_sides(job: DeployedJob) -> Sides:
+    """Return all rows of a job with measures; {} for another job."""
+    domain, found = job.domain, dict[str, dict[str, Side]]()
+    rows: list[tuple[str, str | None, Mapping[str, str], tuple[int, ...], bool]]
+    if isinstance(domain, PanelDomain):
+        rows = [
+            (row.measure, row.value, row.attributes, (number,), bool(asked.by))
+            for number, row in enumerate(domain.rows, start=1)
+            for asked in [domain.questions[row.question]]
+        ]
+    elif domain.kind != "items":
+        return found
+    else:
+        rows = [
+            (row.measure, row.value, row.attributes, row.items, bool(row.attributes))
+            for row in rows_of(job)
+        ]
+    # The number of users with private attributes is itself a sum of estimates.
+    wholes: dict[tuple[str, str], tuple[int, ...]] = {}
+    for measure, _, attributes, items, private in rows:
+        if private:
+            about = measure, group_text(attributes)
+            wholes[about] = (*wholes.get(about, ()), *items)
+    for measure, value, attributes, items, _ in rows:
+        name, group = measure if value is None else f"{measure}={value}", group_text(attributes)
+        side = Side(group or name, items, wholes.get((measure, group), ()))
+        found.setdefault(name, {}).setdefault(group, side)
+    return found
+
+
+def asked_sides(job: DeployedJob) -> Sides:
+    """Return `measure_sides` without the answer no to a yes/no question."""
+    sides = measure_sides(job)
+    return {
+        name: groups
+        for name, groups in sides.items()
+        if not (name.endswith("=no") and name.removesuffix("=no") in sides)
+    }
+
+
+def group_text(attributes: Mapping[str, str]) -> str:
+    return "&".join(f"{name}={value}" for name, value in attributes.items())
+
+
 def measure_pairs(
-    domain: PanelDomain,
+    job: DeployedJob,
     ratios: Sequence[str],
     differences: Sequence[str],
     declared: Mapping[str, tuple[str, str]],
 ) -> tuple[Pair, ...]:
-    """Return the pairs of a job with measures.
+    """Return the pairs of any job, in the order of the requests.
 
-    A ratio such as ``wau/mau`` stands for one ratio among all users and one in each group. A
-    difference such as ``os=ios,os=web`` stands for one difference of each measure, or of the ratio.
+    In a job with measures, a ratio such as ``wau/mau`` stands for one ratio among all users and one
+    in each group. A difference such as ``os=ios,os=web`` stands for one difference of each measure,
+    or of the ratio.
     """
-    quotients = {text: _quotients(domain, text, declared) for text in dict.fromkeys(ratios)}
+    measures = measure_sides(job)
+    quotients = {text: _quotients(job, measures, text, declared) for text in dict.fromkeys(ratios)}
     if not differences:
         return tuple(
-            Pair(_named(text, group), Side(group, side.items), Side(group, side.whole))
+            Pair(f"{text}: {group}" if group else text, top, bottom)
             for text, sides in quotients.items()
-            for group, side in sides.items()
+            for group, (top, bottom) in sides.items()
         )
+    compared: Sides = asked_sides(job)
+    if quotients:
+        compared = {
+            text: {
+                group: Side(group, top.items, bottom.items)
+                for group, (top, bottom) in sides.items()
+            }
+            for text, sides in quotients.items()
+        }
     found: list[Pair] = []
     for text in dict.fromkeys(differences):
         left, _, right = (part.strip() for part in text.partition(","))
+        unit: Unit | None = "number" if quotients else None
         pairs = [
-            Pair(f"{name}: {left},{right}", sides[left], sides[right], _unit(domain, sides[left]))
-            for name, sides in (quotients or _by_measure(domain)).items()
+            Pair(
+                f"{name}: {left},{right}",
+                sides[left],
+                sides[right],
+                unit or _unit(job, sides[left]),
+            )
+            for name, sides in compared.items()
             if left in sides and right in sides
         ]
-        found += pairs or [_labels_pair(domain, text)]
+        found += pairs or [_labels_pair(job, measures, text)]
     return tuple(found)
 
 
-def _labels_pair(domain: PanelDomain, text: str) -> Pair:
+def _labels_pair(job: DeployedJob, measures: Sides, text: str) -> Pair:
     try:
-        return parse_pair(text, "difference", domain)
+        return parse_pair(job, measures, text, "difference")
     except QueryError as error:
-        groups = dict.fromkeys(filter(None, (_group(row.attributes) for row in domain.rows)))
+        groups = dict.fromkeys(group for sides in measures.values() for group in sides if group)
         if not groups:
             raise
         raise QueryError(
@@ -75,93 +141,73 @@ def _labels_pair(domain: PanelDomain, text: str) -> Pair:
         ) from error
 
 
-def _named(name: str, group: str) -> str:
-    return f"{name}: {group}" if group else name
-
-
-def _group(attributes: Mapping[str, str]) -> str:
-    return "&".join(f"{name}={value}" for name, value in attributes.items())
-
-
-def _unit(domain: PanelDomain, side: Side) -> Unit:
-    row = domain.rows[side.items[0] - 1]
-    mean = domain.questions[row.question].answer == "mean"
-    # The whole of a share is in the same question; a ratio divides by another.
-    same = all(domain.rows[item - 1].question == row.question for item in side.whole)
-    return "percent" if same and not mean else "number"
-
-
-def _by_measure(domain: PanelDomain) -> dict[str, dict[str, Side]]:
-    """Return the rows of each measure, or of each answer to it, by group; "" for all users."""
-    found: dict[str, dict[str, Side]] = {}
-    for number, row in enumerate(domain.rows, start=1):
-        name = row.measure if row.value is None else f"{row.measure}={row.value}"
-        group = _group(row.attributes)
-        side = Side(group or name, (number,), _whole(domain, number))
-        found.setdefault(name, {}).setdefault(group, side)
-    return found
-
-
-def _whole(domain: PanelDomain, number: int) -> tuple[int, ...]:
-    """Return the rows whose sum is the number of users of a row's group; () if it is public."""
-    row = domain.rows[number - 1]
-    if not domain.questions[row.question].by:
-        return ()
-    about = row.question, row.groups, row.attributes
-    return tuple(
-        place
-        for place, each in enumerate(domain.rows, start=1)
-        if (each.question, each.groups, each.attributes) == about
-    )
+def _unit(job: DeployedJob, side: Side) -> Unit:
+    if not isinstance(job.domain, PanelDomain):
+        return "percent"
+    question = job.domain.questions[job.domain.rows[side.items[0] - 1].question]
+    return "number" if question.answer == "mean" else "percent"
 
 
 def _quotients(
-    domain: PanelDomain, text: str, declared: Mapping[str, tuple[str, str]]
-) -> dict[str, Side]:
-    """Return the ratio of two measures in each group; the denominator is the `whole` of a side."""
-    measures = _by_measure(domain)
+    job: DeployedJob, measures: Sides, text: str, declared: Mapping[str, tuple[str, str]]
+) -> Mapping[str, tuple[Side, Side]]:
+    """Return the ratio of two measures in each group."""
     names = declared.get(text) or tuple(part.strip() for part in text.partition("/")[::2])
     top, bottom = (measures.get(name) for name in names)
     if top is not None and bottom is not None:
-        return {
-            group: Side(side.name, side.items, bottom[group].items)
-            for group, side in top.items()
-            if group in bottom
-        }
-    pair = parse_pair(text, "ratio", domain)
-    return {"": Side(text, pair.first.items, pair.second.items)}
+        return {group: (side, bottom[group]) for group, side in top.items() if group in bottom}
+    pair = parse_pair(job, measures, text, "ratio")
+    return {"": (pair.first, pair.second)}
 
 
-def parse_pair(text: str, statistic: Statistic, domain: ValueDomain) -> Pair:
-    """Parse ``A/B`` or ``A,B``, where A and B are items, or sums such as ``X+Y``.
+def parse_pair(job: DeployedJob, measures: Sides, text: str, statistic: Statistic) -> Pair:
+    """Parse ``A/B`` or ``A,B``, where A and B are items or rows, or sums such as ``X+Y``.
 
     Items may contain separators.
     """
     separator, option = _SEPARATORS[statistic], f"--{statistic}"
     problem = f"{option}: got {text!r}; expected two items, such as A{separator}B"
+    labels = {
+        f"{name}: {group.replace('&', ', ')}" if group else name: side
+        for name, sides in measures.items()
+        for group, side in sides.items()
+    }
     parts = text.split(separator)
     for place in range(1, len(parts)):
         names = separator.join(parts[:place]), separator.join(parts[place:])
         try:
-            first, second = (_sum(name.strip(), domain, option) for name in names)
+            first, second = (_sum(job, labels, name.strip(), option) for name in names)
         except QueryError as error:
             problem = str(error)
         else:
-            unit = _unit(domain, first) if isinstance(domain, PanelDomain) else "percent"
-            return Pair(text, first, second, unit)
+            return Pair(text, first, second, _unit(job, first))
     raise QueryError(problem)
 
 
-def _sum(text: str, domain: ValueDomain, option: str) -> Side:
-    try:
-        items = domain.numbers_of([text], option)
-    except QueryError:
-        if "+" not in text:
-            raise
-        items = domain.numbers_of([each.strip() for each in text.split("+")], option)
-    return side_of(domain, text, items)
+def _sum(job: DeployedJob, labels: Mapping[str, Side], text: str, option: str) -> Side:
+    names = [text]
+    if text not in labels:
+        try:
+            return Side(text, job.domain.numbers_of([text], option))
+        except QueryError:
+            if "+" not in text:
+                raise
+            names = [each.strip() for each in text.split("+")]
+    sides = [
+        labels[name] if name in labels else Side(name, job.domain.numbers_of([name], option))
+        for name in names
+    ]
+    items, wholes = (
+        [item for each in part for item in each]
+        for part in ([side.items for side in sides], [side.whole for side in sides])
+    )
+    return Side(text, tuple(dict.fromkeys(items)), tuple(dict.fromkeys(wholes)))
 
 
-def side_of(domain: ValueDomain, name: str, items: tuple[int, ...]) -> Side:
+def side_of(job: DeployedJob, name: str, items: tuple[int, ...]) -> Side:
     """Return the sum of items, with what estimates the number of users in its group."""
-    return Side(name, items, _whole(domain, items[0]) if isinstance(domain, PanelDomain) else ())
+    for sides in measure_sides(job).values():
+        for side in sides.values():
+            if side.items == items:
+                return Side(name, items, side.whole)
+    return Side(name, items)

@@ -148,17 +148,40 @@ def share(
     return ratio(part, whole, covariance, quantile).within(0.0, 1.0)
 
 
-def difference(first: DerivedNumber, second: DerivedNumber) -> DerivedNumber:
-    """Return `first` minus `second`, two ratios with independent errors, with an interval by MOVER.
+def difference(
+    first: DerivedNumber, second: DerivedNumber, correlation: float = 0.0
+) -> DerivedNumber:
+    """Return `first` minus `second`, two ratios, with an interval by MOVER.
 
-    The ratios are those of `ratio`, not cut; a refused one refuses the difference.
+    The ratios are those of `ratio`, not cut; a refused one refuses the difference. `correlation` is
+    that of their errors.
     """
     if first.triple is None or second.triple is None:
         return DerivedNumber(refused=first.refused or second.refused)
     (a, low_a, high_a), (b, low_b, high_b) = first.triple, second.triple
-    below, above = math.hypot(a - low_a, high_b - b), math.hypot(high_a - a, b - low_b)
+
+    def distance(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+
+    below, above = distance(a - low_a, high_b - b), distance(high_a - a, b - low_b)
     flags = tuple(dict.fromkeys(first.flags + second.flags))
     return DerivedNumber(a - b, a - b - below, a - b + above, flags=flags)
+
+
+def correlation_of(ratios: tuple[float, float], covariances: NDArray[np.float64]) -> float:
+    """Return about the correlation of the errors of two ratios, in [-1, 1].
+
+    `covariances`, shape (4, 4), are those of the numerator and denominator of the first ratio, then
+    of the second.
+
+    >>> correlation_of((0.5, 0.5), np.eye(4))
+    0.0
+    """
+    gradients = np.zeros((2, 4))
+    gradients[0, :2], gradients[1, 2:] = (1.0, -ratios[0]), (1.0, -ratios[1])
+    found = gradients @ covariances @ gradients.T
+    product = float(found[0, 0] * found[1, 1])
+    return min(max(float(found[0, 1]) / math.sqrt(product), -1.0), 1.0) if product > 0 else 0.0
 
 
 def difference_of_groups(

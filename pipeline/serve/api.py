@@ -309,7 +309,7 @@ class Api:
             raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
         series = state.history.kind.find_all(state.job.domain, ids)
         name = "+".join(each.label for each in series)
-        return side_of(state.job.domain, name, tuple(each.number for each in series))
+        return side_of(state.job, name, tuple(each.number for each in series))
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})

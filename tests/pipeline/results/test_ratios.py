@@ -19,6 +19,7 @@ from dpstream.pipeline.results.ratios import (
     WEAK_DENOMINATOR,
     Amount,
     DerivedNumber,
+    correlation_of,
     difference,
     difference_in_time,
     difference_of_groups,
@@ -167,6 +168,23 @@ def test_difference_of_ratios_holds_and_half_the_noise_is_rejected(size: float, 
         arm_b = ratio(less(Amount(0.17 * size + v, 1.0)), less(Amount(size + w, 1.0)))
         found.append(difference(arm_a, arm_b))
     assert (ENOUGH <= coverage(0.04, found) <= TOO_WIDE) == (not half)
+
+
+@pytest.mark.parametrize("accounted", [True, False])
+def test_difference_of_correlated_ratios_uses_their_correlation(accounted: bool) -> None:
+    """Two parts of one sample: where one is too large, the other is too small."""
+    matrix = np.eye(4)
+    matrix[0, 2] = matrix[2, 0] = -0.8
+    found, size = [], 20.0
+    for errors in np.random.default_rng(4).multivariate_normal(np.zeros(4), matrix, DRAWS):
+        x, y, v, w = errors.tolist()
+        arms = (
+            ratio(Amount(0.6 * size + x, 1.0), Amount(size + y, 1.0)),
+            ratio(Amount(0.4 * size + v, 1.0), Amount(size + w, 1.0)),
+        )
+        values = (arms[0].value or 0.0, arms[1].value or 0.0)
+        found.append(difference(*arms, correlation_of(values, matrix) if accounted else 0.0))
+    assert (ENOUGH <= coverage(0.2, found) <= TOO_WIDE) == accounted
 
 
 def test_difference_of_ratios_is_refused_with_either_and_keeps_flags() -> None:
