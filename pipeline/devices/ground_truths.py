@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,16 @@ class CountedGroundTruths(GroundTruths):
         self.last_epoch = len(counts)
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        known = np.atleast_1d(self._counts[epoch - 1])
+        known = of_published(self._counts[epoch - 1], estimate)
         return known if known.size else None
+
+
+def of_published(known: NDArray[Any], estimate: Published | None) -> NDArray[Any]:
+    """Return the part of known numbers of all items that an estimate contains, shape (items,)."""
+    known = np.atleast_1d(known)
+    if estimate is None or estimate.single or known.size <= estimate.numbers.size:
+        return known
+    return known[estimate.numbers - 1]
 
 
 class CountedItems(Protocol):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.counts import Counts, NoValuesError
 from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.item_estimates import norm_sub
+from dpstream.pipeline.devices.ground_truths import of_published
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import Box
 from dpstream.pipeline.values.item_sums import NO_SUMS, ItemSums
@@ -382,8 +383,8 @@ class Query:
     ) -> tuple[Answer, ...]:
         """Return the answers for an epoch; the result is empty without an estimate.
 
-        `ground_truth`, if known, is the number of users with each estimated item or bucket, shape
-        (items,), or a single count.
+        `ground_truth`, if known, is the number of users with each item or bucket, or with each of
+        those that are estimated, shape (items,), or a single count.
         """
         if estimate is None or not (estimate.population or estimate.single):
             return ()
@@ -396,7 +397,7 @@ class Query:
             paired = self._paired(answers, estimate, fitted)
             answers = tuple(replace(each, norm_sub=value) for each, value in paired)
         if answers and ground_truth is not None:
-            paired = self._paired(answers, estimate, np.atleast_1d(ground_truth))
+            paired = self._paired(answers, estimate, of_published(ground_truth, estimate))
             answers = tuple(replace(each, ground_truth=value) for each, value in paired)
         return answers
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dpstream.aggregators.estimate import CHANGES_USED, GAP, INCOMPLETE, OUTSIDE
+from dpstream.aggregators.panel_estimates import SMALL_GROUP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.results.known_digits import KnownCount
@@ -22,6 +23,7 @@ _FLAGS = {
     GAP: f"{_GAP}, so no 95 % interval is claimed",
     INCOMPLETE: "some epochs of the window have no estimate; the mean and its interval cover only "
     "the others",
+    SMALL_GROUP: "groups with fewer reporting devices than parameters.by_minimum have no numbers",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")
