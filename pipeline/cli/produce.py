@@ -222,7 +222,7 @@ def _produce_live(
             calendar,
             closed_before + 1,
             last_epoch=job.last_epoch,
-            domain=job.domain,
+            domain=job.row_domain,
             input_format=input_format,
         )
         tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")

@@ -98,7 +98,7 @@ def produce_from_topic(
     if to_epoch is None and rate is not None:
         raise UsageProblem("--rate requires --to-epoch: without it, the clock closes epochs")
     log = EventTopic(events, topic, tell)
-    reader = RowReader(job.domain, calendar, input_format)
+    reader = RowReader(job.row_domain, calendar, input_format)
     # On SIGTERM, print the result; events read so far are saved in any case.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     clock = ask_broker_clock(cluster, job, tell)

@@ -16,7 +16,6 @@ import numpy as np
 
 from dpstream.pipeline.devices.bad_rows import InputError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.columns import Placing
 from dpstream.pipeline.devices.measured_events import Events, Integers, changes_of
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, read_table
@@ -95,7 +94,6 @@ def read_events(
     domain = job.event_domain if domain is None else domain
     reader = RowReader(domain, job.epochs.calendar, input_format)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
-    _check_placing(job, read)
     table = read.table
     events = Events.of(
         domain,
@@ -174,8 +172,7 @@ def _attribute(job: Job, name: str, events: Events, last_epoch: int) -> Iterator
     keys, values = (job.attributes or {})[name], job.values_of(name)
     if keys.first_seen is None:
         column = keys.column or name
-        known = ("none", *events.domain.declared[column], "other")
-        numbers = np.array([values.index(each) if each in values else 1 for each in known])
+        numbers = np.array(events.domain.numbers_of_labels(column, values))
         for labels in events.latest_labels(column, last_epoch):
             yield numbers[labels]
         return
@@ -186,18 +183,6 @@ def _attribute(job: Job, name: str, events: Events, last_epoch: int) -> Iterator
     numbers = np.clip(periods, 0, len(values) - 2) + 1
     for epoch in range(1, last_epoch + 1):
         yield np.where(first <= epoch, numbers, 0)
-
-
-def _check_placing(job: Job, read: InputTable) -> None:
-    if read.placing is Placing.TIME:
-        return
-    needing = [name for name, measure in (job.measures or {}).items() if measure.type == "days"]
-    needing += [name for name, keys in (job.attributes or {}).items() if keys.first_seen]
-    if needing:
-        raise InputError(
-            f"{read.name}: rows have epochs, but {needing[0]} counts calendar days or periods: "
-            "rows must have times"
-        )
 
 
 def _history_warnings(job: Job, read: InputTable) -> Iterator[str]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpstream.pipeline.devices.producer_store import ProducerStore
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.devices.user_histories import UserHistories
+    from dpstream.pipeline.jobs.job_files import Job
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS input_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);
@@ -24,10 +28,12 @@ CREATE TABLE IF NOT EXISTS input_values (
     user TEXT PRIMARY KEY, position INTEGER NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS input_users (
     user TEXT PRIMARY KEY, listed INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS input_histories (
+    user TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 """
 
 Value = int | list[int]
-"""Value of a row: an integer in the job's domain, or several items."""
+"""Value of a row: an integer in the job's domain, several items, or the fields of an event."""
 
 
 class WaitingRow(NamedTuple):
@@ -92,6 +98,15 @@ class InputStore:
             ((user, position, value) for user, (position, value) in values.items()),
         )
 
+    def histories(self) -> dict[str, str]:
+        """Return the JSON document of each user's history."""
+        return dict(self._connection.execute("SELECT user, document FROM input_histories"))
+
+    def set_histories(self, documents: Mapping[str, str]) -> None:
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO input_histories VALUES (?, ?)", documents.items()
+        )
+
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
         """Add users who have an event; they are `listed` if their event has no value."""
         self._connection.executemany(
@@ -110,6 +125,16 @@ class InputStore:
     def forget_users(self) -> None:
         """Delete the candidates for enrollment: no user is added after the first epoch."""
         self._connection.execute("DELETE FROM input_users")
+
+
+def histories_of(job: Job, store: InputStore) -> UserHistories | None:
+    """Return the stored histories of a job with measures; None for other jobs."""
+    if job.measures is None:
+        return None
+    # Imported late because other jobs do not need it.
+    from dpstream.pipeline.devices.user_histories import UserHistories
+
+    return UserHistories(job, store)
 
 
 def _written(value: Value) -> int:

@@ -10,6 +10,8 @@ Sans I/O: `LiveSource` receives bytes and the time, and returns events.
   those of a `ChangeLog` with the rows read so far.
 * If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
   late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
+* In jobs with measures, every row is an event of its own epoch. A late row enters its user's
+  history, where later windows count it.
 * A row before epoch 1 without a value lists its user.
 * Unusable rows of any kind are skipped and counted. A source that stopped at an unusable row would
   reveal something about the row's contents.
@@ -36,7 +38,7 @@ from dpstream.pipeline.devices.record_files import encoding_marked
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import Records, RowCounts, Rows, parse_rows, read_records
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
-from dpstream.pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.values.times import EpochCalendar, microseconds, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 LINE_CAP = 1 << 20  # bytes of one line
@@ -61,6 +63,16 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Happened:
+    """Event of a user at a time in microseconds, in the running epoch or an earlier one."""
+
+    epoch: int
+    user: str
+    moment: int
+    fields: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     user: str
 
@@ -72,7 +84,7 @@ class CloseEpoch:
     epoch: int
 
 
-Event: TypeAlias = Change | Held | Listed | CloseEpoch
+Event: TypeAlias = Change | Held | Happened | Listed | CloseEpoch
 
 
 class LiveSource:
@@ -216,7 +228,7 @@ class LiveSource:
         unused = self._columns.unused if self._columns else ()
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
-            "for closed epochs: too late to change them": self._late,
+            self._late_text: self._late,
             f"from users with more than {self._domain.slots} items: not used": self._excess,
             f"with another value for the same user and epoch or time: the "
             f"{self._reader.input_format.duplicates} counts": self._repeated,
@@ -231,6 +243,12 @@ class LiveSource:
         if self.bad_rows.total:
             collected.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
         return tuple(f"{self._name}: {warning}" for warning in collected)
+
+    @property
+    def _late_text(self) -> str:
+        if self._domain.fields is None:
+            return "for closed epochs: too late to change them"
+        return "for closed epochs: they count in later windows only"
 
     def _drop_partial(self) -> None:
         """Drop a line that has become too long, and the record that contains it."""
@@ -317,6 +335,7 @@ class LiveSource:
         )
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
+        self._reader.check_placing(self._name, columns.placing)
         rows, bad = parse_rows(records, columns, self._reader)
         self._counts = self._counts.plus(rows.counts)
         self._skip(bad)
@@ -342,6 +361,8 @@ class LiveSource:
             # A clock that is set back does not make a row late.
             epochs = [max(self.epoch, self._calendar.epoch_of(now))] * len(rows.users)
             positions = range(self._received, self._received + len(rows.users))
+            if self._domain.fields is not None:
+                positions = [microseconds(now)] * len(rows.users)
         self._received += len(rows.users)
         values = rows.values.tolist()
         return map(_LiveRow, rows.lines.tolist(), rows.users, epochs, positions, values)
@@ -351,6 +372,9 @@ class LiveSource:
         for row in rows:
             if row.value is None:
                 events.append(Listed(row.user))
+            elif self._domain.fields is not None:
+                assert isinstance(row.value, list)
+                events.append(Happened(row.epoch, row.user, row.position, row.value))
             elif self._domain.slots is None:
                 events += self._changed(row)
             elif row.epoch == self.epoch:

@@ -22,22 +22,34 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import BadRow, InputError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.input_store import InputStore, WaitingRow, histories_of
 from dpstream.pipeline.devices.item_log import ValueLog, load_job_log
-from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
+from dpstream.pipeline.devices.live import (
+    Change,
+    CloseEpoch,
+    Event,
+    Happened,
+    Held,
+    Listed,
+    LiveSource,
+)
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
-from dpstream.pipeline.devices.users import enroll_users
+from dpstream.pipeline.devices.users import check_grouped, enroll_users
 from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.whole_files import naming
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.devices.user_histories import UserHistories
 
 # Waits for bytes until a deadline; returns them, b"" at the end of input, or None at the deadline.
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
@@ -194,6 +206,7 @@ class LiveProducer:
     that have no value, or by calls to the producer. Every enrolled user is present at every
     closed epoch, with its last value, or with its items at the epoch, which can be none. A file in
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
+    Events of jobs with measures are stored in the producer's state.
 
     Raises:
         InputError: If an enrolled user is not on the user list, or if values never change.
@@ -208,7 +221,7 @@ class LiveProducer:
         user_list: Collection[str] = (),
         name: str = "the user list",
     ) -> None:
-        if producer.job.domain.columns is not None:
+        if producer.job.domain.columns is not None and producer.job.measures is None:
             raise InputError(
                 f"job {producer.job.name} collects {producer.job.domain.about}, which do not "
                 "change. Pass them with --input FILE"
@@ -222,6 +235,12 @@ class LiveProducer:
         self._saved = True
         self._listed: list[str] = []
         self._unknown_users: set[str] = set()
+        job = producer.job
+        self._store = InputStore(producer.store)
+        self._histories = histories_of(job, self._store)
+        self._rows: list[WaitingRow] = []
+        if not user_list and not producer.users:
+            check_grouped(job)
         if user_list:
             _check_users(producer, user_list, name)
             enroll_users(producer, user_list)
@@ -260,6 +279,9 @@ class LiveProducer:
                 case Held(_, user, items):
                     if self._takes(user):
                         self._hold(user, items)
+                case Happened(epoch, user, moment, fields):
+                    if self._takes(user):
+                        self._rows.append(WaitingRow(epoch, 0, 0, user, moment, fields))
                 case CloseEpoch(epoch):
                     self._close(epoch)
         self._enroll_listed()
@@ -286,8 +308,13 @@ class LiveProducer:
         if not self._enrolled and not self._listed:
             raise InputError(
                 "no users are enrolled. List all users before the first value arrives: with "
-                "--users FILE, or with a row without a value for each user, placed before "
-                "epoch 1 ('alice,0,' below the header user,epoch,value)"
+                "--users FILE"
+                + (
+                    ", or with a row without a value for each user, placed before epoch 1 "
+                    "('alice,0,' below the header user,epoch,value)"
+                    if self._histories is None
+                    else ""
+                )
             )
 
     def _unlisted(self) -> set[str]:
@@ -302,6 +329,11 @@ class LiveProducer:
         self._saved = self._saved and not unknown_users
 
     def keep(self) -> None:
+        """Save everything received so far."""
+        if self._rows:
+            with self._store.transaction():
+                self._store.add_rows(self._rows)
+            self._rows = []
         if self._path is None or self._saved:
             return
         fresh = self._path.with_suffix(".new")
@@ -320,10 +352,27 @@ class LiveProducer:
             self._drop_unknown_users()
         # Saved first, so that the next run knows the values with which an epoch was closed.
         self.keep()
-        self._producer.report_all(epoch, self._everybody())
-        self._producer.close(epoch)
-        self._sets = {}
+        if self._histories is not None:
+            self._close_with_events(epoch, self._histories)
+        else:
+            self._producer.report_all(epoch, self._everybody())
+            self._producer.close(epoch)
+            self._sets = {}
         self._on_epoch(epoch)
+
+    def _close_with_events(self, epoch: int, histories: UserHistories) -> None:
+        rows = list(self._store.rows_to(epoch))
+        known = [row for row in rows if row.user in self._enrolled]
+        self._unknown_users |= {row.user for row in rows} - self._enrolled
+        closing = histories.close(epoch, known, self._producer.users)
+
+        def keep() -> None:
+            histories.keep(closing)
+            self._store.delete_rows_to(epoch)
+
+        self._producer.report_all(epoch, closing.values)
+        self._producer.close_together(epoch, keep)
+        histories.take(closing)
 
     def _everybody(self) -> NDArray[np.int64]:
         users, slots = self._producer.users, self._slots

@@ -87,6 +87,15 @@ class RowReader:
         values, found = self.domain.parse_fields(columns, len(rows))
         return values, found | problems
 
+    def check_placing(self, name: str, placing: str) -> None:
+        """Raise `InputError` if a file has epochs, but its events must have times."""
+        timed = getattr(self.domain, "timed", "")
+        if timed and placing == "epoch":
+            raise InputError(
+                f"{name}: rows have epochs, but {timed} counts calendar days or periods: rows must "
+                "have times"
+            )
+
     def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
         """Return the domain's `problems`, each with the configured texts for 1 and 0 added."""
         words = [*self.input_format.true, *self.input_format.false]

@@ -115,6 +115,7 @@ def read_table(
             raise InputError(
                 f"{name}: rows have times, so the job file must set epochs.start and epochs.length"
             )
+        reader.check_placing(name, columns.placing)
         for records in chain([nothing], file.batches):
             rows, bad = parse_rows(records, columns, reader)
             bad_rows = bad_rows.plus(bad)

@@ -5,9 +5,10 @@ the producer's own file (`input_store`), together with the offsets. The transact
 an epoch also deletes the epoch's rows. Nothing is ever written to the cluster of the events: after
 a restart, the offsets come from the file instead of a consumer group.
 
-Events have the same meaning as live rows (`live`). A value holds until it changes, rows for a
-closed epoch are late, and for sets of items, epochs are independent. If the first events contain
-neither epochs nor times, the timestamps of the records determine the epochs.
+Events have the same meaning as live rows (`live`). In a job with measures, they enter the histories
+of their users, which the same transaction stores. In other jobs, a value holds until it changes,
+rows for a closed epoch are late, and for sets of items, epochs are independent. If the first events
+contain neither epochs nor times, the timestamps of the records determine the epochs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +25,17 @@ from dpstream.pipeline.actions import LogRecord, LogSlice
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import Placing
 from dpstream.pipeline.devices.duplicates import RowAction, ranked, row_action
-from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow
+from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow, histories_of
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import RowCounts, Rows, parse_rows, stamped
 from dpstream.pipeline.devices.topic_claims import claim_topic, store_placing, stored_placing
-from dpstream.pipeline.devices.users import enroll_users
+from dpstream.pipeline.devices.users import check_grouped, enroll_users
 from dpstream.pipeline.values.times import shown
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.devices.user_histories import ClosingEpoch
 
 
 class EventLog(Protocol):
@@ -47,13 +51,14 @@ class EventLog(Protocol):
 
 @dataclass(slots=True)
 class _Fold:
-    """Effect of closing an epoch on users' values."""
+    """Effect of closing an epoch on users' values, or on their histories."""
 
     values: dict[str, tuple[int, int]]
     sets: dict[str, list[int]]
     bad: list[BadRow]
     unknown_users: set[str]
     counts: Counter[str]
+    closing: ClosingEpoch | None = None
 
 
 class TopicInput:
@@ -82,7 +87,8 @@ class TopicInput:
         made: str | None = None,
     ) -> None:
         domain = producer.job.domain
-        if domain.columns is not None:
+        job = producer.job
+        if domain.columns is not None and job.measures is None:
             raise InputError(
                 f"job {producer.job.name} is about {domain.about}, which do not change: pass "
                 "them with --input FILE"
@@ -101,6 +107,9 @@ class TopicInput:
         self._everybody = everybody
         self._on_user_list = bool(user_list)
         self._store = InputStore(producer.store)
+        self._histories = histories_of(job, self._store)
+        if not user_list:
+            check_grouped(job)
         claim_topic(producer, topic, made)
         self.bad_rows = BadRows(topic, place="offset ")
         self._counts = RowCounts()
@@ -158,10 +167,12 @@ class TopicInput:
         """
         if not self._has_started:
             self._enroll()
-        fold = self._folded(epoch)
+        fold = self._folded(epoch) if self._histories is None else self._with_events(epoch)
         held = self._held(fold)
 
         def keep() -> None:
+            if self._histories is not None and fold.closing is not None:
+                self._histories.keep(fold.closing)
             self._store.set_values(fold.values)
             self._store.delete_rows_to(epoch)
             self._store.forget_users()
@@ -173,6 +184,8 @@ class TopicInput:
             # The file is authoritative, because an epoch can be drawn without being sent.
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
+                if self._histories is not None and fold.closing is not None:
+                    self._histories.take(fold.closing)
                 self._unknown_users |= fold.unknown_users
                 self._unused_events += fold.counts
                 self._skip(fold.bad)
@@ -218,8 +231,12 @@ class TopicInput:
         self._enrolled = set(self._producer.users)
         if not self._enrolled:
             raise InputError(
-                f"{self._topic}: no users are enrolled. List all users with --users FILE, or "
-                "with an event without a value for each user, placed before epoch 1"
+                f"{self._topic}: no users are enrolled. List all users with --users FILE"
+                + (
+                    ", or with an event without a value for each user, placed before epoch 1"
+                    if self._histories is None
+                    else ""
+                )
             )
 
     def _parsed(
@@ -239,6 +256,7 @@ class TopicInput:
                 except ValueError as error:
                     bad.append(BadRow(offset, str(error), anonymous=True))
             return None, self._placed(partition, bad)
+        self._reader.check_placing(self._topic, self._keys.placing)
         rows, bad = parse_rows(records_of(self._keys, texts), self._keys.columns, self._reader)
         if self._keys.placing is Placing.ARRIVAL:
             assert self._reader.calendar is not None
@@ -291,7 +309,8 @@ class TopicInput:
     def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:
         """Yield the rows that must wait for their epochs, and count all other rows."""
         job, closed = self._producer.job, self._producer.closed_epoch
-        sets = job.domain.slots is not None
+        sets = job.domain.slots is not None and self._histories is None
+        late = "too late to change them" if self._histories is None else "count in later windows"
         values: list[Value] = rows.values.tolist()
         for line, user, epoch, position, value in zip(
             rows.lines.tolist(),
@@ -306,7 +325,7 @@ class TopicInput:
                 continue
             if epoch <= closed and closed >= self._producer.first_epoch:
                 if epoch >= 1:
-                    self._unused_events["for closed epochs: too late to change them"] += 1
+                    self._unused_events[f"for closed epochs: {late}"] += 1
             elif sets and 1 <= epoch <= closed:
                 first = closed + 1
                 self._unused_events[
@@ -335,6 +354,14 @@ class TopicInput:
                 fold.counts[f"beyond {slots} items per user: not used"] += len(held) - slots
         return fold
 
+    def _with_events(self, epoch: int) -> _Fold:
+        assert self._histories is not None
+        rows = list(self._store.rows_to(epoch))
+        known = [row for row in rows if row.user in self._enrolled]
+        closing = self._histories.close(epoch, known, self._producer.users)
+        unknown_users = {row.user for row in rows} - self._enrolled
+        return _Fold({}, {}, [], unknown_users, Counter(), closing)
+
     def _change(self, row: WaitingRow, fold: _Fold) -> None:
         assert isinstance(row.value, int)
         rule = self._reader.input_format.duplicates
@@ -354,6 +381,8 @@ class TopicInput:
             fold.values[row.user] = (row.position, row.value)
 
     def _held(self, fold: _Fold) -> NDArray[np.int64]:
+        if fold.closing is not None:
+            return fold.closing.values
         domain, users = self._producer.job.domain, self._producer.users
         if domain.slots is None:
             nothing = (0, domain.initial)

@@ -75,6 +75,14 @@ def enroll_users(producer: Producer, users: Collection[str]) -> None:
     producer.enroll(names, groups)
 
 
+def check_grouped(job: Job) -> None:
+    """Raise `InputError` if a job without a user list has public attributes."""
+    if job.public_columns:
+        from dpstream.pipeline.devices.event_log import groups_in
+
+        groups_in(job, (), None)
+
+
 def load_roster(path: str | PathLike[str], columns: Sequence[str]) -> Roster:
     """Read a user list with public columns, which its header must name.
 

@@ -418,7 +418,9 @@ class Measured(Wording):
         for column, values in labels:
             declared[column] = tuple(dict.fromkeys((*declared.get(column, ()), *values)))
         numbers = [measure.number for measure in measures if measure.number is not None]
-        return EventDomain(names, numbers, declared)
+        timed = [name for name, each in (self.measures or {}).items() if each.type == "days"]
+        timed += [name for name, keys in (self.attributes or {}).items() if keys.first_seen]
+        return EventDomain(names, numbers, declared, "".join(timed[:1]))
 
     @property
     def panels(self) -> int:

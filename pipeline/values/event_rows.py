@@ -33,6 +33,7 @@ class EventDomain(ValueDomain):
         names: Names of the events that measures tell apart; without any, no column has them.
         numbers: Columns with numbers.
         labels: Declared labels by column.
+        timed: Name of a measure or attribute for which rows must have times; empty without any.
 
     >>> domain = EventDomain(["search"], [], {"plan": ["free", "pro"]})
     >>> domain.fields, domain.parse_fields([["open", "search"], ["pro", ""]], 2)[0].tolist()
@@ -47,8 +48,13 @@ class EventDomain(ValueDomain):
     supported_options = ()
 
     def __init__(
-        self, names: Iterable[str], numbers: Iterable[str], labels: Mapping[str, Sequence[str]]
+        self,
+        names: Iterable[str],
+        numbers: Iterable[str],
+        labels: Mapping[str, Sequence[str]],
+        timed: str = "",
     ) -> None:
+        self.timed = timed
         self.names = tuple(dict.fromkeys(names))
         self.numbers = tuple(dict.fromkeys(numbers))
         self.declared = {column: tuple(values) for column, values in labels.items()}
@@ -90,6 +96,14 @@ class EventDomain(ValueDomain):
         if number:
             return self._first_number + self.numbers.index(column)
         return self._first_label + list(self.declared).index(column)
+
+    def numbers_of_labels(self, column: str, values: Sequence[str]) -> list[int]:
+        """Return the number of each label of a column among an attribute's `values`, from 0.
+
+        Undeclared labels, and labels declared for others, have number 1, that of `OTHER`.
+        """
+        known = ("none", *self.declared[column], OTHER)
+        return [values.index(each) if each in values else 1 for each in known]
 
     def event_of(self, row: Sequence[int]) -> tuple[str, dict[str, float], dict[str, str]]:
         """Return the name, numbers and labels of a row, as arguments of `EventHistory.record`.

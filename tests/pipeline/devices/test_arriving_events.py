@@ -1,0 +1,225 @@
+"""Test events that arrive while a job runs: the values of a file, and each event counts once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from dpstream.pipeline.devices.event_log import load_event_log
+from dpstream.pipeline.devices.live import LiveSource
+from dpstream.pipeline.devices.produce_topic import produce_to, read_on
+from dpstream.pipeline.devices.producer_input import LiveProducer
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.devices.topic_input import TopicInput
+from dpstream.pipeline.devices.users import Roster
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.memory import MemoryLog
+from tests.pipeline.devices.test_topic_input import (
+    DAY,
+    EPOCHS,
+    START,
+    Event,
+    Events,
+    Fuse,
+    Killed,
+    Noted,
+    batches,
+    fuse,
+    opened,
+)
+
+__all__ = ["fuse"]
+
+USERS = ("ann", "bob", "cid", "dan")
+ROSTER = Roster(USERS, {"os": ("ios", "web", "tv", "")})
+MEASURES: dict[str, Any] = {
+    "active": {"type": "active", "within": 2, "event": ["open", "buy"]},
+    "spent": {"type": "sum", "number": "amount", "within": 2, "mean": {"low": 0, "high": 9}},
+    "steps": {"type": "steps", "steps": ["open", "buy"], "within": 3},
+    "life": {"type": "lifecycle"},
+    "days": {"type": "days", "within": 2, "at_least": 2},
+    "tab": {"type": "last", "label": "tab", "values": ["a", "b"], "within": 2},
+}
+GROUPED: dict[str, Any] = {
+    "attributes": {"os": {"values": ["ios", "web"], "public": True}},
+    "by": ["os"],
+}
+
+
+def job_of(measures: dict[str, Any] = MEASURES, **keys: Any) -> DeployedJob:
+    epochs = {
+        "count": EPOCHS,
+        "start": START.isoformat(),
+        "length": "P1D",
+        "timezone": "Asia/Tokyo",
+    }
+    given = {"name": "app", "epochs": epochs, "parameters": {"epsilon": 4}, "measures": measures}
+    return deploy_job(make_job(given | keys), deployed_at=0, deployment=bytes(16))
+
+
+PANELS = job_of(**GROUPED)
+CELLS = job_of(
+    {"used": {"type": "active", "event": ["open"]}},
+    attributes={"plan": {"column": "tab", "values": ["b"]}, "cohort": {"first_seen": "P2D"}},
+    by=[["plan", "cohort"]],
+    trust="shuffle",
+    parameters={"epsilon": 1, "delta": 1e-6},
+    shuffle={"minimum": 1000},
+)
+
+
+def random_rows(seed: int, count: int = 30) -> list[Event]:
+    random = Random(seed)
+    return [
+        {
+            "user": random.choice([*USERS, "eve"]),
+            "time": (START + random.randrange(-60, 24 * EPOCHS) / 24 * DAY).isoformat(),
+            "event": random.choice(["open", "buy", "x"]),
+            "amount": random.choice([0.5, 2, 7, None]),
+            "tab": random.choice(["a", "b", "c", ""]),
+        }
+        for _ in range(count)
+    ]
+
+
+def from_file(folder: Path, job: DeployedJob, rows: list[Event]) -> Noted:
+    folder.mkdir(exist_ok=True)
+    path = folder / "events.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    log = load_event_log(job, path, last_epoch=EPOCHS, users=ROSTER)
+    return {
+        epoch: dict(zip(log.users, log.values_at(epoch).tolist(), strict=True))
+        for epoch in range(1, EPOCHS + 1)
+    }
+
+
+def from_topic(
+    folder: Path | None,
+    job: DeployedJob,
+    events: Events,
+    log: MemoryLog,
+    fuse: Fuse,
+    to: int = EPOCHS,
+) -> Noted:
+    noted: Noted = {}
+    with opened(folder, log, noted, fuse, job=job) as producer:
+        reader = RowReader(job.row_domain, job.epochs.calendar, job.input_format)
+        source = TopicInput(producer, reader, "events", user_list=ROSTER)
+        produce_to(source, producer, events, to)
+    return noted
+
+
+@pytest.mark.parametrize("job", [PANELS, CELLS], ids=["panels", "cells"])
+@pytest.mark.parametrize("seed", range(6))
+def test_topic_yields_the_values_of_a_file(tmp_path: Path, job: DeployedJob, seed: int) -> None:
+    rows = random_rows(seed)
+    events, log = Events.of(rows, 1), MemoryLog()
+    noted: Noted = {}
+    for to in (1, 3, EPOCHS):
+        noted |= from_topic(tmp_path / "state", job, events, log, Fuse(), to)
+    assert noted == from_file(tmp_path, job, rows)
+
+
+def test_killed_reader_of_events_counts_each_once(tmp_path: Path, fuse: Fuse) -> None:
+    rows = random_rows(1)
+    undisturbed = MemoryLog()
+    events = Events.of(rows)
+    events.fuse = fuse
+    from_topic(tmp_path / "whole", PANELS, events, undisturbed, fuse)
+    points = fuse.met
+    assert points > 25
+    for at in range(0, points, 2):
+        events, log = Events.of(rows), MemoryLog()
+        events.fuse = fuse
+        for left in (at, at // 2, None):
+            fuse.left = left
+            try:
+                from_topic(tmp_path / str(at), PANELS, events, log, fuse)
+            except Killed:
+                continue
+        fuse.left = None
+        assert batches(log) == batches(undisturbed), at
+
+
+def live_lines(rows: list[Event]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, ["user", "time", "event", "amount", "tab"], lineterminator="\n")
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_live_rows_yield_the_values_of_a_file_and_late_ones_count_later(
+    tmp_path: Path, restarts: bool
+) -> None:
+    rows = sorted(random_rows(3), key=lambda row: row["time"])
+    late = {"user": "dan", "time": START.isoformat(), "event": "open", "amount": 3, "tab": "a"}
+    noted: Noted = {}
+    log = MemoryLog()
+    for epoch in range(1, EPOCHS + 1):
+        moment = START + (epoch - 0.01) * DAY
+        with opened(tmp_path / "state", log, noted, job=PANELS) as producer:
+            if producer.closed_epoch >= epoch:
+                continue
+            calendar = PANELS.epochs.calendar
+            assert calendar is not None
+            source = LiveSource(
+                calendar, epoch, last_epoch=EPOCHS, domain=PANELS.row_domain, name="rows"
+            )
+            live = LiveProducer(producer, tmp_path, user_list=ROSTER)
+            live.take(source.receive(b"user,time,event,amount,tab\n", moment))
+            today = [
+                row for row in rows if row_epoch(row) == epoch or (epoch == 1 > row_epoch(row))
+            ]
+            half = len(today) // 2
+            live.take(source.receive(live_lines(today[:half]), moment))
+            if restarts:
+                live.keep()
+                live = LiveProducer(producer, tmp_path, user_list=ROSTER)
+            live.take(source.receive(live_lines(today[half:]), moment))
+            if epoch == 2:
+                live.take(source.receive(live_lines([late]), moment))
+            live.take(source.tick(moment + DAY / 50))
+    expected = from_file(tmp_path, PANELS, [*rows, late])
+    before = from_file(tmp_path, PANELS, rows)
+    assert noted == {1: before[1]} | {epoch: expected[epoch] for epoch in range(2, EPOCHS + 1)}
+    assert before[2] != expected[2]
+
+
+def row_epoch(row: Event) -> int:
+    return (datetime.fromisoformat(row["time"]) - START) // timedelta(days=1) + 1
+
+
+def test_groups_of_live_users_come_from_the_user_list(tmp_path: Path) -> None:
+    with opened(None, MemoryLog(), {}, job=PANELS) as producer:
+        with pytest.raises(InputError, match="public attributes os, which do not come from events"):
+            LiveProducer(producer, tmp_path)
+        LiveProducer(producer, tmp_path, user_list=ROSTER)
+        assert set(producer.users) == set(USERS)
+
+
+def test_epoch_that_fails_can_be_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = random_rows(2)
+    noted: Noted = {}
+    with opened(None, MemoryLog(), noted, job=PANELS) as producer:
+        reader = RowReader(PANELS.row_domain, PANELS.epochs.calendar, PANELS.input_format)
+        source = TopicInput(producer, reader, "events", user_list=ROSTER)
+        read_on(source, Events.of(rows, 1), {0: len(rows)})
+        for epoch in range(1, EPOCHS + 1):
+            with monkeypatch.context() as patched:
+                patched.setattr(producer, "close_together", lambda epoch, beside: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    source.close(epoch)
+            source.close(epoch)
+    assert noted == from_file(tmp_path, PANELS, rows)
