@@ -86,10 +86,11 @@ class Reader:
     def prepare(self, words: list[str]) -> None:
         """Create what a command requires, and remove what it would create."""
         if words[0] in ("deploy", "up"):
-            self.forget("logins")
+            name = "events" if words[1] == "events.yaml" else "logins"
+            self.forget(name)
             if "--dry-run" not in words:
-                self.deployed.add("logins")
-                self.run_by_page_or_up.add("logins")
+                self.deployed.add(name)
+                self.run_by_page_or_up.add(name)
             return
         for name in EXAMPLES.keys() & set(words):
             job, rows = f"{name}.yaml", f"{name}.csv"

@@ -23,7 +23,8 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from experiments.command import build_command as build_experiments
 from experiments.evaluation.experiment import load_experiment
 from experiments.shipped import shipped_experiments
-from tests.support.page_examples import is_experiment
+from tests.support.commands import Commands
+from tests.support.page_examples import is_experiment, write_files
 from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
 
 STUDENTS = 28_785
@@ -279,6 +280,19 @@ def test_numbers_in_the_readme_match_the_plan() -> None:
         "epsilon 1; an RMSE of 1 % needs 100 times as many",
     ):
         assert words in sentence
+
+
+def test_job_in_the_readme_is_what_init_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    command = next(each for each in README.commands if each.startswith("dpstream init "))
+    assert Commands(capsys)(*shlex.split(command)[1:]).code == 0
+    (shown,) = (yaml.safe_load(block.text) for block in README.blocks if block.language == "yaml")
+    written = yaml.safe_load(Path("events.yaml").read_text())
+    written["attributes"]["os"]["values"].sort()
+    assert {key: written[key] for key in shown} == shown
 
 
 def test_predicted_errors_on_pages_match_the_plan() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 
-from tests.support.pages import PAGES, README, ROOT, Block, Page
+from tests.support.pages import PAGES, ROOT, Block, Page
 
 USERS = 120
 
@@ -35,10 +36,12 @@ class Example:
         return "user,epoch,value\n" + "".join(held)
 
 
-_JOB, *_ = (block.text for block in README.blocks if block.language == "yaml")
-
 EXAMPLES = {
-    "logins": Example(_JOB.partition("\n")[2], ("1", "0"), (1, 60, 169, 170)),
+    "logins": Example(
+        "protocol: value_stream\nparameters: {epsilon: 4, max_changes: 4}\nepochs: {count: 170}\n",
+        ("1", "0"),
+        (1, 60, 169, 170),
+    ),
     "commutes": Example(
         "protocol: hadamard_values\n" + _CHANGES.format("domain: [walk, bus, car]"),
         ("walk", "bus", "car"),
@@ -56,9 +59,22 @@ EXAMPLES = {
 """Examples by their names in the documentation; `job.yaml` is the first one."""
 
 
+def _events() -> str:
+    """Return events of all users in most of the weeks of the job in the README."""
+    rows = (
+        f"user{user},{date(2026, 1, 5) + timedelta(weeks=week, days=user % 7)},open,"
+        f"{('android', 'ios', 'web')[user % 3]}\n"
+        for week in range(26)
+        for user in range(USERS)
+        if (user + week // 4) % 3
+    )
+    return "user,time,event,os\n" + "".join(rows)
+
+
 def write_files(folder: Path) -> None:
     files = {
-        "job.yaml": _JOB,
+        "job.yaml": f"name: logins\n{EXAMPLES['logins'].text}",
+        "events.csv": _events(),
         "other.yaml": "name: shop\n"
         + EXAMPLES["shop"].text.replace("items: 8", "items: 8, estimator: {underestimated: 0.001}"),
         "changes.csv": EXAMPLES["logins"].rows(),
