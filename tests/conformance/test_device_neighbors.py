@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.collector.intake import Intake, IntakeRules
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import described, signer_of
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.randomizers.client import Device, Limit, ServerResponse
 from dpstream.topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
 from dpstream.topics.names import Role
@@ -128,17 +130,12 @@ def coins(number: int) -> Any:
     return random.Random(number).randbytes
 
 
-def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -> Run:
-    parameters, _ = PROTOCOLS[protocol]
-    keys = (SEALING_KEY,) if sealed else ()
-    shuffle = {"minimum": minimum, "grace": "PT40S"}
-    name = protocol.partition(" of ")[0]
-    job = device_job(name, parameters, EPOCHS, keys, shuffle=shuffle)
+def started(job: DeployedJob, keys: Sequence[X25519PrivateKey]) -> tuple[Run, list[Device]]:
     key = CollectorKey(bytes(32))
     job = described(job.model_copy(update={"collector_key": key.digest}), SIGNING_KEY)
     world = DeviceWorld(job, keys=KeyRing.of(keys))
     seen = Run(world, Intake(job, key))
-    devices = [
+    return seen, [
         Device(
             "https://example.org",
             job.name,
@@ -148,9 +145,19 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
             transport=seen,
             read=coins(number),
             now=lambda: BEGUN + int(1000 * world.now),
+            jitter=lambda: 0.5,
         )
         for number in range(DEVICES)
     ]
+
+
+def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -> Run:
+    parameters, _ = PROTOCOLS[protocol]
+    keys = (SEALING_KEY,) if sealed else ()
+    shuffle = {"minimum": minimum, "grace": "PT40S"}
+    name = protocol.partition(" of ")[0]
+    seen, devices = started(device_job(name, parameters, EPOCHS, keys, shuffle=shuffle), keys)
+    world = seen.world
     for epoch in range(1, EPOCHS + 1):
         world.at(epoch, 10)
         for number, device in enumerate(devices):
@@ -163,14 +170,73 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
         seen.write()
         world.settle(("shuffle",))
         seen.seen.append(world.worker("shuffle").stage.heartbeat())
-    world.at(EPOCHS + 1, 1)
+    return finished(seen, EPOCHS + 1, GRACE)
+
+
+def finished(seen: Run, epoch: int, grace: float) -> Run:
+    world = seen.world
+    world.at(epoch, 1)
     world.settle(("shuffle",))
-    world.now += GRACE + EPOCH / 100
+    world.now += grace + EPOCH / 100
     world.settle(("shuffle",))
     seen.seen.append(world.worker("shuffle").stage.heartbeat())
     seen.seen.append(world.log.values(Role.MANIFESTS))
     seen.seen.append(world.log.values(Role.DEAD_LETTERS))
     return seen
+
+
+def run_with_events(protocol: str, events: random.Random | None, *, sealed: bool) -> Run:
+    """Run devices that record events, or have none, and report at times drawn beforehand."""
+    keys = (SEALING_KEY,) if sealed else ()
+    measures: dict[str, Any] = {"often": {"type": "count", "within": 2, "at_least": 2}}
+    more: dict[str, Any] = {}
+    if protocol == "panels":
+        measures["spent"] = {"type": "sum", "number": "amount", "mean": {"low": 0, "high": 9}}
+        more = {"attributes": {"os": {"values": ["ios"], "public": True}}, "by": ["os"]}
+    parameters = {"epsilon": 8, **({} if protocol == "sampled_response" else {"max_changes": 2})}
+    devices: dict[str, Any] = {"late": "PT100S"}
+    if sealed:
+        devices["seal"] = [public_bytes(SEALING_KEY).hex()]
+    job = device_job(
+        *(protocol, parameters, EPOCHS),
+        shuffle={"minimum": 2, "grace": "PT200S"},
+        devices=devices,
+        background=True,
+        **{"measures": measures, **more},
+    )
+    seen, all_devices = started(job, keys)
+    schedule = random.Random(7)
+    for epoch in range(1, EPOCHS + 2):
+        seen.world.at(epoch, 2)
+        for number, device in enumerate(all_devices):
+            device.join(attributes={"os": ("ios", "tv")[number % 2]})
+        for second in sorted(schedule.sample(range(3, 90), DEVICES)):
+            seen.world.at(epoch, second)
+            # Presence is public: one device reports nothing during one epoch.
+            device = all_devices[schedule.randrange(DEVICES)]
+            for _ in range(events.randrange(9) if events else 0):
+                device.record("use", number=float(events.randrange(12) if events else 0))
+            if schedule.random() < 0.8:
+                report = device.report()
+                seen.seen.append((second, report.epoch, report.drawn, report.after))
+            seen.seen.append(str(device.account()))
+        if seen.gathered:
+            seen.write()
+        seen.world.settle(("shuffle",))
+        seen.seen.append(seen.world.worker("shuffle").stage.heartbeat())
+    return finished(seen, EPOCHS + 2, 2 * EPOCH)
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
+@pytest.mark.parametrize("protocol", ["value_stream", "sampled_response", "panels"])
+def test_observations_do_not_depend_on_recorded_events(protocol: str, sealed: bool) -> None:
+    one, other, without = (
+        run_with_events(protocol, events, sealed=sealed)
+        for events in (random.Random(1), random.Random(2), None)
+    )
+    assert one.seen == other.seen == without.seen
+    assert one.contents != without.contents
+    assert len({len(content) for content in (*one.contents, *without.contents)}) == 1
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])

@@ -23,7 +23,7 @@ from dpstream.topics.names import Role
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, run_in_memory
-from tests.support.neighbor_inputs import NEIGHBORS, write_inputs
+from tests.support.neighbor_inputs import NEIGHBORS, write_event_inputs, write_inputs
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 from tests.support.sealing import (
@@ -98,6 +98,24 @@ def test_observations_depend_on_values_only_through_released_messages(
             for name, observed in seen.items():
                 assert observed == first[name], (name, variant)
         assert (release.epochs == [1, 2, 3, 4]) == (first is not None and minimum == 12)
+
+
+@pytest.mark.parametrize("minimum", [12, pytest.param(100, marks=pytest.mark.verify)])
+def test_presence_times_and_enrollment_do_not_depend_on_events(
+    minimum: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = SameRelease(tmp_path / "released")
+    release.folder.mkdir(parents=True)
+    first: dict[str, Any] = {}
+    for variant in NEIGHBORS:
+        inputs = write_event_inputs(tmp_path / f"input {variant}", variant, minimum=minimum)
+        folder = tmp_path / variant
+        seen = run_in_memory(folder, inputs, release, Commands(capsys), send_rejected_values)
+        first = first or seen
+        assert seen.keys() == {each.name for each in OBSERVABLES}
+        for name, observed in seen.items():
+            assert observed == first[name], (name, variant)
+    assert (release.epochs == [1, 2, 3, 4]) == (minimum == 12)
 
 
 @pytest.mark.parametrize(

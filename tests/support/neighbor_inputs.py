@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import yaml
@@ -84,6 +84,53 @@ def write_inputs(
                 text += f"{user},1,no such value\n{user},soon,1\n{user},99,0\n"
             else:
                 text += "".join(_rows(user, case.domain, case.array_of(indices)))
+        rows[producer].write_text(text)
+    return Inputs(job, user_lists, rows)
+
+
+EVENT_JOB: Final[dict[str, Any]] = {
+    "name": "case",
+    "parameters": {"epsilon": 2, "max_changes": 2},
+    "epochs": {"count": LAST_EPOCH},
+    "topics": {"partitions": 2},
+    "measures": {
+        "active": {"type": "active", "within": 2},
+        "spent": {"type": "sum", "number": "amount", "mean": {"low": 0, "high": 20}},
+        "far": {"type": "steps", "steps": ["open", "pay"]},
+    },
+    "attributes": {
+        "os": {"values": ["ios", "web"], "public": True},
+        "plan": {"values": ["free", "pro"]},
+    },
+    "by": ["os"],
+}
+
+
+def write_event_inputs(folder: Path, variant: str, *, minimum: int) -> Inputs:
+    """Write inputs of a job with measures: users differ in when and how often events happen."""
+    folder.mkdir()
+    job = folder / "job.yaml"
+    shuffle = {"minimum": minimum, "producers": len(PRODUCERS)}
+    job.write_text(yaml.safe_dump({**EVENT_JOB, "shuffle": shuffle}))
+    generator = np.random.default_rng(0)
+    user_lists, rows = {}, {}
+    for producer, users in USERS.items():
+        user_lists[producer] = folder / f"{producer}.csv"
+        systems = "".join(f"{user},{('ios', 'web', 'tv')[len(user) % 3]}\n" for user in users)
+        user_lists[producer].write_text(f"user,os\n{systems}")
+        rows[producer] = folder / f"{producer}-events.csv"
+        text = "user,epoch,event,amount,plan\n"
+        for user in users:
+            changed = user in CHANGED and variant != "reference"
+            # The same random numbers are drawn for users without events.
+            count, drawn = generator.integers(1, 7), generator.integers(0, 1 << 30, (12, 4))
+            events = (drawn[6:] if changed else drawn[:count]).tolist()
+            if changed and variant == "no row to use":
+                events = []
+                text += f"{user},1,open,no number,free\n{user},soon,pay,1,pro\n"
+            for epoch, event, amount, plan in events:
+                name, label = ("open", "pay", "close")[event % 3], ("free", "pro", "old")[plan % 3]
+                text += f"{user},{epoch % 6 - 1},{name},{amount % 40},{label}\n"
         rows[producer].write_text(text)
     return Inputs(job, user_lists, rows)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from random import Random
 from typing import Any
 
 import pytest
 
+from dpstream.randomizers.event_histories import EventHistory
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from tests.randomizers.javascript.vectors import (
     CASES,
@@ -19,6 +21,7 @@ from tests.randomizers.javascript.vectors import (
     rare_draws,
     recorded,
 )
+from tests.support.random_events import MEASURES, actions
 
 NODE = shutil.which("node")
 
@@ -57,6 +60,53 @@ def test_rare_draws_match_test_vectors() -> None:
     assert json.loads((FOLDER / f"{RARE}.json").read_text()) == rare_draws()
 
 
+def in_node(script: str, given: object) -> Any:
+    assert NODE is not None
+    command = [NODE, "--input-type=module", "-e", script]
+    ran = subprocess.run(
+        command, cwd=FOLDER.parent, input=json.dumps(given), capture_output=True, text=True
+    )
+    assert not ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_javascript_histories_answer_and_are_stored_as_in_python() -> None:
+    script = """
+        import { EventHistory } from './src/history.js';
+        import { readMeasure } from './src/measures.js';
+        const { measures, runs } = JSON.parse(await new Response(process.stdin).text());
+        const read = measures.map(readMeasure);
+        console.log(JSON.stringify(runs.map((steps) => {
+          const history = new EventHistory(read, { l: ['tv'] }, [[], ['buy']]);
+          return steps.map(({ record, close }) => {
+            for (const [epoch, moment, event, numbers, labels] of record) {
+              history.record({ epoch, moment, event, numbers, labels });
+            }
+            history.close(close);
+            const first = [history.first([], close), history.first(['buy'], close)];
+            const answers = read.map((_, index) => history.answer(index, close));
+            return [answers, first, history.latest('l', close), history.toJson()];
+          });
+        })));
+    """
+    expected, runs = [], []
+    for seed in range(300):
+        steps = actions(Random(seed), MEASURES, 8)
+        history, told = EventHistory(MEASURES, {"l": ["tv"]}, [(), ("buy",)]), []
+        for step in steps:
+            for event in step["record"]:
+                history.record(*event)
+            history.close(step["close"])
+            firsts = [history.first(names, step["close"]) for names in ((), ("buy",))]
+            latest = history.latest("l", step["close"])
+            told.append([step["answers"], firsts, latest, history.to_json()])
+        runs.append(steps)
+        expected.append(told)
+    found = in_node(script, {"measures": [each.to_json() for each in MEASURES], "runs": runs})
+    assert found == json.loads(json.dumps(expected))
+
+
 @pytest.mark.skipif(NODE is None, reason="needs node")
 def test_javascript_devices_compute_the_same_lower_bounds_on_delta() -> None:
     laws = [(protocol, law) for protocol in PROTOCOLS for law, _ in runs_of(protocol)]
@@ -68,12 +118,7 @@ def test_javascript_devices_compute_the_same_lower_bounds_on_delta() -> None:
           return [device.leastDelta(), device.assumedContributors];
         })));
     """
-    assert NODE is not None
-    command = [NODE, "--input-type=module", "-e", script]
-    given = json.dumps(laws)
-    ran = subprocess.run(command, cwd=FOLDER.parent, input=given, capture_output=True, text=True)
-    assert not ran.stderr
-    computed = json.loads(ran.stdout)
+    computed = in_node(script, laws)
     devices = [OneDevice(protocol, law).devices for protocol, law in laws]
     assert [each for _, each in computed] == [each.assumed_contributors for each in devices]
     least = [each.least_delta() for each in devices]
