@@ -23,9 +23,9 @@ from dpstream.pipeline.jobs.key_files import WrongKeyError, read_pem, write_pem
 from dpstream.pipeline.jobs.measure_keys import EARLIER, NEVER
 from dpstream.pipeline.values.durations import Duration
 from dpstream.pipeline.values.numeric_values import NumericDomain
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.times import microseconds
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.measures import OTHER
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
@@ -93,14 +93,12 @@ def _events(job: DeployedJob) -> dict[str, Any]:
     """Return what devices compute from their own events: all that their answers depend on."""
     attributes = job.attributes or {}
     public = [
-        {"name": name, "values": [*attributes[name].values, OTHER]}
-        for name in job.public_attributes
+        {"name": name, "values": list(job.all_values_of(name))} for name in _public_in_order(job)
     ]
-    crossed = {name for question in job.questions for name, _ in question.attributes}
+    crossed = (name for question in job.questions for name, _ in question.attributes)
     private: list[dict[str, Any]] = []
-    for name, keys in attributes.items():
-        if name not in crossed:
-            continue
+    for name in dict.fromkeys(crossed):
+        keys = attributes[name]
         if keys.first_seen is None:
             private.append(
                 {
@@ -128,6 +126,23 @@ def _events(job: DeployedJob) -> dict[str, Any]:
         for question in job.questions
     ]
     return {"questions": questions, "public": public, "private": private}
+
+
+def _public_in_order(job: DeployedJob) -> list[str]:
+    """Return public attributes such that groups are numbered with the last one varying fastest.
+
+    Records of jobs have sorted keys, so the attributes of a stored job can be in another order.
+    """
+    domain = job.domain
+    if not isinstance(domain, PanelDomain) or not job.public_attributes:
+        return []
+    values = {name: job.all_values_of(name) for name in job.public_attributes}
+    first = {name: each[0] for name, each in values.items()}
+    strides = {
+        name: domain.group_of({**first, name: each[1]}) - domain.group_of(first)
+        for name, each in values.items()
+    }
+    return sorted(strides, key=strides.__getitem__, reverse=True)
 
 
 def _length(length: Duration) -> dict[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import statement_of
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.client import (
@@ -384,7 +385,10 @@ def test_events_and_draws_are_stored_together_when_a_device_is_killed(
 
 def test_public_group_of_a_device_is_the_group_of_its_attributes() -> None:
     divided = deployed(DIVIDED)
+    # In a record, keys are sorted.
+    stored = DeployedJob.from_bytes(divided.to_bytes())
     assert isinstance(divided.domain, PanelDomain)
+    assert statement_of(stored) == statement_of(divided)
     events = read_statement(statement_of(divided).encode()).events
     assert events is not None
     for platform, arm in product(("ios", "web", "tv"), ("A", "B", "other")):
