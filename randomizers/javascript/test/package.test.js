@@ -29,7 +29,7 @@ async function installed(context) {
 }
 
 /** Start a collector that accepts every report of a job of the vectors. */
-async function collector(context, { good, time }) {
+async function collector(context, told) {
   const taken = [];
   const server = createServer((request, response) => {
     const parts = [];
@@ -38,7 +38,7 @@ async function collector(context, { good, time }) {
       const post = request.method === 'POST';
       if (post) taken.push(Buffer.concat(parts));
       response.writeHead(post ? 202 : 200, { 'Content-Type': 'application/json' });
-      response.end(post ? '{}' : request.url.endsWith('/time') ? JSON.stringify({ time }) : good);
+      response.end(post ? '{}' : request.url.endsWith('/time') ? JSON.stringify({ time: told.time }) : told.good);
     });
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -60,6 +60,27 @@ test('the README example runs unchanged with the installed package', { skip: npm
   assert.match(first.stdout, /^Job logins asks every day, [^]*\nepoch 1: arrived\npopulation logins: epsilon 1 spent, epsilon 4 allowed\n/);
   assert.equal(taken.length, 1);
   await run(process.execPath, said, { cwd: folder });
+  assert.equal(taken.length, 1);
+});
+
+test('the example with events in the README runs unchanged', { skip: npm ? false : 'needs npm' }, async (context) => {
+  const { folder, inside } = await installed(context);
+  const page = await readFile(join(inside, 'README.md'), 'utf8');
+  const [, example] = /### Events[^]*?```js\n([^]*?)```/.exec(page);
+  await writeFile(join(folder, 'example.mjs'), example);
+  const { scenarios, signer } = JSON.parse(await readFile(join(OWN, 'vectors/client/client.json'), 'utf8'));
+  const { steps, job } = scenarios.find(({ label }) => label === 'client panels');
+  const good = steps[0].requests[0].text;
+  const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
+  const server = { good, time: told.epochs.start + 29 * 86_400_000 };
+  const { url, taken } = await collector(context, server);
+  const said = [join(folder, 'example.mjs'), url, job, signer];
+  const first = await run(process.execPath, said, { cwd: folder });
+  assert.match(first.stdout, /Whether you used the app in the last 3 days\.[^]*\nepoch 29: nothing new; next report in \d+ s\n/);
+  assert.equal(taken.length, 0);
+  server.time += 86_400_000;
+  const later = await run(process.execPath, said, { cwd: folder });
+  assert.match(later.stdout, /\nepoch 30: drawn; next report in \d+ s\n/);
   assert.equal(taken.length, 1);
 });
 

@@ -6,7 +6,9 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,31 @@ def test_python_example_runs(
     exec(program, {})
     assert "drawn=False" in capsys.readouterr().out
     assert len(collector.taken) == 1
+
+
+def test_example_with_events_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = PAGE.partition("## Events instead of values")[2].partition("\n## ")[0]
+    found = re.search(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    start = START + 8 * 86_400_000
+    job = deploy_job(parse_job(found[1]), deployed_at=start, deployment=bytes(16))
+    collector = SmallCollector(described(job, OPERATOR), time=start, open_before=1)
+    monkeypatch.setattr(device, "HttpTransport", lambda url: HttpTransport(url) and collector)
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^ {8}(.*\n)", section, re.MULTILINE)
+    program = "".join(lines).replace("PUBLIC KEY", SIGNER)
+    sentence = re.search(r'"(On how many .*?more\.)"', section, re.DOTALL)
+    assert sentence is not None
+    for days, told in ((0, "up to epoch 9"), (7, "up to epoch 10")):
+        collector.time = start + days * 86_400_000
+        monkeypatch.setattr(time, "time_ns", lambda: collector.time * 10**6)
+        names: dict[str, Any] = {}
+        exec(program, names)
+        assert sentence[1].replace("\n", " ") in str(names["device"].terms())
+        assert told in capsys.readouterr().out
+    assert [epoch for epoch, _ in collector.taken] == [10]
 
 
 def test_python_example_without_a_collector_exits_with_a_message(
