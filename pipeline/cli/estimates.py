@@ -42,6 +42,7 @@ from dpstream.pipeline.results.counts_queries import Query
 from dpstream.pipeline.results.derived_queries import derived_query
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -284,13 +285,16 @@ def estimates(
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
     """Yield the records unchanged, and explain each flag at its first occurrence."""
-    known = set[str]()
+    known, last = set[str](), None
     for record in records:
         for flag in set(record.flags) - known:
             since = epoch_name(job, record.epoch).name
             tell(f"{flag}, first in {since}: {flag_words(job, flag)}")
         known.update(record.flags)
         yield record
+        last = record
+    for warning in other_warnings(job, last):
+        tell(warning)
 
 
 def _notify_if_empty(

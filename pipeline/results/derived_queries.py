@@ -215,6 +215,15 @@ def derived_query(
     )
 
 
+def declared_ratios(job: DeployedJob) -> ShareQuery | PairQuery | None:
+    """Return the query for the ratios that a job file declares; None without any."""
+    declared = {
+        name: (each.numerator, each.denominator) for name, each in (job.ratios or {}).items()
+    }
+    everything = Query(job.domain, Items())
+    return derived_query(job, everything, ratios=list(declared), declared=declared)
+
+
 def pair_query(
     job: DeployedJob,
     statistic: Statistic,

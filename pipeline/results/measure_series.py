@@ -77,7 +77,7 @@ class ChosenRows:
         return self != ChosenRows()
 
     def of(self, every: Sequence[Series]) -> tuple[Series, ...]:
-        """Return the series that match, in their order; raise `SeriesError` if no series matches."""
+        """Return the series that match, in their order; raise `SeriesError` if none matches."""
         rows = with_rows(every)
         if not rows:
             raise SeriesError("measure, by and where require a job with measures")

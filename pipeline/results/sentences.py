@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.measure_sentences import measure_sentence, row_headline
+from dpstream.pipeline.results.measure_series import measure_series
 from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
@@ -79,7 +85,21 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))
+    if rows := measure_series(job):
+        return measure_sentence(job, rows, record, when, titled=titled)
     return kind_of(job.domain).sentence(job, record, when, titled=titled)
+
+
+def headline_of(
+    job: DeployedJob, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
+) -> Headline:
+    """Return the epoch as one number, of the first measure if there are measures.
+
+    `ground_truth` is as for `PublishedKind.headline`.
+    """
+    if rows := measure_series(job):
+        return row_headline(rows, record, ground_truth)
+    return kind_of(job.domain).headline(job.domain, record, ground_truth)
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:

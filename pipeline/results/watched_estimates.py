@@ -4,7 +4,8 @@ Exports the single count, all items in a list of at most `MOST_WATCHED`, or the 
 Longer lists and detected items are not exported, because each item would become a time series.
 
 Of a job with measures, it exports totals and then breakdowns, in the order of the job file. Each is
-exported only as a whole, and only if the job then has at most `MOST_METRICS` time series.
+exported only as a whole, and only if the job then has at most `MOST_METRICS` time series. Ratios
+that the job file declares are exported for all users.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumber, PublishedNumbers
 from dpstream.pipeline.results.changes import Changes, has_changes
 from dpstream.pipeline.results.counts_queries import Answer, Query
+from dpstream.pipeline.results.derived_queries import declared_ratios
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_series import measure_series, with_rows
 from dpstream.pipeline.results.series import NO_QUANTILES, Series, triples_of
@@ -40,6 +42,7 @@ class WatchedEstimates:
         counts_query = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
         self._query = None if counts_query is None else Query(job.domain, counts_query)
         self._series = _watched(job, changes=has_changes(job))
+        self._ratios = declared_ratios(job)
         self.start_over()
 
     @property
@@ -62,7 +65,8 @@ class WatchedEstimates:
                 numbers = _rows(self._series, record, change)
             elif self._query is not None:
                 numbers = _numbers(self._query, record, change)
-        self.latest = PublishedNumbers(record.epoch, tuple(numbers))
+        ratios = () if self._ratios is None else tuple(_totals(self._ratios, record))
+        self.latest = PublishedNumbers(record.epoch, tuple(numbers), ratios)
 
 
 def _watched(job: DeployedJob, *, changes: bool) -> tuple[Series, ...]:
@@ -74,6 +78,13 @@ def _watched(job: DeployedJob, *, changes: bool) -> tuple[Series, ...]:
         if len(found) + len(more) <= most:
             found += more
     return tuple(found)
+
+
+def _totals(ratios: Query, record: EstimateRecord) -> Iterator[PublishedNumber]:
+    """Yield the ratios among all users that are not refused."""
+    for answer in ratios.answers_of(record):
+        if answer.refused is None and ": " not in answer.name:
+            yield PublishedNumber({"ratio": answer.name}, answer.value, _interval(answer, record))
 
 
 def _rows(

@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.measure_words import measure_label
 from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import assumption
@@ -31,6 +32,7 @@ from dpstream.pipeline.results.privacy_sentences import (
 from dpstream.pipeline.results.sentences import (
     LATEST_ESTIMATES,
     change_words,
+    headline_of,
     latest_complete_record,
     sentence_of,
 )
@@ -187,8 +189,16 @@ def summary(state: JobState) -> dict[str, Any]:
         if state.headlined is None or state.headlined[0] is not last:
             # Medians take long to compute, and all jobs are summarized whenever any of them has
             # news.
-            state.headlined = last, _headline(state, last) | {"change": _change(state)}
+            state.headlined = (
+                last,
+                {
+                    **_headline(state, last),
+                    "change": _change(state),
+                    "other": " ".join(f"{each}." for each in other_warnings(job, last)),
+                },
+            )
         body |= state.headlined[1]
+        body["warning"] = " ".join(filter(None, (body["warning"], body.pop("other")))) or None
     return body
 
 
@@ -201,7 +211,7 @@ def _loss(job: DeployedJob) -> dict[str, Any]:
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:
-    headline = state.history.kind.headline(state.job.domain, point)
+    headline = headline_of(state.job, point)
     value = None
     if headline.value is not None:
         value = {

@@ -35,7 +35,7 @@ from dpstream.pipeline.operations.status.facts import (
 from dpstream.pipeline.operations.status.health_rules import find_issues, find_notes
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
-from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.sentences import headline_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.manifest_summaries import ManifestSummary, SummarizedDecisions
@@ -261,7 +261,7 @@ class JobWatch:
         if record is None or (self._published and record.epoch < self._published.epoch):
             return
         self._published = record
-        self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
+        self._headline = str(headline_of(self._job, record))
 
     def _missing_producers(self) -> tuple[str, ...]:
         state, _ = self._missing

@@ -187,12 +187,20 @@ def measured_job(values: list[str]) -> DeployedJob:
         "name": "watched",
         "parameters": {"epsilon": 1},
         "epochs": {"count": 4},
-        "measures": {"wau": {"type": "active"}, "life": {"type": "lifecycle", "within": 2}},
+        "measures": {
+            "wau": {"type": "active"},
+            "mau": {"type": "active", "within": 2},
+            "life": {"type": "lifecycle", "within": 2},
+        },
         "attributes": {
             "os": {"values": values, "public": True},
             "plan": {"values": ["free"], "public": True},
         },
         "by": ["os", ["os", "plan"], "plan"],
+        "ratios": {
+            "returning": {"numerator": "wau", "denominator": "mau"},
+            "unknown": {"numerator": "mau", "denominator": "wau"},
+        },
     }
     return deploy_job(make_job(job), deployment=bytes(16), deployed_at=0)
 
@@ -216,6 +224,8 @@ def test_measures_and_attributes_are_labels() -> None:
     estimate = panel_estimates(job)
     suppressed = [each.label for each in rows_of(job)].index("wau: os=other")
     estimate.values[suppressed] = estimate.standard_errors[suppressed] = np.nan
+    mau = [each.label for each in rows_of(job)].index("mau")
+    estimate.standard_errors[mau] = 1.0
     found = values_of(families_of(job, estimate))
     assert found["dpstream_estimate measure=wau"] == 1.0
     assert found["dpstream_estimate_ci95_low by=os measure=wau os=ios"] == pytest.approx(
@@ -224,6 +234,10 @@ def test_measures_and_attributes_are_labels() -> None:
     new = [each.label for each in rows_of(job)].index("life=new: os=ios, plan=free")
     assert found["dpstream_estimate by=os,plan measure=life os=ios plan=free value=new"] == 1 + new
     assert not any("by=os measure=wau os=other" in name for name in found)
+    assert found["dpstream_ratio ratio=returning"] == 1 / (1 + mau)
+    assert found["dpstream_ratio_ci95_low ratio=returning"] < 0
+    # The number 1, with an error of 10, is not distinguishable from 0.
+    assert "dpstream_ratio ratio=unknown" not in found
     gap = values_of(families_of(job, panel_estimates(job, GAP)))
     assert "dpstream_estimate measure=wau" in gap
     assert "dpstream_estimate_ci95_low measure=wau" not in gap
@@ -237,9 +251,9 @@ def test_breakdowns_are_exported_as_a_whole_up_to_200_series() -> None:
         for sample in family.samples
         if family.name.startswith("dpstream_estimate") and "measure" in sample.labels
     ]
-    # Totals and the narrow breakdowns are 5 x (1 + 9 + 2) rows, and the crossed one 5 x 18 more.
+    # Totals and groups by os are 6 x (1 + 9) rows of three series; 6 x 2 more would exceed 200.
     assert len(samples) == 3 * 60
-    assert {"os" in labels and "plan" in labels for labels in samples} == {False}
+    assert {labels.get("by") for labels in samples} == {None, "os"}
 
 
 def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""Sentences and the main number of an epoch of a job with measures.
+
+They are about the first measure of the job file, and about its first breakdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import EpochName, epoch_name
+from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.results.measure_rows import MeasureRow
+from dpstream.pipeline.results.measure_series import ChosenRows, measure_series
+from dpstream.pipeline.results.measure_words import during, group_words, subject, verb
+from dpstream.pipeline.results.phrases import Sentence, capital, how_sure, nothing, title_label
+from dpstream.pipeline.results.ratios import Amount, share
+from dpstream.pipeline.results.series import NO_QUANTILES, Series, size_of, triples_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.measures import OTHER
+
+MOST_GROUPS = 4
+"""Maximum number of groups that a sentence names."""
+MOST_OTHER = 0.1
+"""Share of undeclared values above which a warning is shown."""
+
+Triple = tuple[float, float, float]
+
+
+def measure_sentence(
+    job: DeployedJob,
+    series: Sequence[Series],
+    record: EstimateRecord,
+    when: EpochName,
+    *,
+    titled: bool,
+) -> Sentence:
+    """Describe the first measure at an epoch; `series` are all of the job."""
+    totals = _known(ChosenRows().of(series), record)
+    if not totals:
+        return Sentence((nothing(job, record),))
+    (first, row, triple), *_ = totals
+    lead = title_label(job.title) if titled else ""
+    window = during(job, row.measure, when)
+    groups = _groups(job, series, record)
+    if first.unit == "value":
+        number, interval = _mean_words(job, row.measure, triple)
+        opening = f"{lead}{capital(subject(job, row.measure))} per user {window}: mean "
+        return Sentence((opening, number, f" (95 % CI {interval}){groups}."))
+    if row.value is not None:
+        listed = ", ".join(
+            f"{row.value} {_count(job, each, record, triple)}" for each, row, triple in totals
+        )
+        opening = f"{lead}{capital(job.people)} by {subject(job, row.measure)} {window}: "
+        return Sentence((opening, listed, "."))
+    known = known_count(*triple, size_of(first, record))
+    word, number = known.words
+    rest = f" {job.people} {verb(job, row.measure)} {window}{how_sure(known)}{groups}."
+    return Sentence((f"{lead}{word} ", number, rest))
+
+
+def row_headline(
+    series: Sequence[Series], record: EstimateRecord, ground_truth: NDArray[np.integer] | None
+) -> Headline:
+    """Return the total of the first measure as the number that stands for the epoch."""
+    totals = _known(ChosenRows().of(series), record)
+    if not totals:
+        return Headline()
+    (first, row, triple), *_ = totals
+    true = None
+    if ground_truth is not None:
+        items = np.array(first.items or (first.item,))
+        true = float(np.atleast_1d(ground_truth)[items - 1].sum())
+    population = size_of(first, record) if first.unit == "users" else None
+    return Headline(row.label, *triple, true, population=population)
+
+
+def other_warnings(job: DeployedJob, record: EstimateRecord | None) -> Iterator[str]:
+    """Yield a warning for each attribute of which many users have a value that is not declared."""
+    series = [] if record is None else measure_series(job)
+    for (name,) in dict.fromkeys(each for each in job.by or () if len(each) == 1):
+        assert record is not None
+        if not series:
+            return
+        rows = _known(ChosenRows(by=(name,)).of(series), record)
+        if not rows or rows[0][0].unit != "users":
+            continue
+        other = _sum([triple for _, row, triple in rows if row.attributes[name] == OTHER])
+        found = share(other, _sum([triple for *_, triple in rows]), other.variance)
+        if found.low is not None and found.low > MOST_OTHER:
+            yield (
+                f"At least {math.floor(100 * found.low)} % of the {job.people} who are counted in "
+                f"{epoch_name(job, record.epoch).name} have a {name} that the job file does not "
+                "list. Their number is in the group other"
+            )
+
+
+def _sum(triples: Sequence[Triple]) -> Amount:
+    variances = [((high - low) / 2 / NORMAL_95) ** 2 for _, low, high in triples]
+    return Amount(math.fsum(value for value, *_ in triples), math.fsum(variances))
+
+
+def _known(
+    series: Sequence[Series], record: EstimateRecord
+) -> list[tuple[Series, MeasureRow, Triple]]:
+    """Return the series that have a number, with their row, and value, low and high."""
+    triples = triples_of(series, record.estimate, NO_QUANTILES).tolist()
+    return [
+        (each, each.row, (value, low, high))
+        for each, (value, low, high) in zip(series, triples, strict=True)
+        if math.isfinite(value) and each.row is not None
+    ]
+
+
+def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) -> str:
+    """Return the largest groups of the first breakdown, and those that are too small to show."""
+    names = next(iter(job.by or ()), ())
+    if not names:
+        return ""
+    chosen = ChosenRows(by=names).of(series)
+    known = sorted(_known(chosen, record), key=lambda each: -each[2][0])
+    parts: list[str] = []
+    for each, row, triple in known[:MOST_GROUPS]:
+        with_words = " with " if each.unit == "users" else " for "
+        number = _count(job, each, record, triple)
+        words = group_words(job, row.attributes)
+        if parts and len(names) == 1:
+            words = job.reads(row.attributes[names[0]])
+        parts.append(f"{number}{with_words}{words}")
+    if len(known) > MOST_GROUPS:
+        parts.append(f"{len(known) - MOST_GROUPS:,} smaller groups")
+    shown = {each.id for each, *_ in known}
+    small = [each.row for each in chosen if each.id not in shown and each.row is not None]
+    text = f": {', '.join(parts)}" if parts else ""
+    if small:
+        listed = ", ".join(group_words(job, row.attributes) for row in small[:MOST_GROUPS])
+        more = f" and {len(small) - MOST_GROUPS:,} more" if len(small) > MOST_GROUPS else ""
+        least = getattr(job.parameters, "by_minimum", DEFAULT_MINIMUM)
+        text += f"; no number for {listed}{more}: fewer than {least:,} devices reported"
+    return text
+
+
+def _count(job: DeployedJob, series: Series, record: EstimateRecord, triple: Triple) -> str:
+    if series.unit == "value":
+        assert series.row is not None
+        return _mean_words(job, series.row.measure, triple)[0]
+    known = known_count(*triple, size_of(series, record))
+    word, number = known.words
+    return f"{word.lower()} {number}" if known.may_be_none else number
+
+
+def _mean_words(job: DeployedJob, measure: str, triple: Triple) -> tuple[str, str]:
+    """Return a mean and its interval, within its range, with the digits that are known."""
+    ends = (job.measures or {})[measure].mean
+    half = (triple[2] - triple[1]) / 2
+    assert ends is not None
+    value, low, high = (min(max(each, ends.low), ends.high) for each in triple)
+    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
+    return f"{value:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"
