@@ -114,30 +114,6 @@ def test_killed_experiment_loses_only_the_last_trial(
     assert len(journal.read_bytes().splitlines()) == 6
 
 
-def test_finished_trials_are_identified_by_their_inputs(
-    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert experiments(experiment).code == 0
-    rows = read_rows(Path("small-results/results.csv"))
-
-    # More parameters, more seeds and another data name keep the existing results valid.
-    more = EXPERIMENT.replace("[2, 4]", "[4, 2, 8]").replace(
-        "- change_log", "- name: a\n    change_log"
-    )
-    experiment.write_text(more)
-    monkeypatch.setattr(pending_trials, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
-    said = experiments(experiment, "--seeds", 4)
-    assert said.errors == "6 of 12 trials are already in small-results\n"
-    again = read_rows(Path("small-results/results.csv"))
-    assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
-
-    # Other data, or --restart, invalidate all results.
-    write_changes(experiment.parent / "changes.csv", users=USERS + 1)
-    monkeypatch.setattr(pending_trials, "run_trial", run_trial)
-    assert experiments(experiment).errors == ""
-    assert experiments(experiment, "--restart").errors == ""
-
-
 @pytest.mark.verify
 def test_parallel_trials_match_serial_ones_and_leave_no_process(
     experiments: Commands, experiment: Path, tmp_path: Path

@@ -19,8 +19,7 @@ from tests.mutations.mutation import (
     mutations_named,
 )
 from tests.mutations.page import PAGE, row_of
-from tests.mutations.seen import Seen, code_digest
-from tests.mutations.trying import TREE, MutationOutcome, Trial, try_mutations
+from tests.mutations.trying import MutationOutcome, Trial, try_mutations
 
 MUTATIONS = all_mutations()
 CHEAP = "tests/randomizers/test_guarantee.py::test_pure_guarantee_omits_delta"
@@ -82,32 +81,6 @@ def test_only_failed_assertions_count_as_detection(tmp_path: Path) -> None:
     }
     trials = try_mutations(list(expected), tmp_path)
     assert [trial.outcome for trial in trials] == list(expected.values())
-
-
-def test_results_of_detections_are_reused_if_the_code_is_unchanged(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    detected, free = changed("1"), changed("2")
-    Seen(log).add(Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5))
-    Seen(log).add(Trial(free, MutationOutcome.SURVIVED))
-    seen = Seen(log)
-    assert seen.trial(detected) == Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5)
-    assert seen.trial(free) is None
-    assert seen.trial(changed("1", test=f"{CHEAP}_either")) is None
-    log.write_text(log.read_text().replace('"key": "', '"key": "0'))
-    assert Seen(log).trial(detected) is None
-
-
-def test_results_of_detections_are_ignored_if_the_code_has_changed(tmp_path: Path) -> None:
-    for name in TREE:
-        (tmp_path / name).mkdir()
-    module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"
-    table.parent.mkdir()
-    module.write_text("1")
-    first = code_digest(tmp_path)
-    table.write_text("1")
-    assert code_digest(tmp_path) == first
-    module.write_text("2")
-    assert code_digest(tmp_path) != first
 
 
 @pytest.mark.verify

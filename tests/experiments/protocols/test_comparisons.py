@@ -12,9 +12,8 @@ import pytest
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.composed import ComposedLaw
 from experiments.protocols.baselines import (
-    BunParameters,
-    ErlingssonParameters,
-    IndependentResponseParameters,
+    SplitBudget,
+    SplitBudgetParameters,
 )
 from experiments.protocols.baselines.calibration import (
     bun,
@@ -120,20 +119,6 @@ def test_bun_baseline_loses_less_than_epsilon_and_rejects_a_large_epsilon() -> N
         bun(1, 9.0)
 
 
-def test_baselines_draw_orders_uniformly_and_use_all_signs() -> None:
-    laws = {
-        calibrate(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
-        calibrate(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),
-        calibrate(ErlingssonParameters(1, 4, calibration="full"), 5): erlingsson(4, 1.0),
-        calibrate(BunParameters(1, 4), 5): bun(4, 1.0),
-    }
-    for law, composed in laws.items():
-        assert (law.horizon, law.epsilon, law.order_weights) == (8, 1.0, (1,) * 4)
-        assert law.composed == (composed,) * 4
-    with pytest.raises(ValueError, match="0 epochs; expected 1"):
-        calibrate(BunParameters(1, 4), 0)
-
-
 def chance(sign: int, kept: float) -> float:
     return kept if sign > 0 else 1 - kept
 
@@ -143,3 +128,16 @@ def assert_law(law: ComposedLaw, probability: Callable[[tuple[int, ...]], float]
     for signs in vectors:
         assert float(law.probability(signs.count(-1))) == pytest.approx(probability(signs))
     assert sum(map(probability, vectors)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])
+@pytest.mark.parametrize("last_epoch", [1, 3, 7, 256, 1000])
+def test_losses_of_all_epochs_sum_to_at_most_epsilon(
+    epsilon: float, last_epoch: int, exponential_below: Callable[[float], Fraction]
+) -> None:
+    law = calibrate(SplitBudgetParameters(epsilon), last_epoch)
+    kept, reversed_ = law.response.weights
+    # exponential_below is within 2^-400 of the true value.
+    assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
+    assert law.loss == SplitBudget(law).guarantee.epsilon == epsilon
+    assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)

@@ -1,26 +1,19 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,
 )
-from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
-from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.fragments import (
     Fragments,
     FragmentsLaw,
@@ -32,7 +25,6 @@ from experiments.protocols.fragments.calibration import (
     epsilon_with,
     loss_of_report,
 )
-from experiments.protocols.fragments.permanent_bits import FlippedBits
 from tests.support.thinned import thinned
 
 LABELS = tuple(f"item {number}" for number in range(40))
@@ -161,64 +153,3 @@ def test_exposure_of_a_report_matches_the_tables_in_the_paper(
     backstop: float, reports: int, first: float
 ) -> None:
     assert law_of(backstop, reports).exposure(1) == pytest.approx(first, abs=0.02)
-
-
-def test_epsilon_for_few_users_is_at_most_the_local_epsilon() -> None:
-    law = calibrate(requested(1.0), 1, 2)
-    assert law.local_epsilon == pytest.approx(1.0, abs=1e-4)
-    assert epsilon_with(law, 1) <= law.local_epsilon
-
-
-def test_all_reports_of_a_device_share_the_bits_reversed_by_its_backstop() -> None:
-    law, users, runs = law_of(1.0, 2), 1_000, 400
-    differences, sums = [], []
-    for run in range(runs):
-        devices, rng = Fragments(law), seeded_generator(96, run)
-        devices.enroll(users, rng)
-        words = written_out(devices.report(1, np.full((users, 1), 1), None, rng))
-        one, other = np.bincount(words[:, 0], minlength=6).reshape(2, 3)[:, 2]
-        differences.append(int(one) - int(other))
-        sums.append(int(one) + int(other))
-    reversed_ = float(law.flips.probability)
-    own = users * reversed_ * (1 - reversed_)
-    stopped = float(law.backstop_flips.probability) if law.backstop_flips else 0.0
-    shared = users * stopped * (1 - stopped) * (1 - 2 * reversed_) ** 2
-    for values, variance in ((differences, 2 * own), (sums, 2 * own + 4 * shared)):
-        ratio = float(np.var(values, ddof=1)) / variance
-        low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], runs - 1) / (runs - 1)
-        assert low < ratio < high
-        assert not low < 2 * ratio < high
-
-
-@pytest.mark.parametrize("reports", [1, 4])
-@pytest.mark.parametrize("contributors", [1, 10, 1_000])
-def test_capacity_is_exceeded_with_negligible_probability(reports: int, contributors: int) -> None:
-    law = law_of(4.0, reports)
-    most = law.capacity(1, contributors)
-    bits = contributors * law.items * reports
-    if reports == 1:
-        reversed_ = float(law.flips.probability)
-        kept = stats.binom.pmf(np.arange(contributors + 1), contributors, 1 - reversed_)
-        raised = stats.binom.pmf(np.arange(2 * contributors + 1), 2 * contributors, reversed_)
-        tail = float(np.convolve(kept, raised)[most + 1 :].sum())
-        assert tail <= 2.0**-100
-        # The capacity is not excessive, except for the slack of the bound.
-        assert most == bits or np.convolve(kept, raised)[int(0.8 * most) :].sum() > 2.0**-100
-    assert law.messages_per_user * contributors < most <= bits
-    assert law.capacity(1, 0) == 0
-
-
-@pytest.mark.parametrize("reports", [1, 2])
-def test_table_errors_are_charged_for_every_report(
-    reports: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    epsilon, delta, contributors = 2.0, 1e-3, 2_000
-    drawn = 2 * len(LABELS) * (reports + (reports > 1))
-    allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)
-    for distance, is_rejected in ((0.99 * allowed, False), (1.01 * allowed, True)):
-        monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
-        rejected = pytest.raises(
-            ValueError, match=("requires more precise draws than are available")
-        )
-        with rejected if is_rejected else nullcontext():
-            calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)

@@ -5,15 +5,20 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import hadamard
 
 from dpstream.randomizers.accounting.overlapping_cells import poisson_for_overlapping
-from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.protocols.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
 from experiments.protocols.hadamard.calibration import calibrate
+from experiments.protocols.hadamard_matches import (
+    matches_by_equations,
+    matches_by_item,
+)
 
 FALSE_ALARM = 1e-10
 
@@ -77,19 +82,6 @@ def test_present_devices_send_real_tuples_and_a_blanket() -> None:
         Hadamard.restore(law, {}, 0)
 
 
-def test_poisson_blanket_has_the_stated_mean() -> None:
-    law = law_of(blanket=0.7, dummies="poisson")
-    users = 200_000
-    blanket = len(messages_of(law, np.zeros((users, 2), np.int8), 2)) - 2 * users
-    assert abs(blanket - 0.7 * users) < 7 * math.sqrt(0.7 * users)
-    assert blanket != int(0.7 * users)
-
-
-def test_noise_tables_are_as_close_to_a_poisson_distribution_as_assumed() -> None:
-    for mean, contributors in ((1e-6, 10**7), (50.0, 10**6), (1000.0, 10**5)):
-        assert contributors * PoissonDummies(mean).distance(1) < 1e-24
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
 def test_window_spends_at_most_the_requested_delta(rows: int, dummies: Blanket) -> None:
@@ -143,3 +135,34 @@ def test_contributors_together_add_the_required_blanket(minimum: int) -> None:
     needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
     law = calibrate(parameters, 1, minimum)
     assert needed <= law.blanket * minimum * 0.5**3 <= 1.001 * needed
+
+
+@st.composite
+def windows(
+    draw: st.DrawFn,
+) -> tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None]:
+    bits = draw(st.integers(1, 9))
+    width = draw(st.integers(1, 14))
+    # With a few columns, most tuples have equal or dependent ones.
+    columns = st.one_of(st.integers(0, 3), st.integers(0, (1 << bits) - 1))
+    column = columns.map(lambda column: column % (1 << bits))
+    rows = draw(st.lists(st.lists(column, min_size=width, max_size=width), max_size=30))
+    dtype = draw(st.sampled_from([np.uint16, np.uint32] if bits > 8 else [np.uint8, np.uint16]))
+    tuples = np.array(rows, dtype).reshape(-1, width)
+    counted = draw(st.booleans())
+    counts = draw(st.lists(st.integers(1, 2**32 - 1), min_size=len(rows), max_size=len(rows)))
+    return bits, tuples, np.array(counts, np.uint32) if counted else None
+
+
+@given(windows())
+def test_both_matching_methods_agree_with_the_hadamard_matrix(
+    window: tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None],
+) -> None:
+    bits, tuples, counts = window
+    positive = hadamard(1 << bits)[:, tuples] == 1
+    inside = positive.all(axis=2)
+    expected = inside @ (np.ones(len(tuples), np.int64) if counts is None else counts.astype(int))
+    by_item = matches_by_item(tuples, counts, np.arange(1 << bits))
+    by_equations = matches_by_equations(tuples, counts, bits)
+    assert by_item.dtype == by_equations.dtype == np.int64
+    assert by_item.tolist() == by_equations.tolist() == expected.tolist()

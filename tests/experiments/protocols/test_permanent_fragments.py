@@ -17,7 +17,6 @@ import pytest
 from scipy import stats
 
 from dpstream.aggregators.estimate import Participation
-from dpstream.pipeline.conformance.divergences import divergence, exponential
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_messages import written_out
@@ -29,7 +28,6 @@ from experiments.protocols.fragments.aggregator import (
     noise_variance,
 )
 from experiments.protocols.fragments.calibration import calibrate, epsilon_with
-from experiments.protocols.fragments.exact_law import ExactFragments
 from experiments.protocols.permanent_loss import stream_loss, unchanged_loss
 
 WORDS = 1 << 32
@@ -153,23 +151,6 @@ def test_loss_of_an_unchanged_value_is_at_most_that_of_the_backstop() -> None:
     # Only the noise of reports hides changes.
     assert law.changing_epsilon > 100_000
     assert law.local_epsilon == pytest.approx(2 * 8 * math.log(3))
-
-
-def test_permanent_backstops_do_not_bound_the_shuffled_loss() -> None:
-    """Enumerate all views of a user who differs at one epoch, with reports that hide nothing.
-
-    So the central epsilon can rely on backstops of single epochs, but not on permanent ones.
-    """
-    law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
-    assert law.backstop is not None
-    exact = ExactFragments(law, 2)
-    seen, other = exact.views(((0,), (0,))), exact.views(((0,), (1,)))
-    epsilon = 0.5
-    spent = float(divergence(seen, other, exponential(epsilon, rounded_up=True)))
-    claimed = amplified_delta(of_randomized_response(law.backstop.loss, 2), 4, epsilon)
-    assert claimed < 0.25 < spent
-    # Only the user's backstop is random: the sums of the two epochs are equal or differ.
-    assert spent == pytest.approx(1 - math.exp(epsilon) * 2 * 0.25 * 0.75, rel=0.01)
 
 
 @pytest.mark.parametrize("reports", [1, 4])

@@ -227,12 +227,6 @@ def test_incomplete_window_keeps_the_aggregator_awake(folder: Path) -> None:
     world.shut()
 
 
-@pytest.mark.usefixtures("cells_protocol")
-def test_stage_without_partitions_is_not_idle(folder: Path) -> None:
-    world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
-    assert [world.stage(stage).idle_seconds() for stage in world.job.route.stages] == [None] * 3
-
-
 def test_stages_of_a_device_job_idle_until_the_epoch_ends() -> None:
     world = DeviceWorld(device_job())
     workers = IdlingWorkers(world)
@@ -287,9 +281,3 @@ def test_stages_of_a_device_job_idle_forever_after_the_last_epoch() -> None:
     assert workers.starts > starts
     assert sorted(world.published()) == [1, 2]
     world.shut()
-
-
-def test_stage_is_no_longer_idle_when_its_partitions_disappear() -> None:
-    condition = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
-    assert condition.holds({Role.REPORTS: (3, 4, 9)})
-    assert not condition.holds({Role.REPORTS: (3,)})
