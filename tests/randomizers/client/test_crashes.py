@@ -18,13 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dpstream.randomizers.client import DeviceError, Limit, ServerResponse, UnreachableError
+from dpstream.randomizers.client import Device, DeviceError, Limit, ServerResponse, UnreachableError
 from dpstream.randomizers.client.document import Document
 from dpstream.topics.envelopes import decode_body
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
     ASKED,
     DAY,
+    MEASURED,
     SETS,
     START,
     STREAM,
@@ -177,10 +178,12 @@ class Lying(RuleBasedStateMachine):
 
     jobs: ClassVar[dict[Any, Any]] = {}
 
-    @initialize(limit=st.integers(0, 6), job=st.sampled_from([STREAM, SETS, ASKED]))
+    @initialize(limit=st.integers(0, 6), job=st.sampled_from([STREAM, SETS, ASKED, MEASURED]))
     def begin(self, limit: int, job: dict[str, Any]) -> None:
         self.values = job
-        self.collector, self.store = SmallCollector(self.deploy(1)), Watched()
+        open_before = 2 if job is MEASURED else 0
+        self.collector = SmallCollector(self.deploy(1), open_before=open_before)
+        self.store = Watched()
         self.limit = Limit.of(limit, 1)
         self.tabs = [Phone(self.collector, self.store, self.limit) for _ in range(2)]
         self.devices = [phone.start() for phone in self.tabs]
@@ -190,6 +193,14 @@ class Lying(RuleBasedStateMachine):
         if key not in self.jobs:
             self.jobs[key] = deployed(self.values, number=number, at=START + number)
         return self.jobs[key]
+
+    def use(self, device: Device, value: int, ago: int = 0) -> None:
+        if self.values is not MEASURED:
+            device.report(value, ago=ago)
+            return
+        if value:
+            device.record("search")
+        device.report()
 
     @rule(number=st.integers(1, 4))
     def redeploy(self, number: int) -> None:
@@ -241,7 +252,7 @@ class Lying(RuleBasedStateMachine):
     @rule(value=st.sampled_from([0, 1]), ago=st.integers(0, 2), tab=tabs)
     def report(self, value: int, ago: int, tab: int) -> None:
         with contextlib.suppress(DeviceError):
-            self.devices[tab].report(value, ago=ago)
+            self.use(self.devices[tab], value, ago)
 
     @rule(tab=tabs)
     def send(self, tab: int) -> None:
@@ -259,7 +270,7 @@ class Lying(RuleBasedStateMachine):
         phone.store, phone.more = mortal, {"transport": mortal}
         with contextlib.suppress(DeviceError, KilledError):
             phone.start().join()
-            phone.start().report(value)
+            self.use(phone.start(), value)
         phone.store, phone.more = self.store, {}
         self.devices[tab] = phone.start()
 
@@ -270,13 +281,13 @@ class Lying(RuleBasedStateMachine):
         def meanwhile() -> None:
             self.collector.time += hours * DAY // 24
             with contextlib.suppress(DeviceError):
-                self.devices[1 - tab].report(1)
+                self.use(self.devices[1 - tab], 1)
 
         self.store.meanwhile = meanwhile
         with contextlib.suppress(DeviceError):
             if join:
                 self.devices[tab].join(again=True)
-            self.devices[tab].report(0)
+            self.use(self.devices[tab], 0)
         self.store.meanwhile = None
 
     @invariant()
