@@ -29,13 +29,17 @@ from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
+from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.randomizers.panels import PanelRow, PanelsLaw, PanelsParameters, QuestionLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 _LENGTH_BYTES = 8
 
-PanelAggregator: TypeAlias = ValueStreamAggregator | HadamardValuesAggregator
+PanelAggregator: TypeAlias = (
+    ValueStreamAggregator | HadamardValuesAggregator | ShuffledValueStreamAggregator
+)
 
 
 class PanelsAggregator(LawAggregator[PanelsLaw]):
@@ -288,12 +292,15 @@ def _blocks(rows: tuple[PanelRow, ...]) -> Iterator[_Block]:
 def _empty(question: QuestionLaw) -> PanelAggregator:
     if isinstance(question.law, HadamardValuesLaw):
         return HadamardValuesAggregator(question.law)
+    if isinstance(question.law, ShuffledValueStreamLaw):
+        return ShuffledValueStreamAggregator(question.law)
     return ValueStreamAggregator(question.law)
 
 
 def _heads(panel: PanelAggregator, epoch: int) -> int:
     if isinstance(panel, HadamardValuesAggregator):
         return int(panel.sums(epoch)[0])
+    assert isinstance(panel, ValueStreamAggregator)
     return panel.sums(epoch).reports
 
 

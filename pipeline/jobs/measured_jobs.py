@@ -78,7 +78,8 @@ def with_measures(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if values.get("protocol") is not None:
         return _with_named_protocol(values, keys)
     if keys.panels > 1 or question.kind == "mean":
-        return {**values, "protocol": "panels", "parameters": _panels(values, keys)}
+        protocol = "shuffled_panels" if keys.trust == "shuffle" else "panels"
+        return {**values, "protocol": protocol, "parameters": _panels(values, keys)}
     chosen = choices(values, question)[0]
     return {**values, "protocol": chosen.protocol, "parameters": chosen.parameters}
 
@@ -153,11 +154,12 @@ def _problems(measures: Mapping[str, Any]) -> Iterator[Problem]:
 def _with_named_protocol(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
     """Return values with the parameters that the named protocol needs for the job's questions."""
     protocol, given, question = values["protocol"], values["parameters"], keys.questions[0]
-    if protocol == "panels":
+    panels = "shuffled_panels" if keys.trust == "shuffle" else "panels"
+    if protocol == panels:
         return {**values, "parameters": _panels(values, keys)}
     fitting = _fitting(values, question)
     if keys.panels > 1 or question.kind == "mean" or protocol not in fitting:
-        able = ["panels"] if keys.panels > 1 or question.kind == "mean" else list(fitting)
+        able = [panels] if keys.panels > 1 or question.kind == "mean" else list(fitting)
         raise _rejected(
             "protocol",
             message=f"{shown(protocol)} does not fit the measures with trust: "
@@ -202,11 +204,12 @@ def _fitting(values: Mapping[str, Any], question: Question) -> dict[str, Mapping
 
 def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
     """Return the parameters of `panels`; raise `JobError` if panels cannot ask a question."""
-    if keys.trust == "shuffle":
+    if keys.trust == "shuffle" and any(each.kind == "labels" for each in keys.questions):
         raise _rejected(
             "trust",
-            message="is shuffle, which supports one measure without public attributes and without "
-            "'mean'. Remove the key, or use one job for each measure",
+            message="is shuffle, which supports either one measure without public attributes, or "
+            "several yes/no measures and means without private attributes. Remove the key, or use "
+            "one job for each measure",
         )
     questions = []
     for question in keys.questions:

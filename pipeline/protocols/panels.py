@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from dpstream.pipeline.protocols.followed_forecasts import (
 )
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
+from dpstream.pipeline.protocols.shuffled_forecasts import ShuffledValueStreamForecast
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.panels import (
     AnswerLaw,
@@ -23,6 +24,7 @@ from dpstream.randomizers.panels import (
     PanelsLaw,
     PanelsParameters,
 )
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
@@ -56,14 +58,17 @@ class PanelsForecast:
     def question_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of all questions' numbers of users, (epochs, questions)."""
         errors = [
-            forecast.standard_errors(users) / math.sqrt(share) for forecast, share in self._asked
+            forecast.standard_errors(max(1, round(users * share))) / share
+            for forecast, share in self._asked
         ]
         return np.stack(errors, axis=1)
 
 
-def _forecast(law: AnswerLaw, last_epoch: int) -> HadamardValuesForecast | ValueStreamForecast:
+def _forecast(law: AnswerLaw, last_epoch: int) -> Any:
     if isinstance(law, HadamardValuesLaw):
         return HadamardValuesForecast(law, last_epoch)
+    if isinstance(law, ShuffledValueStreamLaw):
+        return ShuffledValueStreamForecast(law, last_epoch)
     return ValueStreamForecast(law, last_epoch)
 
 

@@ -37,6 +37,13 @@ from dpstream.randomizers.panels.parameters import PanelGroup as PanelGroup
 from dpstream.randomizers.panels.parameters import PanelQuestion as PanelQuestion
 from dpstream.randomizers.panels.parameters import PanelRow as PanelRow
 from dpstream.randomizers.panels.parameters import PanelsParameters as PanelsParameters
+from dpstream.randomizers.panels.parameters import (
+    ShuffledPanelsParameters as ShuffledPanelsParameters,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    ShuffledValueStream,
+    ShuffledValueStreamLaw,
+)
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.randomizers.value_stream.divided import DividedDevices
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValues, HadamardValuesLaw
@@ -44,14 +51,16 @@ from dpstream.topics.message_formats import MessageFormat
 
 ONE = 1 << 32
 """Position of the upper end of a mean's range; the lower end has position 0."""
-SYMBOL_SHIFT, ROW_SHIFT = 8, 24
-"""Bit offsets of the panel's number, in messages of 2 and of 4 bytes."""
+SYMBOL_SHIFT, STEPS_SHIFT, ROW_SHIFT = 8, 16, 24
+"""Bit offsets of the panel's number, above a symbol, a message to be summed, or a row."""
 
-AnswerLaw: TypeAlias = ValueStreamLaw | HadamardValuesLaw
+AnswerLaw: TypeAlias = ValueStreamLaw | HadamardValuesLaw | ShuffledValueStreamLaw
 
 
 def _answer_law(body: Mapping[str, Any]) -> AnswerLaw:
-    law = HadamardValuesLaw if "booleans" in body else ValueStreamLaw
+    if "booleans" in body:
+        return HadamardValuesLaw.from_json(body)
+    law = ValueStreamLaw if "theta" in body else ShuffledValueStreamLaw
     return law.from_json(body)
 
 
@@ -84,10 +93,12 @@ class QuestionLaw(Constants):
             return self.law.items
         return ONE if self.answer == "mean" else 1
 
-    def devices(self) -> ValueStream | HadamardValues:
+    def devices(self) -> ValueStream | HadamardValues | ShuffledValueStream:
         """Return an empty population of devices that report the answer."""
         if isinstance(self.law, HadamardValuesLaw):
             return HadamardValues(self.law)
+        if isinstance(self.law, ShuffledValueStreamLaw):
+            return ShuffledValueStream(self.law)
         return ValueStream(self.law)
 
 
@@ -111,6 +122,11 @@ class PanelsLaw(Constants):
             )
         if self.panels > MOST_PANELS:
             raise ValueError(f"got {self.panels:,} panels; expected at most {MOST_PANELS}")
+        if (
+            len({question.law.__class__ is ShuffledValueStreamLaw for question in self.questions})
+            > 1
+        ):
+            raise ValueError("some questions are summed by the shuffler, and others are not")
         if len(horizons := {question.law.last_epoch for question in self.questions}) != 1:
             raise ValueError(
                 f"questions end with epochs {horizons}; expected the same last epoch for all"
@@ -126,15 +142,82 @@ class PanelsLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
+        several = self.panels > 1
+        if self.summed:
+            return MessageFormat(np.dtype("<u4" if several else "<u2"))
         labels = any(question.answer == "labels" for question in self.questions)
         if labels:
             return MessageFormat(np.dtype("<u4"))
-        return MessageFormat(np.dtype("<u1" if self.panels == 1 else "<u2"))
+        return MessageFormat(np.dtype("<u2" if several else "<u1"))
 
     @property
     def shift(self) -> int:
         """Bit offset of the panel's number in a message."""
+        if self.summed:
+            return STEPS_SHIFT
         return ROW_SHIFT if self.message_format.dtype.itemsize == 4 else SYMBOL_SHIFT
+
+    @property
+    def summed(self) -> bool:
+        """True if the shuffler releases noisy sums instead of messages."""
+        return isinstance(self.questions[0].law, ShuffledValueStreamLaw)
+
+    @property
+    def sum_form(self) -> MessageFormat:
+        """Format of a window's release: the number of messages of each panel, then noisy sums."""
+        return MessageFormat(np.dtype("<u8"), 2 * self.panels)
+
+    def capacity(self, epoch: int, contributors: int) -> int:
+        return contributors
+
+    def panel_of(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+        """Return the panel of each message, from 0; out of range for messages of no panel."""
+        if self.panels == 1:
+            return np.zeros(len(words), np.int64)
+        return (words[:, 0] >> self.shift).astype(np.int64) - 1
+
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """Raise `ValueError` unless devices can send these messages, shape (n, 1), to be summed."""
+        panels = self.panel_of(words)
+        wrong = (panels < 0) | (panels >= self.panels)
+        if wrong.any():
+            raise ValueError(
+                f"message {words[wrong][0, 0]} at epoch {epoch} has panel "
+                f"{panels[wrong][0] + 1}; expected 1 to {self.panels}"
+            )
+        for index, law in enumerate(self.summed_laws):
+            asked = panels % len(self.questions) == index
+            law.check_messages(epoch, self._steps(words[asked]))
+
+    def noisy_sums(
+        self,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint64]:
+        """Return the release of a window, uint64, shape (1, 2 panels); see `sum_form`.
+
+        Every panel has noise of its own: a user's messages are in the sums of a single panel.
+        Arguments are those of `ShuffledValueStreamLaw.noisy_sum`.
+        """
+        panels, steps = self.panel_of(words), self._steps(words)
+        times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
+        heads = np.bincount(panels, times, self.panels).astype(np.uint64)
+        sums = []
+        for panel in range(self.panels):
+            law, here = self.summed_laws[panel % len(self.questions)], panels == panel
+            sums.append(law.noisy_sum(steps[here], times[here].astype(np.uint64), rng)[0, 0])
+        return np.concatenate([heads, np.array(sums, np.uint64)])[None]
+
+    @property
+    def summed_laws(self) -> list[ShuffledValueStreamLaw]:
+        """Constants of the questions, if the shuffler sums their answers."""
+        laws = [question.law for question in self.questions]
+        assert all(isinstance(law, ShuffledValueStreamLaw) for law in laws)
+        return laws  # type: ignore[return-value]
+
+    def _steps(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.uint16]:
+        return (words & ((1 << self.shift) - 1)).astype(np.uint16)
 
     def panel(self, group: int, question: int) -> int:
         """Return the number of a panel, from 1, given a group and a question from 0."""
@@ -174,13 +257,14 @@ class PanelDevices(DividedDevices[PanelsLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        return replace(
-            super().guarantee,
-            trust=(
-                "none; it holds against everyone who sees the reports; which devices exist, each "
-                "one's group and question, and when they report is public"
-            ),
+        stated = super().guarantee
+        public = (
+            "which devices exist, each one's group and question, and when they report is public"
         )
+        if self.law.summed:
+            return replace(stated, trust=f"{stated.trust}; {public}")
+        held = "none; it holds against everyone who sees the reports"
+        return replace(stated, trust=f"{held}; {public}")
 
     def enroll(
         self,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dpstream.randomizers.panels import AnswerLaw, PanelsLaw, PanelsParameters, QuestionLaw
-from dpstream.randomizers.panels.parameters import PanelQuestion
+from dpstream.randomizers.panels.parameters import PanelQuestion, ShuffledPanelsParameters
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate as shuffled_value_stream,
+)
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate as value_stream
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
@@ -34,6 +38,23 @@ def calibrate(parameters: PanelsParameters, last_epoch: int) -> PanelsLaw:
             QuestionLaw(question.answer, question.share, laws[question.labels])
             for question in parameters.questions
         ),
+    )
+
+
+def calibrate_shuffled(
+    parameters: ShuffledPanelsParameters, last_epoch: int, minimum: int
+) -> PanelsLaw:
+    """Calibrate for answers that the shuffler sums; the noise does not depend on `minimum`.
+
+    A user's messages are in the sums of a single panel, so every panel's noise is that of one sum.
+    """
+    asked = ShuffledCountsParameters(
+        parameters.epsilon, parameters.delta, parameters.max_changes, dummies="shuffle"
+    )
+    law = shuffled_value_stream(asked, last_epoch, minimum)
+    return PanelsLaw(
+        parameters.partition,
+        tuple(QuestionLaw(each.answer, each.share, law) for each in parameters.questions),
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dpstream.randomizers.hadamard_rows import check_labels
+from dpstream.randomizers.parameter_checks import check_shuffled_parameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
 
 Answer: TypeAlias = Literal["boolean", "mean", "labels"]
@@ -261,6 +262,28 @@ class PanelsParameters:
                     f"{sorted(names)}"
                 )
             _reject_repeated("by", list(breakdown))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledPanelsParameters(PanelsParameters):
+    """Parameters of panels whose answers the shuffler sums; all answers are yes/no or means.
+
+    Attributes:
+        delta: With epsilon, the privacy loss of a user's whole stream.
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shuffled_parameters(self.epsilon, self.delta, "shuffle", None)
+        object.__setattr__(self, "delta", float(self.delta))
+        for question in self.questions:
+            if question.answer == "labels":
+                raise ValueError(
+                    f"questions: {question.name} has labels, which sums by the shuffler do not "
+                    "support; expected yes/no answers and means"
+                )
 
 
 def attributes_text(attributes: Mapping[str, str]) -> str:

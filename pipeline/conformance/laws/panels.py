@@ -10,7 +10,8 @@ from itertools import pairwise
 from dpstream.pipeline.conformance.cases import Stream, View
 from dpstream.pipeline.conformance.laws.hadamard_values import ExactHadamardValues
 from dpstream.pipeline.conformance.laws.value_stream import ExactValueStream
-from dpstream.randomizers.panels import PanelsLaw
+from dpstream.randomizers.panels import AnswerLaw, PanelsLaw
+from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 ONE = 2**32
@@ -23,12 +24,7 @@ class ExactPanels:
 
     def __init__(self, law: PanelsLaw, last_epoch: int) -> None:
         self.law = law
-        self.mechanisms = [
-            ExactHadamardValues(question.law, last_epoch)
-            if isinstance(question.law, HadamardValuesLaw)
-            else ExactValueStream(question.law, last_epoch)
-            for question in law.questions
-        ]
+        self.mechanisms = [_exact(question.law, last_epoch) for question in law.questions]
         self.shift = 24 if any(question.answer == "labels" for question in law.questions) else 8
 
     def followed(self, stream: Stream) -> bool:
@@ -59,6 +55,13 @@ class ExactPanels:
         for low, high in pairwise(sorted({0, *answers, ONE})):
             # Thresholds from `low` to `high` - 1.
             yield tuple(int(answer >= high) for answer in answers), Fraction(high - low, ONE)
+
+
+def _exact(law: AnswerLaw, last_epoch: int) -> ExactHadamardValues | ExactValueStream:
+    if isinstance(law, HadamardValuesLaw):
+        return ExactHadamardValues(law, last_epoch)
+    assert isinstance(law, ValueStreamLaw)
+    return ExactValueStream(law, last_epoch)
 
 
 exact_law = ExactPanels

@@ -22,10 +22,10 @@ def exact_law(
     | ShuffledLevelCountsLaw
     | ShuffledValueStreamLaw,
     last_epoch: int,
-) -> _OfBooleans | OfItems | _OfSums:
+) -> _OfBooleans | OfItems | OfSums:
     """Construct the exact law for values of 0 or 1, for items, or for numbers."""
     if isinstance(law, ShuffledValueStreamLaw):
-        return _OfSums(law, last_epoch)
+        return OfSums(law, last_epoch)
     if isinstance(law, ShuffledLevelCountsLaw):
         return _OfNumbers(law, last_epoch)
     if isinstance(law, ShuffledItemCountsLaw):
@@ -60,7 +60,7 @@ class _OfBooleans:
         return found
 
 
-class _OfSums:
+class OfSums:
     """Enumerate the noise in sums with one epoch, two devices and no boost."""
 
     devices = 2

@@ -51,6 +51,11 @@ def problem_of(**keys: Any) -> str:
             {"max_changes": 2},
         ),
         (SHUFFLED, "shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
+        (
+            {**SHUFFLED, "measures": {"n": {"type": "count", "mean": {"low": 0, "high": 9}}}},
+            "shuffled_panels",
+            {"max_changes": 2, "delta": 1e-6},
+        ),
     ],
 )
 def test_measures_and_trust_choose_the_protocol(

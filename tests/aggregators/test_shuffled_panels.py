@@ -1,0 +1,148 @@
+"""Panels whose answers the shuffler sums: releases, estimates, and the error of means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.panel_estimates import PanelEstimates
+from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
+from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.randomizers.panels import (
+    ONE,
+    PanelDevices,
+    PanelGroup,
+    PanelQuestion,
+    PanelsLaw,
+    ShuffledPanelsParameters,
+)
+from dpstream.randomizers.panels.calibration import calibrate_shuffled
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import SUM_ZERO
+
+USERS, EPOCHS = 4_000, 6
+GROUPS = PanelGroup({"os": "ios"}), PanelGroup({"os": "web"})
+QUESTIONS = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0.0, 10.0)
+PARAMETERS = ShuffledPanelsParameters(1.0, 2, QUESTIONS, GROUPS, (("os",),), delta=1e-6)
+
+
+@pytest.fixture(scope="module")
+def law() -> PanelsLaw:
+    return calibrate_shuffled(PARAMETERS, EPOCHS, 100)
+
+
+def released(law: PanelsLaw, run: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield epochs, the answers of all users, and the release of the shuffler."""
+    rng, devices = seeded_generator(7, run), PanelDevices(law)
+    devices.enroll(USERS, rng, {"group": np.arange(USERS) % 2})
+    numbers = rng.random(USERS) * ONE
+    for epoch in range(1, EPOCHS + 1):
+        active = (np.arange(USERS) < 1_000) & (epoch > 2)
+        values = np.stack([active, numbers], axis=1).astype(np.int64)
+        words = devices.report(epoch, values, None, rng)
+        law.check_messages(epoch, words)
+        yield epoch, values, law.noisy_sums(words, None, rng)
+
+
+def estimates(law: PanelsLaw, run: int) -> Iterator[tuple[np.ndarray, PanelEstimates]]:
+    aggregator = ShuffledPanelsAggregator(law, PARAMETERS)
+    people, domain = Participation.constant(EPOCHS, USERS), PanelDomain(PARAMETERS)
+    for epoch, values, release in released(law, run):
+        aggregator.add(epoch, release, None)
+        found = aggregator.estimate(epoch, people)
+        assert found is not None
+        yield domain.ground_truth(values, np.arange(USERS) % 2), found
+
+
+def test_a_release_has_the_heads_of_every_panel_and_sums_with_noise(law: PanelsLaw) -> None:
+    _, _, release = next(released(law, 0))
+    assert release.shape == (1, 2 * law.panels)
+    assert release[0, :4].sum() == USERS
+    words = np.full((10, 1), (2 << 16) + (1 << 15), np.uint32)
+    first, again = (law.noisy_sums(words, None, seeded_generator(each))[0] for each in (1, 2))
+    assert first[:4].tolist() == [0, 10, 0, 0]
+    # Every panel has noise, and none has the same.
+    assert len({*first[4:].tolist(), *again[4:].tolist()}) == 8
+    deviation = law.summed_laws[0].deviation
+    noise = (first[4:].astype(np.int64) - SUM_ZERO) / deviation
+    assert (np.abs(noise) < 6).all()
+
+
+def test_counted_messages_are_released_like_single_ones(law: PanelsLaw) -> None:
+    words = np.array([[(1 << 16) + 40_000], [(4 << 16) + 30_000]], np.uint32)
+    counts = np.array([3, 2], np.uint32)
+    repeated = np.repeat(words, counts, axis=0)
+    one, other = (
+        law.noisy_sums(sent, times, seeded_generator(3))
+        for sent, times in ((words, counts), (repeated, None))
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_one_message_changes_one_panel_only(law: PanelsLaw) -> None:
+    """Parallel composition: all other sums, and all heads, are the same for any value."""
+    words = np.array([[(1 << 16) + 32_768], [(3 << 16) + 32_768]], np.uint32)
+    other = words.copy()
+    other[1] += 500
+    one, two = (law.noisy_sums(sent, None, seeded_generator(4))[0] for sent in (words, other))
+    assert np.flatnonzero(one != two).tolist() == [4 + 2]
+    assert two[6] - one[6] == 500
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [((5 << 16) + 32_768, "has panel 5"), (32_768, "has panel 0"), (1 << 16, "out of range")],
+)
+def test_messages_of_no_device_are_rejected(law: PanelsLaw, word: int, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        law.check_messages(1, np.array([[word]], np.uint32))
+
+
+def test_state_reads_back_and_merges(law: PanelsLaw) -> None:
+    whole, parts = (ShuffledPanelsAggregator(law, PARAMETERS) for _ in range(2))
+    for epoch, _, release in released(law, 1):
+        whole.add(epoch, release, None)
+        part = ShuffledPanelsAggregator(law, PARAMETERS)
+        part.add(epoch, release, None)
+        parts.merge(ShuffledPanelsAggregator.from_bytes(law, PARAMETERS, part.to_bytes()))
+    assert parts.to_bytes() == whole.to_bytes()
+    for cut in (4, 20, len(whole.to_bytes()) - 1):
+        with pytest.raises(ValueError, match=r"truncated|bytes long"):
+            ShuffledPanelsAggregator.from_bytes(law, PARAMETERS, whole.to_bytes()[:cut])
+
+
+@pytest.mark.slow
+def test_intervals_hold_and_would_not_with_half_the_width(law: PanelsLaw) -> None:
+    errors = np.array(
+        [
+            (found.values - truth) / found.standard_errors
+            for run in range(60)
+            for truth, found in estimates(law, run)
+        ]
+    )
+    counts, means = errors[:, :3], errors[:, 3:]
+    assert 0.93 < (np.abs(counts) < 1.96).mean() < 0.98
+    assert (np.abs(counts) < 0.98).mean() < 0.8
+    # The variance of thresholds is bounded from above: n S (1 - S).
+    assert (np.abs(means) < 1.96).mean() > 0.94
+    assert np.abs(errors.mean(axis=0)).max() < 0.4
+
+
+def test_error_of_a_mean_is_that_of_the_noise_and_of_thresholds() -> None:
+    """The noise of a count, 22 of 100,000 users at epsilon 1, and half of their square root."""
+    parameters = ShuffledPanelsParameters(1.0, 4, QUESTIONS[1:], delta=1e-6)
+    law = calibrate_shuffled(parameters, 52, 100)
+    aggregator, users = ShuffledPanelsAggregator(law, parameters), 100_000
+    people = Participation.constant(52, users)
+    for epoch in range(1, 53):
+        aggregator.add(epoch, np.array([[users, SUM_ZERO]], np.uint64), None)
+        found = aggregator.estimate(epoch, people)
+    assert found is not None
+    share = found.values[0] / 10
+    thresholds = np.sqrt(users * share * (1 - share))
+    noise = np.sqrt((found.standard_errors[0] / 10 * users) ** 2 - thresholds**2)
+    assert noise == pytest.approx(22.0, rel=0.1)
+    assert thresholds == pytest.approx(158.0, rel=0.01)
