@@ -11,12 +11,13 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.collector.intake import Intake, IntakeRules
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -25,6 +26,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.randomizers.client import Device, Limit, ServerResponse
+from dpstream.randomizers.panels import PanelsParameters
 from dpstream.topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
 from dpstream.topics.names import Role
 from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
@@ -185,14 +187,14 @@ def finished(seen: Run, epoch: int, grace: float) -> Run:
     return seen
 
 
-def run_with_events(protocol: str, events: random.Random | None, *, sealed: bool) -> Run:
-    """Run devices that record events, or have none, and report at times drawn beforehand."""
+def with_events(protocol: str, *, sealed: bool) -> tuple[Run, list[Device]]:
     keys = (SEALING_KEY,) if sealed else ()
     measures: dict[str, Any] = {"often": {"type": "count", "within": 2, "at_least": 2}}
     more: dict[str, Any] = {}
     if protocol == "panels":
         measures["spent"] = {"type": "sum", "number": "amount", "mean": {"low": 0, "high": 9}}
         more = {"attributes": {"os": {"values": ["ios"], "public": True}}, "by": ["os"]}
+        more["by_minimum"] = 1
     parameters = {"epsilon": 8, **({} if protocol == "sampled_response" else {"max_changes": 2})}
     devices: dict[str, Any] = {"late": "PT100S"}
     if sealed:
@@ -204,7 +206,12 @@ def run_with_events(protocol: str, events: random.Random | None, *, sealed: bool
         background=True,
         **{"measures": measures, **more},
     )
-    seen, all_devices = started(job, keys)
+    return started(job, keys)
+
+
+def run_with_events(protocol: str, events: random.Random | None, *, sealed: bool) -> Run:
+    """Run devices that record events, or have none, and report at times drawn beforehand."""
+    seen, all_devices = with_events(protocol, sealed=sealed)
     schedule = random.Random(7)
     for epoch in range(1, EPOCHS + 2):
         seen.world.at(epoch, 2)
@@ -237,6 +244,36 @@ def test_observations_do_not_depend_on_recorded_events(protocol: str, sealed: bo
     assert one.seen == other.seen == without.seen
     assert one.contents != without.contents
     assert len({len(content) for content in (*one.contents, *without.contents)}) == 1
+
+
+def test_devices_count_in_the_groups_with_which_they_joined() -> None:
+    seen, devices = with_events("panels", sealed=True)
+    world = seen.world
+    for epoch in range(1, EPOCHS + 2):
+        world.at(epoch, 2)
+        for number, device in enumerate(devices):
+            device.join(attributes={"os": ("ios", "tv", "web")[number % 3]})
+            device.record("use", number=5.0)
+            device.report()
+        if seen.gathered:
+            seen.write()
+    finished(seen, EPOCHS + 2, 2 * EPOCH)
+    world.settle()
+    rows = [
+        (row.measure, row.attributes.get("os"))
+        for row in cast(PanelsParameters, world.job.parameters).rows
+    ]
+    assert list(world.published()) == [*range(1, EPOCHS + 1)]
+    for record in world.published().values():
+        assert isinstance(record.estimate, PanelEstimates)
+        sizes = dict(zip(rows, record.estimate.sizes.tolist(), strict=True))
+        assert sizes == {
+            (measure, system): devices
+            for measure in ("often", "spent")
+            for system, devices in ((None, DEVICES), ("ios", DEVICES // 3), ("other", 4))
+        }
+        heads = dict(zip(rows, record.estimate.heads.tolist(), strict=True))
+        assert heads["often", None] + heads["spent", None] == DEVICES
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
