@@ -82,7 +82,7 @@ class AnswerTable:
         least = 0 if self.query.domain.slots is None else _LABEL_WIDTH
         width = max(least, len(counts_query.kind), *map(len, labels), 0)
         return [
-            *([] if self.query.column is None else [counts_query.kind.ljust(width)]),
+            *([] if self.query.column is None else [self.query.column.ljust(width)]),
             f">{_header(self.query, self.value):>10}",
             *([] if counts_query.in_values else [">    ± sd"]),
             *(">  95 % low", ">      high"),
@@ -129,7 +129,9 @@ class AnswerTable:
 
 def _header(query: Query, value: str) -> str:
     if not query.percent:
-        return query.derived or value
+        return value if query.derived in (None, "row") else query.derived
+    if query.derived == "row":
+        return "share %"
     return "points" if query.derived == "difference" else f"{query.derived} %"
 
 
@@ -137,7 +139,7 @@ def _number(value: float | None, query: Query) -> str:
     """Format a number of users, or a derived number in the unit of its header."""
     if value is None or math.isnan(value):
         return "-"
-    if query.derived is None:
+    if query.derived is None or (query.derived == "row" and not query.percent):
         return number(value)
     return f"{100 * value:,.1f}" if query.percent else f"{value:,.3f}"
 

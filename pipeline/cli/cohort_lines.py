@@ -27,14 +27,6 @@ CohortAttribute = Annotated[
         "the attribute are dates, as those of first_seen.",
     ),
 ]
-CohortMeasure = Annotated[
-    str | None,
-    typer.Option(
-        "--measure",
-        metavar="NAME",
-        help="(with --cohorts) Measure, if the job breaks down several by the attribute.",
-    ),
-]
 
 
 def print_cohorts(

@@ -16,7 +16,7 @@ from dpstream.pipeline.cli.answer_lines import (
     record_json,
 )
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.cohort_lines import CohortAttribute, CohortMeasure, print_cohorts
+from dpstream.pipeline.cli.cohort_lines import CohortAttribute, print_cohorts
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
 from dpstream.pipeline.cli.options import (
@@ -43,10 +43,13 @@ from dpstream.pipeline.results.derived_queries import derived_query
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
+from dpstream.pipeline.results.measure_series import ChosenRows
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import QueryOptions, default_query, make_query
+from dpstream.pipeline.results.row_queries import rows_query
+from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
@@ -147,7 +150,25 @@ def estimates(
         ),
     ] = None,
     cohorts: CohortAttribute = None,
-    measure: CohortMeasure = None,
+    measure: Annotated[
+        str | None,
+        typer.Option("--measure", metavar="NAME", help="Measure to show. Default: all."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="ATTRIBUTE,...", help="Break the measure down, as the job file does."
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="ATTRIBUTE=VALUE,...",
+            help="Show only groups with these values; with --by, of a breakdown by all of these "
+            "attributes.",
+        ),
+    ] = None,
     item: Item = None,
     top: Top = None,
     range_: Range = None,
@@ -212,8 +233,6 @@ def estimates(
     shown = (item, top, range_, quantile, box, crowd, share, ratio, difference, plot)
     if cohorts is not None and (derived or follow or last is not None or any(shown)):
         raise UsageProblem("--cohorts shows one measure at all epochs: remove the other options")
-    if measure is not None and cohorts is None:
-        raise UsageProblem("--measure requires --cohorts")
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
     with cluster_of(servers, kafka_config) as cluster:
@@ -227,7 +246,24 @@ def estimates(
         default = default_query(deployed.domain)
         if form != "table" or file is not None:
             default = Query(deployed.domain, kind_of(deployed.domain).everything(deployed.domain))
-        computed = derived_query(
+        try:
+            selection = ChosenRows.parse(measure or "", by or "", where or "")
+        except SeriesError as error:
+            raise UsageProblem(f"--{error}") from None
+        if selection and (query is not None or pairs or change is not None or smoothed):
+            raise UsageProblem(
+                "--measure, --by and --where show numbers of users, means or shares: remove "
+                "queries, --ratio, --difference, --change and --smoothed"
+            )
+        plain = query is None and not pairs and change is None and not smoothed and plot is None
+        selected: Query | None = None
+        # Printed JSON has the records as published.
+        if cohorts is None and plain and (selection or share or form != "json"):
+            every = form != "table" or file is not None
+            selected = rows_query(
+                deployed, selection, every=every, shares=share, simultaneous=simultaneous
+            )
+        computed = selected or derived_query(
             deployed,
             query or default,
             shares=share,

@@ -368,6 +368,18 @@ class Query:
         return self.counts_query.column
 
     @property
+    def name_columns(self) -> tuple[str, ...]:
+        """Headers of the columns in files that name an answer."""
+        return () if self.column is None else (self.column,)
+
+    def names_of(self, answer: Answer) -> tuple[str | None, ...]:
+        """Return the cells of `name_columns`."""
+        return () if self.column is None else (answer.name,)
+
+    def statistic_of(self, answer: Answer) -> str | None:
+        return self.derived
+
+    @property
     def names(self) -> list[str]:
         """Names of the answers; empty if they depend on data."""
         return self.counts_query.names(self.domain)

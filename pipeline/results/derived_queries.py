@@ -72,7 +72,7 @@ class ShareQuery(Query):
                 for side in each.values()
             }
             return tuple(
-                _answer(
+                answer_of(
                     each.name,
                     cells.share(sides[each.item,], quantile).within(0.0, 1.0),
                     each.item,
@@ -83,7 +83,7 @@ class ShareQuery(Query):
         users = Amount(0.0 if record.estimate is None else record.estimate.population)
         least = -1.0 if self.signed else 0.0
         return tuple(
-            _answer(
+            answer_of(
                 each.name,
                 ratio(_amount(each), users, quantile=quantile).within(least, 1.0),
                 each.item,
@@ -129,7 +129,7 @@ class PairQuery(Query):
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
         """Return the answers for an epoch; a refused one has NaN in place of numbers."""
-        return tuple(_answer(pair.name, found) for pair, found, _ in self._found(record))
+        return tuple(answer_of(pair.name, found) for pair, found, _ in self._found(record))
 
     def sentences(self, record: EstimateRecord) -> Iterator[str]:
         """Yield a sentence on each pair at an epoch: what is known, or why nothing is."""
@@ -272,7 +272,7 @@ def _amount(answer: Answer) -> Amount:
     return Amount(answer.value, ((answer.ci95_high - answer.ci95_low) / 2 / NORMAL_95) ** 2)
 
 
-def _answer(name: str, found: DerivedNumber, item: int = 0) -> Answer:
+def answer_of(name: str, found: DerivedNumber, item: int = 0) -> Answer:
     value, low, high = found.triple or (math.nan,) * 3
     return Answer(
         name,

@@ -113,7 +113,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
         **dict.fromkeys(("assumes_changes", "first_epoch", "averaged_epochs"), whole),
         **dict.fromkeys(("start", "end"), begin),
-        **dict.fromkeys((rows.name_column or "", "label", "window_status", "privacy_unit"), text),
+        **dict.fromkeys((*rows.query.name_columns, "label", "window_status", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit", "statistic", "refused"), text),
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),

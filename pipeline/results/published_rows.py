@@ -73,7 +73,7 @@ class PublishedRows:
             "epoch",
             *(("first_epoch", "averaged_epochs") if self.windows else ()),
             *("start", "end"),
-            *(() if self.name_column is None else (self.name_column,)),
+            *self.query.name_columns,
             *(("label",) if self._labeled else ()),
             *(() if self.query.derived is None else ("statistic",)),
             *(self.value, "standard_error", "ci95_low", "ci95_high"),
@@ -144,13 +144,13 @@ class PublishedRows:
                 yield cell
 
     def _cells(self, answer: Answer | None) -> Iterator[Cell]:
-        if self.name_column is not None:
-            yield None if answer is None else answer.name
+        columns = self.query.name_columns
+        yield from (None,) * len(columns) if answer is None else self.query.names_of(answer)
         if self._labeled:
             counted = "" if self.name_column is None or answer is None else answer.name
             yield None if answer is None else self.job.shown_as(counted)["label"]
         if self.query.derived is not None:
-            yield self.query.derived
+            yield None if answer is None else self.query.statistic_of(answer)
         numbers: tuple[Cell, ...] = (None,) * 4
         if answer is not None and answer.refused is None:
             numbers = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high

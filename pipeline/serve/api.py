@@ -18,6 +18,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.results.changes import ChangeError
+from dpstream.pipeline.results.cohorts import CohortError, Cohorts
 from dpstream.pipeline.results.derived_queries import pair_query
 from dpstream.pipeline.results.epoch_cells import Side
 from dpstream.pipeline.results.measure_series import ChosenRows
@@ -109,6 +110,7 @@ class Api:
         app.router.add_get(f"{job}/table", self._table)
         app.router.add_get(f"{job}/ratio", self._ratio)
         app.router.add_get(f"{job}/difference", self._difference)
+        app.router.add_get(f"{job}/cohorts", self._cohorts)
         app.router.add_get(f"{job}/pipeline", self._pipeline)
         app.router.add_get(f"{job}/estimates", self._estimates)
         app.router.add_get("/charts.json", self._chart)
@@ -307,9 +309,23 @@ class Api:
         ids = tuple(dict.fromkeys(filter(None, query.get(side, "").split(","))))
         if not ids:
             raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
-        series = state.history.kind.find_all(state.job.domain, ids)
+        series = state.history.find_all(ids)
         name = "+".join(each.label for each in series)
-        return side_of(state.job, name, tuple(each.number for each in series))
+        items = (item for each in series for item in each.items or (each.number,))
+        return side_of(state.job, name, tuple(items))
+
+    async def _cohorts(self, request: web.Request) -> web.StreamResponse:
+        state, query = await self._state(request), request.query
+        attribute = query.get("attribute", "")
+        if not attribute:
+            raise InvalidQueryError("parameter 'attribute' is missing; expected ?attribute=NAME")
+        points = list(state.history.points)
+        try:
+            cohorts = Cohorts.of(state.job, attribute, query.get("measure") or None)
+            shares = await asyncio.to_thread(lambda: list(cohorts.shares(points)))
+        except (CohortError, QueryError) as error:
+            raise ProblemError(404, str(error)) from None
+        return _json({"job": state.job.name, "measure": cohorts.measure, "rows": shares})
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})

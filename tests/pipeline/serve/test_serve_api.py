@@ -32,6 +32,8 @@ from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
+from tests.pipeline.results.test_cohorts import JOB_FILE as SEARCH
+from tests.pipeline.results.test_cohorts import values as cells_of
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, gap, items, numbers
@@ -436,6 +438,29 @@ async def test_ratios_and_differences_have_a_reason_in_place_of_numbers(
             assert why in problem["error"]
         problem = await page.get("/api/jobs/count/ratio?numerator=value&denominator=value", 404)
         assert "requires a job over a fixed list of items" in problem["error"]
+
+
+async def test_cohorts_and_differences_of_private_groups_are_shares(cluster: MemoryCluster) -> None:
+    job = deploy_text(cluster, SEARCH, b"c" * 16)
+    cells = cells_of(
+        job, {"2026-01": (1_000.0, 0.3), "2026-02": (150.0, 0.6), "2026-03": (5.0, 1.0)}
+    )
+    publish(cluster, job, 3, ItemEstimates(cells, 20.0, 39.2, 2_000, 2_000))
+    async with live_page(cluster) as page:
+        body = await page.get("/api/jobs/search/cohorts?attribute=cohort")
+        assert body["measure"] == "used"
+        rows = {(row["cohort"], row["since"]): row for row in body["rows"]}
+        assert rows["2026-01", 2]["estimate"] == pytest.approx(0.3)
+        assert rows["2026-02", 1]["wide"]
+        assert rows["2026-03", 0]["refused"] == "the denominator is not distinguishable from 0"
+        wrong = await page.get("/api/jobs/search/cohorts?attribute=plan", 404)
+        assert "has no measure by plan whose values are dates" in wrong["error"]
+        assert "is missing" in (await page.get("/api/jobs/search/cohorts", 400))["error"]
+        series = (await page.get("/api/jobs/search"))["series"]
+        ids = {row["label"]: row["id"] for row in series}
+        first, second = (ids[f"used: cohort=2026-0{month}"] for month in (2, 1))
+        path = f"/api/jobs/search/difference?first={first}&second={second}"
+        assert (await page.get(path))["rows"][-1]["estimate"] == pytest.approx(0.3)
 
 
 async def test_page_of_a_sampled_numeric_job_shows_medians_and_ranges(

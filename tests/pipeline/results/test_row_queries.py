@@ -1,0 +1,137 @@
+"""Test rows of a job with measures: numbers, means and shares of all users and of groups."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from dpstream.aggregators.panel_estimates import PanelEstimates
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.names import Role
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster
+
+JOB_FILE = """
+name: app
+epochs: {count: 8, start: 2026-01-05, length: P7D}
+parameters: {epsilon: 4}
+measures:
+  wau: {type: active}
+  mau: {type: active, within: 4}
+  spent: {type: sum, number: amount, mean: {low: 0, high: 50}}
+attributes: {platform: {values: [ios], public: true}}
+by: [platform]
+ratios: {stickiness: {numerator: wau, denominator: mau}}
+"""
+NUMBERS = {
+    "wau": (2_000.0, 100.0),
+    "wau: platform=ios": (1_600.0, 80.0),
+    "wau: platform=other": (300.0, 30.0),
+    "mau": (4_000.0, 100.0),
+    "mau: platform=ios": (3_000.0, 80.0),
+    "mau: platform=other": (1_000.0, 60.0),
+    "spent": (12.5, 0.5),
+    "spent: platform=ios": (15.0, 0.6),
+    "spent: platform=other": (5.0, 0.9),
+}
+
+
+@pytest.fixture
+def app(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> str:
+    """Deploy a job with two published epochs; return its name."""
+    path = tmp_path / "app.yaml"
+    path.write_text(JOB_FILE)
+    result = dpstream("deploy", path)
+    assert result.code == 0, result.errors
+    job = find_deployed(cast(Cluster, cluster), "app")
+    assert isinstance(job.domain, PanelDomain)
+    sizes = {"": 10_000.0, "ios": 7_000.0, "other": 3_000.0}
+    rows = job.domain.rows
+    numbers = np.array([NUMBERS[row.label] for row in rows])
+    users = np.array([sizes[row.attributes.get("platform", "")] for row in rows])
+    for epoch in (1, 2):
+        estimate = PanelEstimates(
+            numbers[:, 0], numbers[:, 1], users, (users // 3).astype(int), 10_000, 10_000
+        )
+        published = EstimateRecord(
+            job.deployment, epoch, WindowStatus.RELEASED, epoch, 10_000, 10_000, estimate, {}
+        )
+        cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
+    return job.name
+
+
+def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) -> None:
+    lines = dpstream("estimates", app).output.splitlines()
+    assert [line.split()[-4] for line in lines[1:4]] == ["2,000", "4,000", "12.5"]
+    assert [name in line for name, line in zip(("wau", "mau", "spent"), lines[1:4], strict=True)]
+    shares = dpstream("estimates", app, "--measure", "wau", "--by", "platform", "--share").output
+    assert "share %" in shares.splitlines()[0]
+    assert [line.split()[-4] for line in shares.splitlines()[1:3]] == ["22.9", "10.0"]
+    only = dpstream("estimates", app, "--where", "platform=ios", "--measure", "mau", "--csv", "-")
+    (row, _) = csv.DictReader(io.StringIO(only.output))
+    assert (row["measure"], row["platform"], row["statistic"]) == ("mau", "ios", "count")
+    assert (float(row["estimate"]), float(row["standard_error"])) == (3_000.0, 80.0)
+
+
+def test_files_have_a_column_for_each_attribute(
+    dpstream: Commands, app: str, tmp_path: Path
+) -> None:
+    rows = [*csv.DictReader(io.StringIO(dpstream("estimates", app, "--csv", "-").output))]
+    assert len(rows) == 2 * len(NUMBERS)
+    assert {row["statistic"] for row in rows if row["measure"] == "spent"} == {"mean"}
+    assert [row["platform"] for row in rows[:3]] == ["", "ios", "other"]
+    shares = [
+        *csv.DictReader(io.StringIO(dpstream("estimates", app, "--share", "--csv", "-").output))
+    ]
+    assert {row["measure"] for row in shares} == {"wau", "mau"}
+    path = tmp_path / "app.parquet"
+    assert dpstream("estimates", app, "--parquet", path).code == 0
+    table = parquet.read_table(path)
+    assert table.column("platform").to_pylist()[:3] == [None, "ios", "other"]
+    first = json.loads(
+        dpstream("estimates", app, "--by", "platform", "--json").output.split("\n")[0]
+    )
+    assert first["rows"][0]["measure"] == "wau"
+    assert (first["rows"][0]["platform"], first["rows"][0]["statistic"]) == ("ios", "count")
+    assert "estimate" in json.loads(dpstream("estimates", app, "--json").output.split("\n")[0])
+
+
+def test_declared_ratios_are_known_by_name_in_all_groups(dpstream: Commands, app: str) -> None:
+    output = dpstream("estimates", app, "--ratio", "stickiness", "--csv", "-").output
+    rows = [*csv.DictReader(io.StringIO(output))]
+    assert [row["item"] for row in rows[:3]] == [
+        *("stickiness", "stickiness: platform=ios", "stickiness: platform=other")
+    ]
+    assert float(rows[0]["estimate"]) == 0.5
+    compared = ("--difference", "platform=ios,platform=other")
+    output = dpstream("estimates", app, "--ratio", "stickiness", *compared).output
+    assert "more of platform=ios than of platform=other (0.533 and 0.3)" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--measure", "dau"], "--measure: got 'dau'; expected one of: wau, mau, spent"),
+        (["--by", "plan"], "--by: got 'plan'; expected one of: platform"),
+        (["--where", "platform"], "--where: got 'platform'; expected ATTRIBUTE=VALUE"),
+        (["--by", "platform", "--item", "wau"], "remove queries"),
+        (["--measure", "spent", "--share"], "--share requires a measure that counts users"),
+    ],
+)
+def test_unknown_measures_and_groups_are_rejected(
+    dpstream: Commands, app: str, options: list[str], message: str
+) -> None:
+    wrong = dpstream("estimates", app, *options)
+    assert wrong.code != 0
+    assert message in wrong.errors
