@@ -96,7 +96,7 @@ class Cohorts:
 
     @classmethod
     def of(cls, job: DeployedJob, attribute: str, measure: str | None = None) -> Cohorts:
-        """Return the cohorts of an attribute; raise `CohortError` if there are none.
+        """Return the cohorts of an attribute; raise `CohortError` without any.
 
         The measure may be left out if the job breaks down only one by the attribute.
         """
