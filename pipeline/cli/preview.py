@@ -172,12 +172,13 @@ def _plot(job: Job, counts: Sequence[int], made: Sequence[MeasurePreview], path:
     first.bar(epochs, counts, width=1.0, color="#999999")
     first.set_title(f"{job.name}: events", loc="left", fontsize=11)
     for each, axis in zip(made, others, strict=True):
+        is_mean = each.measure.answer == "mean"
         largest = np.argsort(-each.answers.sum(axis=0), kind="stable")[:_LINES_DRAWN]
-        for at in sorted(largest.tolist()):
+        for at in [0] if is_mean else sorted(largest.tolist()):
             axis.plot(epochs, each.answers[:, at], linewidth=1.6, label=each.columns[at])
-        unit = "mean" if each.measure.answer == "mean" else "users"
+        unit = "mean" if is_mean else "users"
         axis.set_title(f"{each.name}: {unit}", loc="left", fontsize=11)
-        if len(each.columns) > 1:
+        if len(each.columns) > 1 and not is_mean:
             axis.legend(loc="best", frameon=False, fontsize=8)
     others[-1].set_xlabel("epoch")
     for axis in (first, *others):

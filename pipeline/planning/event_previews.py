@@ -28,7 +28,8 @@ class MeasurePreview:
 
     Attributes:
         columns: Names of the columns of `answers`.
-        answers: Users by answer, int64, or the mean of the number; shape (epochs, columns).
+        answers: Users by answer, int64; or, float64, the mean of the number, and the users whose
+            number is clamped to the highest; shape (epochs, columns).
         within: Share of users with at most each of `BUDGETS` changes. Of a mean, the
             changes are those of the bit that a device compares with its threshold.
         flips: Mean number of changes per user.
@@ -111,7 +112,8 @@ def _columns(measure: Measure) -> tuple[str, ...]:
         case "boolean":
             return ("yes",)
         case "mean":
-            return ("mean",)
+            assert measure.mean is not None
+            return "mean", f"{number_text(measure.mean.high)} and more"
         case "numbers":
             return tuple(f"bucket {number}" for number in range(1, len(measure.thresholds()) + 2))
     return ("none", *measure.labels) if measure.can_be_none else measure.labels
@@ -120,7 +122,9 @@ def _columns(measure: Measure) -> tuple[str, ...]:
 def _counted(measure: Measure, answers: Integers, columns: int) -> NDArray[Any]:
     if measure.mean is not None:
         width = measure.mean.high - measure.mean.low
-        return np.array([measure.mean.low + width * float(answers.mean()) / MEAN_UNIT])
+        mean = measure.mean.low + width * float(answers.mean()) / MEAN_UNIT
+        # Many clamped numbers mean that `high` is too low.
+        return np.array([mean, float(np.count_nonzero(answers == MEAN_UNIT))])
     # Without 'none', only the answers from 1 are shown.
     first = 0 if measure.answer == "labels" and measure.can_be_none else 1
     return np.bincount(answers, minlength=first + columns)[first:]

@@ -85,7 +85,9 @@ def test_changes_of_a_mean_are_those_of_its_bit(tmp_path: Path) -> None:
     job = job.model_copy(update={"measures": load_measures(measures)})
     _, events = read_events(job, path, last_epoch=4)
     mean, active = preview_measures(job, events, 4, np.random.default_rng(1))
+    assert mean.columns == ("mean", "10 and more")
     assert mean.answers[:, 0].tolist() == [5, 0, 5, 0]
+    assert mean.answers[:, 1].tolist() == [0, 0, 0, 0]
     assert mean.flips == pytest.approx(2, abs=0.2)
     assert active.flips == 4
     assert "sampled_response" in mean.advice(2)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.devices.event_log import load_event_log
-from dpstream.pipeline.devices.live import LiveSource
+from dpstream.pipeline.devices.live import Happened, LiveSource
 from dpstream.pipeline.devices.produce_topic import produce_to, read_on
+from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.producer_input import LiveProducer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import InputError
@@ -223,3 +224,56 @@ def test_epoch_that_fails_can_be_closed_again(
                     source.close(epoch)
             source.close(epoch)
     assert noted == from_file(tmp_path, PANELS, rows)
+
+
+def test_timestamps_of_records_place_events_without_times(tmp_path: Path) -> None:
+    rows = random_rows(4)
+    stamped = [{**row, "stamp": datetime.fromisoformat(row["time"])} for row in rows]
+    for row in stamped:
+        del row["time"]
+    noted = from_topic(None, PANELS, Events.of(stamped, 1), MemoryLog(), Fuse())
+    assert noted == from_file(tmp_path, PANELS, rows)
+
+
+def test_live_events_without_times_happen_on_arrival(tmp_path: Path) -> None:
+    calendar, noted = PANELS.epochs.calendar, dict[int, dict[str, Any]]()
+    assert calendar is not None
+    with opened(None, MemoryLog(), noted, job=PANELS) as producer:
+        source = LiveSource(calendar, 1, last_epoch=EPOCHS, domain=PANELS.row_domain)
+        live = LiveProducer(producer, None, user_list=ROSTER)
+        for day in range(EPOCHS):
+            row = json.dumps({"user": "bob", "event": "open", "tab": "b"}).encode()
+            live.take(source.receive(row + b"\n", START + (day + 0.5) * DAY))
+        live.take(source.tick(START + EPOCHS * DAY))
+    answers = dict(zip(MEASURES, noted[EPOCHS]["bob"], strict=True))
+    assert answers == {"active": 1, "spent": 0, "steps": 1, "life": 2, "days": 1, "tab": 2}
+
+
+def test_events_with_epochs_are_rejected_if_days_count(tmp_path: Path) -> None:
+    message = "rows have epochs, but days counts calendar days or periods"
+    calendar = PANELS.epochs.calendar
+    assert calendar is not None
+    source = LiveSource(calendar, 1, last_epoch=EPOCHS, domain=PANELS.row_domain)
+    with pytest.raises(InputError, match=message):
+        source.receive(b"user,epoch,event,amount,tab\nann,1,open,,\n", START)
+    events = Events.of([{"user": "ann", "epoch": 1}], 1)
+    with pytest.raises(InputError, match=message):
+        from_topic(None, PANELS, events, MemoryLog(), Fuse())
+
+
+@pytest.mark.parametrize("source", ["live", "topic"])
+def test_users_must_be_listed_before_events(source: str) -> None:
+    job = job_of({"used": {"type": "active"}})
+    reader = RowReader(job.row_domain, job.epochs.calendar, job.input_format)
+
+    def start(producer: Producer) -> None:
+        if source == "live":
+            LiveProducer(producer, None).take([Happened(1, "ann", 0, [])])
+        else:
+            TopicInput(producer, reader, "events").close(1)
+
+    message = r"List all users .*--users FILE$"
+    with opened(None, MemoryLog(), {}, job=job) as producer:
+        with pytest.raises(InputError, match=message):
+            start(producer)
+        assert not producer.users
