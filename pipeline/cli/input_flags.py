@@ -26,7 +26,7 @@ Column = Annotated[
     list[str] | None,
     _option(
         "--column",
-        "user|value|time|epoch=NAME",
+        "user|value|time|epoch|event=NAME",
         "Name of a column. May be repeated.",
     ),
 ]

@@ -36,8 +36,8 @@ UserList = Annotated[
         "--users",
         metavar="FILE",
         help="File with all enrolled users, a public list: one user per line, or a CSV with a "
-        "column user, plain or gzip. Rows of other users are ignored. Default: all users with a "
-        "row in the input.",
+        "column user and those of public attributes, plain or gzip. Rows of other users are "
+        "ignored. Default: all users with a row in the input.",
     ),
 ]
 ToEpoch = Annotated[

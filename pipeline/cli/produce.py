@@ -60,8 +60,8 @@ def produce(
         typer.Option(
             "--input",
             metavar="FILE|-",
-            help="Change log: CSV, JSON lines or Parquet; - reads CSV or JSON lines from standard "
-            "input and closes epochs by the clock.",
+            help="Change log, or events: CSV, JSON lines or Parquet; - reads CSV or JSON lines "
+            "from standard input and closes epochs by the clock.",
         ),
     ] = None,
     from_topic: Annotated[

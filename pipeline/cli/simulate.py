@@ -53,7 +53,11 @@ def simulate(
     job: JobFile,
     input: Annotated[
         Path,
-        typer.Option("--input", metavar="FILE", help="Change log: CSV, JSON lines or Parquet."),
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Change log, or events: CSV, JSON lines or Parquet.",
+        ),
     ],
     seed: Annotated[
         int | None, typer.Option(help="Seed for a repeatable run. Default: new randomness.")

@@ -103,7 +103,11 @@ def up(
     job: JobFile,
     input: Annotated[
         Path,
-        typer.Option("--input", metavar="FILE", help="Change log: CSV, JSON lines or Parquet."),
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Change log, or events: CSV, JSON lines or Parquet.",
+        ),
     ],
     output: Output = None,
     rate: Rate = None,
