@@ -281,7 +281,7 @@ def _next_steps(output: Path, file: Path, *, public: bool, bad: bool) -> list[st
     skip = " --skip-bad-rows" if bad else ""
     users = "users.csv" if public else None
     return [
-        f"dpstream preview {job} --input {rows}{f' --write-users {users}' if users else ''}{skip}",
+        f"dpstream preview {job} --input {rows}{f' --write-users {users}' if users else ''}",
         f"dpstream up {job} --input {rows}{f' --users {users}' if users else ''}{skip} --page",
     ]
 
