@@ -62,6 +62,11 @@ class FirstAnswers:
     event: tuple[str, ...] = ()
     length: Duration | None = None
 
+    @property
+    def private(self) -> bool:
+        """True if any column to break down by is private."""
+        return not self.public.issuperset(self.by)
+
 
 def countable(profile: InputProfile) -> dict[str, str]:
     """Return what can be counted in an input, the default first, with a description of each."""
@@ -117,13 +122,13 @@ def questions_on_events(
     for each in answers.count:
         chosen.ask(each)
     measures, notes = chosen.measures, chosen.notes
-    if answers.trust == "shuffle" and len(measures) > 1:
+    if answers.trust == "shuffle" and answers.private and len(measures) > 1:
         dropped = list(measures)[1:]
         measures = dict(list(measures.items())[:1])
         chosen.ratios.clear()
         notes.append(
-            f"a job that trusts the shuffler asks one question: {', '.join(dropped)} is left out. "
-            "Write another job for it"
+            "a job with a private attribute that trusts the shuffler has one measure: "
+            f"{', '.join(dropped)} is left out. Write another job for it"
         )
     sections: dict[str, Any] = {"measures": measures}
     if answers.by:
@@ -137,7 +142,7 @@ def questions_on_events(
     if chosen.ratios:
         sections["ratios"] = chosen.ratios
     changes = chosen.most_changes
-    if any(not keys.get("public") for keys in sections.get("attributes", {}).values()):
+    if answers.private:
         # The first cell of a device is a change, too.
         changes += 1
     return {"parameters": _parameters(answers, changes), **sections}, notes
@@ -165,18 +170,18 @@ class _Chosen:
             event = list(self.answers.event or column.events)
             keys = {"event": event} if event else {}
             self._ask_number(name, {"type": "sum", "number": what, **keys}, column)
-            if self.answers.trust == "none":
+            if not self.answers.private:
                 self._ask_number(EVENTS, {"type": "count", **keys}, None)
                 self.ratios[f"{name}_per_event"] = {"numerator": name, "denominator": EVENTS}
 
     def _ask_active(self) -> None:
         users, epochs, _ = self._rows(self._event)
         asked = [(name, n) for name, n in self.period.words[2] if n <= max(1, self.period.count)]
-        for name, within in asked if self.answers.trust == "none" else asked[:1]:
+        for name, within in asked:
             window = {"within": within} if within > 1 else {}
             self.measures[name] = {"type": "active", **window, **self._event}
             self._allow(activity_changes(users, epochs, within, self.period.count))
-        if len(asked) > 1 and self.answers.trust == "none":
+        if len(asked) > 1:
             low, high = asked[0][0], asked[1][0]
             self.ratios["stickiness"] = {"numerator": low, "denominator": high}
 
@@ -187,7 +192,7 @@ class _Chosen:
         totals = epoch_totals(users, epochs, numbers, self.period.count)
         low, high = usual_range(totals[2])
         where = "sums" if column is not None else "counts"
-        if self.answers.trust == "none":
+        if not self.answers.private:
             keys |= {"mean": {"low": low, "high": high}}
             shares = np.clip((totals[2] - low) / (high - low), 0.0, 1.0)
             empty = min(max(-low / (high - low), 0.0), 1.0)
@@ -240,7 +245,7 @@ def _attribute(
     column: LabelColumn, name: str, answers: FirstAnswers, users: int
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the keys of an attribute, and notes."""
-    public = column.name in answers.public and answers.trust == "none"
+    public = column.name in answers.public
     values: list[str] = []
     rest: list[str] = []
     for label, count in column.users.items():
@@ -258,11 +263,6 @@ def _attribute(
         notes.append(
             f"{name}: {column.several:.1%} of the users have several values. A public value comes "
             "from the user list, and is fixed"
-        )
-    if column.name in answers.public and not public:
-        notes.append(
-            f"{name}: with a trusted shuffler, an attribute is private at little cost, and is "
-            "written as private"
         )
     keys: dict[str, Any] = {"values": values}
     if name != column.name:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from tests.support.commands import Commands, Result
-from tests.support.event_files import NAMES, made_events, write_events
+from tests.support.event_files import NAMES, START, made_events, write_events
 
 EVENTS = made_events(users=400, weeks=12)
 
@@ -64,7 +66,9 @@ def test_every_answer_is_an_option(dpstream: Commands, log: Path) -> None:
     assert "by default" not in result.output
 
 
-def test_a_trusted_shuffler_is_asked_one_question(dpstream: Commands, log: Path) -> None:
+def test_a_trusted_shuffler_is_asked_one_question_by_a_private_column(
+    dpstream: Commands, log: Path
+) -> None:
     result = dpstream("init", log, "--trust", "shuffle", "--by", "os", "--event", "search")
     job = job_from(result)
     assert (job.trust, list(job.measures or {}), job.protocol) == (
@@ -148,3 +152,33 @@ def test_a_log_of_changes_gets_a_protocol(
     simulated = dpstream("simulate", "log.yaml", "--input", "log.csv", "--json")
     assert simulated.code == 0, simulated.errors
     assert dpstream("plan", "log.yaml", "--json").code == 0
+
+
+def test_three_commands_lead_from_events_to_estimates_by_platform(
+    dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    extra = ("u00001;soon;open;ios;", "u00002;2026-01-06;open;ios;")
+    names = NAMES[1]
+    write_events(Path("log.csv"), EVENTS, names=names, times="mixed", separator=";", extra=extra)
+    written = dpstream("init", "log.csv", "--public", "os")
+    steps = [
+        shlex.split(line)[1:]
+        for line in written.output.splitlines()
+        if line.strip().startswith("dpstream ")
+    ]
+    assert [words[0] for words in steps] == ["preview", "up"]
+    assert "--skip-bad-rows" in steps[1]
+    assert dpstream(*steps[0]).code == 0
+    options = [word for word in steps[1][1:] if word != "--page"]
+    body = dpstream("simulate", *options, "--seed", 1, "--json").json
+    week = next(each for each in body["epochs"] if each["epoch"] == 3)
+    start = START + timedelta(weeks=2)
+    users = {
+        (each.user, each.os) for each in EVENTS if start <= each.time < start + timedelta(weeks=1)
+    }
+    job = load_job(Path("log.yaml"))
+    truth = dict(zip(job.domain.nameable or (), week["ground_truth"], strict=True))
+    assert truth["wau"] == len(users)
+    for os in ("android", "ios", "web"):
+        assert truth[f"wau: os={os}"] == sum(own == os for _, own in users)
