@@ -22,7 +22,7 @@ class GroundTruths(ABC):
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
         """Return the true value of every quantity estimated at an epoch: int64, shape (estimates,).
 
-        Returns None if the input lacks the quantity, such as the accuracy of a learned model.
+        Returns None if the input does not determine it.
         """
 
     def known(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
