@@ -51,6 +51,7 @@ class _DeviceKind:
         return getattr(import_module(f"dpstream.randomizers.{package}"), self.devices)
 
 
+_PANELS: Final = _DeviceKind("panels", "PanelsLaw", "PanelDevices", "questions", sets=True)
 _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
     "future_rand": (_DeviceKind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
     "value_stream": (_DeviceKind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
@@ -62,7 +63,8 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
     "range_values": (
         _DeviceKind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
     ),
-    "panels": (_DeviceKind("panels", "PanelsLaw", "PanelDevices", "questions", sets=True),),
+    "panels": (_PANELS,),
+    "shuffled_panels": (_PANELS,),
     "count_min": (_DeviceKind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "single_message": (
         _DeviceKind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),

@@ -173,10 +173,11 @@ class Job(Measured):
                 f"devices cannot be combined with protocol {self.protocol}. Use one of: "
                 f"{', '.join(DEVICE_PROTOCOLS)}; or remove 'devices' and report through producers"
             )
-        if self.protocol == "panels" and self.measures is None:
+        if self.protocol in ("panels", "shuffled_panels") and self.measures is None:
             raise ValueError(
-                "devices cannot be combined with protocol panels if an app passes the values. "
-                "State the questions as 'measures', which devices answer from their own events"
+                f"devices cannot be combined with protocol {self.protocol} if an app passes the "
+                "values. State the questions as 'measures', which devices answer from their own "
+                "events"
             )
         if self.epochs.start is None:
             raise ValueError(

@@ -21,6 +21,8 @@ from dpstream.randomizers.measures import MEAN_UNIT, OTHER, Measure
 
 _MICROSECONDS: Final = 1000
 """Microseconds in a millisecond."""
+PANELS: Final = ("panels", "shuffled_panels")
+"""Protocols whose devices have an answer to each of several questions."""
 _MOST_CELLS: Final = 4096
 
 
@@ -141,7 +143,7 @@ class DeviceEvents:
         columns = [each.column for each in private.values() if each.column is not None]
         if len(set(columns)) < len(columns):
             raise ValueError("private attributes have the same column")
-        several = body["protocol"] == "panels"
+        several = body["protocol"] in PANELS
         fits = (
             law["groups"] == math.prod(len(each.values) for each in public)
             and len(law["questions"]) == len(questions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -43,8 +44,12 @@ class DividedDevices(Devices[LawT]):
     @property
     def guarantee(self) -> Guarantee:
         drawn = zip(self._parts, self._weights, strict=True)
-        losses = (part.guarantee for part, weight in drawn if weight)
-        return max(losses, key=lambda guarantee: guarantee.epsilon)
+        losses = [part.guarantee for part, weight in drawn if weight]
+        largest = max(losses, key=lambda guarantee: guarantee.epsilon)
+        return replace(largest, delta=max(loss.delta for loss in losses))
+
+    def least_delta(self) -> float:
+        return max(part.least_delta() for part in self._parts)
 
     def due(self, epoch: int) -> NDArray[np.intp]:
         return np.concatenate(self._members)

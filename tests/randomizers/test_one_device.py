@@ -46,7 +46,7 @@ def laws_of(protocol: str) -> list[dict[str, Any]]:
 
 
 def value_of(protocol: str, law: dict[str, Any]) -> int | list[int]:
-    if protocol == "panels":
+    if "questions" in law:
         return [1] * len(law["questions"])
     return [1] if protocol in SETS or law.get("slots", 1) > 1 else 1
 

@@ -20,6 +20,7 @@ const CLASSES = {
   hadamard_values: () => HadamardValues,
   range_values: () => RangeValues,
   panels: () => Panels,
+  shuffled_panels: () => Panels,
   count_min: () => CountMin,
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>

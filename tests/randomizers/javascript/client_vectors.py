@@ -155,6 +155,13 @@ DIVIDED: Final = {
     ),
 }
 """Job with several questions and public groups."""
+SUMMED_BY_THE_SHUFFLER: Final = {
+    **DIVIDED,
+    "name": "sums",
+    "protocol": "shuffled_panels",
+    "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 3},
+    "trust": "shuffle",
+}
 _MEASURES: Final[Mapping[str, dict[str, Any]]] = {
     "active": {"type": "active", "within": 28},
     "count": {"type": "count", "event": ["a", "b"], "buckets": {"low": 0, "high": 8, "buckets": 8}},
@@ -487,10 +494,10 @@ def of_summed_events(laws: Mapping[str, Any]) -> dict[str, Any]:
     return recorder.to_json()
 
 
-def of_panels(laws: Mapping[str, Any]) -> dict[str, Any]:
+def of_panels(values: Mapping[str, Any], laws: Mapping[str, Any]) -> dict[str, Any]:
     """Record a device in public groups, one of which changes from the second horizon on."""
-    job = deployed(DIVIDED, constants=laws.get("sessions"))
-    recorder = Recorder("client panels", job, (50, 1))
+    job = deployed(values, constants=laws.get(values["name"]))
+    recorder = Recorder(f"client {job.protocol}", job, (50, 1))
     recorder.collector.open_before = 1
     recorder.does("terms")
     recorder.does("join")
@@ -778,7 +785,8 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
             of_asked_devices(),
             of_events(laws),
             of_summed_events(laws),
-            of_panels(laws),
+            of_panels(DIVIDED, laws),
+            of_panels(SUMMED_BY_THE_SHUFFLER, laws),
             of_strangers(),
             of_revisions(),
             *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),

@@ -38,8 +38,15 @@ from dpstream.randomizers.future_rand.calibration import calibrate as future_ran
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
-from dpstream.randomizers.panels import PanelGroup, PanelQuestion, PanelsParameters
+from dpstream.randomizers.panels import (
+    PanelGroup,
+    PanelQuestion,
+    PanelsLaw,
+    PanelsParameters,
+    ShuffledPanelsParameters,
+)
 from dpstream.randomizers.panels.calibration import calibrate as panels
+from dpstream.randomizers.panels.calibration import calibrate_shuffled as shuffled_panels
 from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.sampled_response.calibration import calibrate_any as sampled_response
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -123,7 +130,7 @@ def vectors_of(protocol: str) -> dict[str, Any]:
     cases = []
     for number, (law, streams) in enumerate(CASES[protocol]()):
         body = law.to_json()
-        groups = body.get("groups") if protocol == "panels" else None
+        groups = body.get("groups")
         runs = [
             recorded(
                 protocol,
@@ -279,13 +286,22 @@ def _panels() -> Iterator[tuple[Any, list[Stream]]]:
         (2, (place, active, spent), groups),
     ):
         law = panels(PanelsParameters(2.0, changes, questions, parts), 400 if changes > 2 else 12)
-        sizes = [question.largest for question in law.questions]
+        yield law, of_answers(law) * (3 if parts else 1)
 
-        def answers(epoch: int, sizes: list[int] = sizes) -> list[int]:
-            return [(epoch // 3 * 7919**3) % (size + 1) for size in sizes]
 
-        stream = every(12, answers)
-        yield law, [without(stream, lambda epoch: epoch % 5 == 2), stream] * (3 if parts else 1)
+def _shuffled_panels() -> Iterator[tuple[Any, list[Stream]]]:
+    active, spent = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0, 10)
+    groups = tuple(PanelGroup({"os": name}) for name in ("ios", "web"))
+    for questions, parts in (((spent,), ()), ((active, spent), groups)):
+        requested = ShuffledPanelsParameters(1.0, 2, questions, parts, delta=1e-6)
+        law = shuffled_panels(requested, 12, 100)
+        yield law, of_answers(law) * (2 if parts else 1)
+
+
+def of_answers(law: PanelsLaw) -> list[Stream]:
+    sizes = [question.largest for question in law.questions]
+    stream = every(12, lambda epoch: [(epoch // 3 * 7919**3) % (size + 1) for size in sizes])
+    return [without(stream, lambda epoch: epoch % 5 == 2), stream]
 
 
 def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
@@ -392,6 +408,7 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "hadamard_values": _hadamard_values,
     "range_values": _range_values,
     "panels": _panels,
+    "shuffled_panels": _shuffled_panels,
     "count_min": _count_min,
     "single_message": _single_message,
     "shuffled_counts": _shuffled_counts,

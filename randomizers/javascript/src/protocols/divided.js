@@ -26,7 +26,12 @@ export class DividedDevice extends Device {
     this.partName = name;
     this.parts = parts;
     this.weights = weights;
-    this.loss = perStream(Math.max(...parts.filter((_, index) => weights[index] > 0n).map(({ loss }) => loss.epsilon)));
+    const losses = parts.filter((_, index) => weights[index] > 0n).map(({ loss }) => loss);
+    this.loss = perStream(Math.max(...losses.map(({ epsilon }) => epsilon)), Math.max(...losses.map(({ delta }) => delta)));
+  }
+
+  leastDelta() {
+    return Math.max(...this.parts.map((part) => part.leastDelta()));
   }
 
   /** Return the fields of all parts, as wide as the widest part needs. @returns {Record<string, Field>} */

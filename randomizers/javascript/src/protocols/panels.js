@@ -4,6 +4,7 @@ import { check, constants, large, list, oneOf, shown, whole } from '../laws.js';
 import { MEAN_UNIT } from '../measures.js';
 import { DividedDevice } from './divided.js';
 import { HadamardValues } from './hadamard_values.js';
+import { ShuffledValueStream } from './shuffled_value_stream.js';
 import { ValueStream } from './value_stream.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
@@ -20,18 +21,25 @@ export class Panels extends DividedDevice {
       constants('a question', question, ['answer', 'share', 'law']);
       const answer = oneOf('answer', question.answer, ['boolean', 'mean', 'labels']);
       whole('share', question.share, 1, MOST_SHARE);
-      const part = answer === 'labels' ? new HadamardValues(question.law) : new ValueStream(question.law);
+      const part = partOf(question.law);
+      check((part instanceof HadamardValues) === (answer === 'labels'), `a question with answer ${answer} has the constants of another answer`);
       const largest = part instanceof HadamardValues ? part.items : answer === 'mean' ? MEAN_UNIT : 1;
       return { answer, part, largest, share: large('share', question.share) };
     });
     const panels = groups * questions.length;
     check(panels >= 1 && panels <= MOST_PANELS, `got ${panels} panels; expected 1 to ${MOST_PANELS}`);
+    const summed = questions.filter(({ part }) => part instanceof ShuffledValueStream).length;
+    check(!summed || summed === questions.length, 'some questions are summed by the shuffler, and others are not');
     super('question', questions.map(({ part }) => part), questions.map(({ share }) => share));
     this.groups = groups;
     this.questions = questions;
     this.panels = panels;
     this.lasting = ['group'];
-    this.wordType = questions.some(({ answer }) => answer === 'labels') ? Uint32Array : panels === 1 ? Uint8Array : Uint16Array;
+    const labels = questions.some(({ answer }) => answer === 'labels');
+    if (summed) this.wordType = panels === 1 ? Uint16Array : Uint32Array;
+    else this.wordType = labels ? Uint32Array : panels === 1 ? Uint8Array : Uint16Array;
+    /** Factor of the panel's number in a message: above a message to be summed, a row, or a symbol. */
+    this.factor = 2 ** (summed ? 16 : labels ? 24 : 8);
     this.means = questions.some(({ answer }) => answer === 'mean');
   }
 
@@ -83,7 +91,13 @@ export class Panels extends DividedDevice {
     const answer = this.questions[index].answer === 'mean' ? Number(answers[index] > threshold[0]) : answers[index];
     const [word] = this.ofPart(epoch, answer, random);
     const panel = this.panels === 1 ? 0 : question[0] + group[0] * this.questions.length;
-    const factor = 2 ** (this.wordType === Uint32Array ? 24 : 8);
-    return this.wordType.of(word + panel * factor);
+    return this.wordType.of(word + panel * this.factor);
   }
+}
+
+/** @param {any} law */
+function partOf(law) {
+  check(law !== null && typeof law === 'object', `the law of a question is ${shown(law)}; expected an object`);
+  if ('booleans' in law) return new HadamardValues(law);
+  return 'theta' in law ? new ValueStream(law) : new ShuffledValueStream(law);
 }
