@@ -56,6 +56,10 @@ Events and reactions. No epoch of a deployment is drawn twice, and the loss neve
   The device never joins this deployment again.
 * Budget changed: the operator signs a new statement with another last epoch. A later revision is
   accepted if nothing else differs. A device requests it after its last epoch.
+* User's event, in jobs with measures: `Device.record` stores it at once and makes no request. A
+  report draws the answer of an ended epoch, and its epoch, history and draw are stored together. An
+  event of an epoch that is already drawn counts in the windows of later epochs only.
+* Other public attributes: they count from the next horizon on, since a device stays in its panel.
 * Value out of range: it is clipped, not rejected, since a device's absence is visible.
 
 The app's calls and the statement determine the times, kinds and sizes of a device's requests. The

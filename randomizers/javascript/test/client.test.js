@@ -107,6 +107,20 @@ test('a signed statement is rejected if its noise is too small for its guarantee
   assert.ok(tried >= 3);
 });
 
+test('too little noise, or a larger loss, in any question of shuffled panels is rejected', async () => {
+  const { steps } = vectors.scenarios.find(({ label }) => label === 'client shuffled_panels');
+  const told = JSON.parse(atob(JSON.parse(steps[0].requests[0].text).statement));
+  await checkRandomizer(readStatement(JSON.stringify(told)));
+  for (const index of [0, 1]) {
+    for (const [name, factor, message] of [['deviation', 0.5, /noise of job sums is too small/], ['delta', 2, /the statement guarantees/], ['epsilon', 2, /the statement guarantees/]]) {
+      const forged = structuredClone(told);
+      const { law } = forged.law.questions[index];
+      law[name] = name === 'deviation' ? Math.floor(law[name] * factor) : law[name] * factor;
+      await assert.rejects(checkRandomizer(readStatement(JSON.stringify(forged))), { kind: 'statement', message });
+    }
+  }
+});
+
 test('a mechanism that ends before the horizon or exceeds its epsilon is rejected', async () => {
   const tried = new Set();
   for (const { label, steps } of vectors.scenarios) {

@@ -23,12 +23,13 @@ from dpstream.randomizers.client import (
     StoreError,
     ValueRejectedError,
 )
+from dpstream.randomizers.client import steps as client_steps
 from dpstream.randomizers.client.document import Document
 from dpstream.randomizers.client.events import DeviceEvents
 from dpstream.randomizers.client.statements import read_statement
 from dpstream.randomizers.one_device import OneDevice
 from tests.randomizers.client.conftest import Phone
-from tests.randomizers.javascript.client_vectors import COUNTED, DIVIDED
+from tests.randomizers.javascript.client_vectors import COUNTED, DIVIDED, SUMMED_BY_THE_SHUFFLER
 from tests.support.small_collector import (
     DAY,
     MEASURED,
@@ -259,6 +260,23 @@ def test_statement_that_contradicts_its_mechanism_is_rejected(phone: Phone) -> N
         forged = {**statement, "events": {**statement["events"], **change}}
         with pytest.raises(StatementError):
             read_statement(json.dumps(forged).encode())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_too_little_noise_in_any_question_is_rejected(place: int) -> None:
+    statement = json.loads(statement_of(deployed(SUMMED_BY_THE_SHUFFLER)))
+    client_steps.check_randomizer(read_statement(json.dumps(statement).encode()))
+    statement["law"]["questions"][place]["law"]["deviation"] //= 2
+    with pytest.raises(StatementError, match="noise of job sums is too small"):
+        client_steps.check_randomizer(read_statement(json.dumps(statement).encode()))
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_larger_loss_of_any_question_is_rejected(name: str) -> None:
+    statement = json.loads(statement_of(deployed(SUMMED_BY_THE_SHUFFLER)))
+    statement["law"]["questions"][1]["law"][name] *= 2
+    with pytest.raises(StatementError, match="the statement guarantees epsilon 1, delta 1e-06"):
+        client_steps.check_randomizer(read_statement(json.dumps(statement).encode()))
 
 
 def test_terms_say_what_is_computed(phone: Phone) -> None:
