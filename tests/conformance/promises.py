@@ -31,6 +31,11 @@ FILE: Final = Path(__file__).parent / "promises.json"
 _A_PART = 6
 _ITEMS = "domain: [a, b, c, d, e, f, g, h]"
 _RANGE = "low: 0, high: 100, buckets: 8"
+_QUESTIONS = (
+    "questions: [{name: active, answer: boolean}, {name: spent, answer: mean, low: 0, high: 10}, "
+    "{name: size, answer: labels, labels: [S, M, L], share: 2}]"
+)
+_GROUPS = "groups: [{attributes: {os: ios}}, {attributes: {os: web}}], by: [[os]]"
 _NUMBERS = "domain: {low: 0, high: 64, buckets: 32}"
 _BITS = "domain: {bits: 6}"
 _STRINGS = "domain: {strings: {bytes: 2}}"
@@ -57,6 +62,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("bun", _STREAMS, 24, ""),
     ("hadamard_values", _grid(_STREAMS, (_ITEMS,), ("", "boosted: 2")), 12, ""),
     ("range_values", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, boosted: 2")), 12, ""),
+    ("panels", _grid(_STREAMS, (_QUESTIONS,), ("", _GROUPS)), 12, ""),
     (
         "projective_geometry",
         _grid(("epsilon: 1", "epsilon: 5"), (_ITEMS,), ("", "items: 3", "delta: 1.0e-3")),

@@ -161,8 +161,7 @@ class LiveRun:
             chosen = [int(value) for value in values]
             held: list[Any] = [[value] * (value > 0) for value in chosen]
             if deployed.domain.columns is not None:
-                features = [100] * (deployed.domain.columns - 1)
-                held = [[value, *features] for value in chosen]
+                held = [[value % 2] * deployed.domain.columns for value in chosen]
             elif slots is None:
                 held = chosen
             if present:

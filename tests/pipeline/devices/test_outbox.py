@@ -120,6 +120,7 @@ def report(producer: Producer, job: DeployedJob) -> None:
     producer.enroll([f"user {number}" for number in range(DEVICES)])
     values = np.arange(DEVICES) % job.domain.size
     if job.domain.shape:
+        values = values % 2 if job.domain.columns else values
         values = np.pad(values[:, None], ((0, 0), (0, job.domain.shape[0] - 1)))
     producer.report_all(1, values)
 
