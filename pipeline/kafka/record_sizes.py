@@ -16,6 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.stages.result_documents import LARGEST_DOCUMENT
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.topics.frames import RECORD_CAP, RECORD_TARGET
 from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
@@ -104,6 +105,9 @@ def largest_estimate(job: Job, law: Law, users: int) -> int:
     domain, crowds = job.domain, job.protocol_entry.crowds(law)
     # Sign, digits, decimal point, one decimal, and a comma.
     number = len(str(_TIMES_USERS * users)) + 4
+    if isinstance(domain, PanelDomain):
+        # Of each row: value, standard error and size, with 9 digits and exponent; devices.
+        number += 3 * len("-1.23456789e-300,")
     match domain.kind:
         case "value":
             numbers = 0

@@ -23,6 +23,7 @@ from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deploy_plan import plan_deployment
 from dpstream.pipeline.planning.review import warnings_for
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
@@ -62,6 +63,8 @@ def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
     producer.enroll([str(number) for number in range(users)])
     for epoch in (1, 2):
         held = np.full((users, *job.domain.shape), job.domain.size - 1, np.int64)
+        if isinstance(job.domain, PanelDomain):
+            held = np.minimum(held, job.domain.largest)
         producer.report_all(epoch, held)
         producer.close(epoch)
         cluster.settle()
