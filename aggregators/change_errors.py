@@ -81,6 +81,11 @@ class FollowedChanges:
         # current value and with the current boosts, its variance, its absence error.
         self._before = np.zeros((4, 0))
 
+    @property
+    def noise(self) -> float:
+        """Variance of the noise in the latest estimate."""
+        return self._errors.now.variance
+
     def next(self, published: Published | None, population: int) -> float | None:
         followed = self._errors.now
         self._errors.next(published, population)
@@ -103,7 +108,10 @@ class ChangeErrors(Protocol):
     """Standard errors of changes over a fixed number of epochs, computed from epoch 1 onwards."""
 
     def next(self, published: Published | None, population: int) -> float | None:
-        """Return the standard error of the next epoch's change, or None if it is unknown."""
+        """Return the standard error of the next epoch's change, or None if it is unknown.
+
+        The rows of panels have different errors: float64, shape (rows,), nan for an unknown one.
+        """
 
 
 class RetainedErrors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -113,6 +113,39 @@ class PanelEstimates(EstimatedCounts):
         size, heads = float(self.sizes[one]), max(1, int(self.heads[one]))
         shares = np.clip(self.values[[one, other]] / max(size, 1.0), 0.0, 1.0)
         return -(size**2) * max(0.0, 1 / heads - 1 / max(size, 1.0)) * float(shares.prod())
+
+    def changed_since(
+        self, earlier: PanelEstimates, standard_errors: NDArray[np.float64]
+    ) -> PanelEstimates:
+        """Return the changes since an earlier epoch; rows suppressed in one are suppressed."""
+        values = self.values - earlier.values
+        known = np.isfinite(values) & np.isfinite(standard_errors)
+        return replace(
+            self,
+            values=np.where(known, values, np.nan),
+            standard_errors=np.where(known, standard_errors, np.nan),
+            reports=earlier.reports + self.reports,
+            flags=tuple(dict.fromkeys((*self.flags, *earlier.flags))),
+        )
+
+    def mean_of(
+        self,
+        values: NDArray[np.float64],
+        standard_errors: NDArray[np.float64],
+        reports: int,
+        population: int,
+        flags: tuple[str, ...],
+    ) -> PanelEstimates:
+        """Return the means over a window that ends here, of groups of the size they have here."""
+        known = np.isfinite(values) & np.isfinite(standard_errors)
+        return replace(
+            self,
+            values=np.where(known, values, np.nan),
+            standard_errors=np.where(known, standard_errors, np.nan),
+            reports=reports,
+            population=population,
+            flags=flags,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with 9 digits; None for a suppressed number."""

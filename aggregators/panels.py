@@ -59,7 +59,7 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
         super().__init__(law)
         self._parameters = parameters
         self._panels = [_empty(question) for _ in range(law.groups) for question in law.questions]
-        self._blocks = tuple(_blocks(parameters.rows))
+        self._blocks = row_blocks(parameters.rows)
         self._sizes = _Sizes(law, None)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
@@ -229,7 +229,7 @@ class _GroupCounts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Block:
+class RowBlock:
     """Consecutive rows [start, stop) of one question and the same groups."""
 
     question: int
@@ -281,12 +281,16 @@ class _Sizes:
             people.set(self.epoch, present, members)
 
 
-def _blocks(rows: tuple[PanelRow, ...]) -> Iterator[_Block]:
+def row_blocks(rows: tuple[PanelRow, ...]) -> tuple[RowBlock, ...]:
+    return tuple(_blocks(rows))
+
+
+def _blocks(rows: tuple[PanelRow, ...]) -> Iterator[RowBlock]:
     starts = (place for place, row in enumerate(rows) if row.cell == 0)
     for first, following in pairwise([*starts, len(rows)]):
         row = rows[first]
         groups = np.array(row.groups, np.intp)
-        yield _Block(row.question, groups, row.in_breakdown, first, following)
+        yield RowBlock(row.question, groups, row.in_breakdown, first, following)
 
 
 def _empty(question: QuestionLaw) -> PanelAggregator:

@@ -27,7 +27,7 @@ class WindowErrors(Protocol):
 
     @property
     def variance(self) -> float:
-        """Variance of the sum of the estimates since `open_window`."""
+        """Variance of the sum of the estimates since `open_window`; for panels, one per row."""
 
     def open_window(self) -> None:
         """Start another window with the next epoch."""
@@ -117,6 +117,11 @@ class FollowedWindows:
     @property
     def variance(self) -> float:
         return self._noise + self._absence**2
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise in the latest estimate."""
+        return self._errors.now.variance
 
     def open_window(self) -> None:
         self._noise = self._absence = 0.0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.panels import PanelsAggregator
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.followed_forecasts import (
@@ -92,7 +93,11 @@ PROTOCOL = Protocol(
     calibrate=late_calibration("panels"),
     randomizer=PanelDevices,
     aggregation=Aggregation(
-        PanelsAggregator, PanelsAggregator.from_bytes, change_limit=_change_limit
+        PanelsAggregator,
+        PanelsAggregator.from_bytes,
+        changes=PanelChanges,
+        window_errors=PanelWindows,
+        change_limit=_change_limit,
     ),
     planning=Planning(PanelsForecast),
     values=PanelDomain,

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors, deviation_of
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds import kind_of
@@ -90,7 +94,8 @@ class Changes:
         self._of_shares = of_shares
         self._before: deque[EstimateRecord] = deque(maxlen=lag + 1)
         self._errors: ChangeErrors | None = None
-        self._lasting = bool(job.randomizer().lasting)
+        # A group is given, and is no source of errors.
+        self._lasting = bool(set(job.randomizer().lasting) - {"group"})
 
     def next(self, record: EstimateRecord) -> EstimateRecord | None:
         """Return the next epoch's record, with the change in place of the estimate.
@@ -105,19 +110,19 @@ class Changes:
         if not self._before if goes_on else self._job.epochs.local(record.epoch) == 1:
             self._errors = _errors(self._job, self._lag, self._window)
         self._before.append(record)
-        deviation = None
+        deviation: Any = None
         if self._errors is not None:
             deviation = self._errors.next(record.estimate, record.population)
         earlier = self._before[0]
         if len(self._before) <= self._lag:
             return None
         if self._independent(earlier.epoch, record.epoch):
-            errors = RetainedErrors(1, kept=0.0)
-            errors.next(earlier.estimate, earlier.population)
-            deviation = errors.next(record.estimate, record.population)
+            deviation = _independent_errors(earlier, record)
         before, now = earlier.estimate, record.estimate
         if before is None or now is None or deviation is None:
             return replace(record, estimate=None)
+        if isinstance(before, PanelEstimates) and isinstance(now, PanelEstimates):
+            return replace(record, estimate=now.changed_since(before, np.asarray(deviation)))
         if self._of_shares and earlier.population != record.population:
             return replace(record, estimate=_share_change(earlier, record, deviation))
         return replace(record, estimate=now.change_from(before, deviation))
@@ -130,6 +135,15 @@ class Changes:
         # A later window can start in the horizon of the earlier one.
         horizons = self._job.epochs
         return self._window == 1 and horizons.horizon_of(earlier) != horizons.horizon_of(later)
+
+
+def _independent_errors(earlier: EstimateRecord, later: EstimateRecord) -> Any:
+    before, now = earlier.estimate, later.estimate
+    if isinstance(before, PanelEstimates) and isinstance(now, PanelEstimates):
+        return np.hypot(before.standard_errors, now.standard_errors)
+    errors = RetainedErrors(1, kept=0.0)
+    errors.next(before, earlier.population)
+    return errors.next(now, later.population)
 
 
 def _share_change(

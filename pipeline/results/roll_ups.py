@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import INCOMPLETE, NORMAL_95, Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.window_errors import IndependentWindows, WindowErrors
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -92,22 +93,23 @@ class RollUps:
         self._start = start
         self._sum: NDArray[np.float64] | None = None
         self._records: list[tuple[int, int, int]] = []
-        self._estimates: list[ItemEstimates] = []
+        self._estimates: list[ItemEstimates | PanelEstimates] = []
         self._flags: dict[str, None] = {}
         self._errors.open_window()
 
     def _add(self, record: EstimateRecord) -> None:
         estimate = record.estimate
-        if estimate is not None and estimate.single is None:
+        rows = isinstance(estimate, PanelEstimates)
+        if estimate is not None and estimate.single is None and not rows:
             estimate = estimate.listed()
         self._errors.next(estimate, record.population)
         if estimate is None or not estimate.intervals.size:
             return
-        values = estimate.intervals[0]
+        values = estimate.values if isinstance(estimate, PanelEstimates) else estimate.intervals[0]
         self._sum = values if self._sum is None else self._sum + values
         self._records.append((estimate.reports, record.contributors, record.population))
         self._flags |= dict.fromkeys(estimate.flags)
-        if isinstance(estimate, ItemEstimates):
+        if isinstance(estimate, ItemEstimates | PanelEstimates):
             self._estimates.append(estimate)
 
     def _mean(self, record: EstimateRecord, start: int) -> WindowRecord:
@@ -128,14 +130,19 @@ class RollUps:
         if self._sum is None:
             return None
         values = self._sum / averaged
-        deviation = math.sqrt(self._errors.variance) / averaged
         incomplete = () if averaged == self._epochs else (INCOMPLETE,)
         about = reports, population, (*self._flags, *incomplete)
+        last = self._estimates[-1] if self._estimates else None
+        if isinstance(last, PanelEstimates):
+            return last.mean_of(values, np.sqrt(self._errors.variance) / averaged, *about)
+        deviation = math.sqrt(float(self._errors.variance)) / averaged
         width = NORMAL_95 * deviation
         if self._job.domain.kind == "value":
             return Estimate.around(float(values[0]), deviation, width, *about)
         mean = ItemEstimates(values, deviation, width, *about)
-        return self._estimates[-1].of_window(mean, self._estimates)
+        assert last is not None
+        items = [each for each in self._estimates if isinstance(each, ItemEstimates)]
+        return last.of_window(mean, items)
 
 
 def roll_ups(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.estimate import GAP, Participation
+from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -216,3 +217,48 @@ def test_truncated_and_extended_states_are_rejected() -> None:
     for wrong in (state[:-1], state + b"0", state[:50] + bytes(8)):
         with pytest.raises(ValueError, match="counts are"):
             PanelsAggregator.from_bytes(LAW, PARAMETERS, wrong)
+
+
+def runs_over(
+    parameters: PanelsParameters, values: Sequence[NDArray[np.int64]], seeds: int
+) -> Iterator[list[PanelEstimates]]:
+    law, devices_per_run = calibrate(parameters, len(values)), len(OF_GROUP)
+    participation = Participation.constant(len(values), devices_per_run)
+    for seed in range(seeds):
+        rng = seeded_generator(seed)
+        devices, aggregator = PanelDevices(law), PanelsAggregator(law, parameters)
+        devices.enroll(devices_per_run, rng, {"group": OF_GROUP})
+        found = []
+        for epoch, now in enumerate(values, 1):
+            aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+            estimate = aggregator.estimate(epoch, participation)
+            assert estimate is not None
+            found.append(estimate)
+        yield found
+
+
+def test_changes_and_means_have_errors_that_are_true_or_too_large() -> None:
+    """Numbers stay the same, so only noise changes; all other errors are those of every epoch."""
+    epochs, lag, window = 8, 2, 4
+    law = calibrate(PARAMETERS, epochs)
+    values = [answers_at(1)] * epochs
+    truth = DOMAIN.ground_truth(values[0], OF_GROUP)
+    changed, means = [], []
+    for found in runs_over(PARAMETERS, values, 60):
+        errors, windows = PanelChanges(law, PARAMETERS, lag), PanelWindows(law, PARAMETERS)
+        deviations = [errors.next(each, each.population) for each in found]
+        assert deviations[:lag] == [None] * lag
+        last = deviations[-1]
+        assert last is not None
+        for each in found[:window]:
+            windows.next(each, each.population)
+        windows.open_window()
+        for each in found[window:]:
+            windows.next(each, each.population)
+        changed.append((found[-1].values - found[-1 - lag].values) / last)
+        mean = np.mean([each.values for each in found[window:]], axis=0)
+        means.append((mean - truth) / (np.sqrt(windows.variance) / window))
+    for standardized, least in ((np.array(changed), 0.4), (np.array(means), 0.7)):
+        squares = np.square(standardized).sum(axis=0)
+        assert (stats.chi2.sf(squares / 1.1, len(standardized)) > FALSE_ALARM).all()
+        assert (stats.chi2.cdf(squares / least, len(standardized)) > FALSE_ALARM).all()
