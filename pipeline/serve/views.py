@@ -275,7 +275,7 @@ def series_json(job: DeployedJob, series: Series) -> dict[str, Any]:
             **series.to_json(),
             "measure": row.measure,
             "labels": dict(row.attributes),
-            "value": row.value,
+            "answer": row.value,
         }
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None

@@ -1,6 +1,7 @@
 // The curves of one or several jobs, with their legend, their range, and a table of their numbers.
 
 import { ask, jobPath } from "./api.js";
+import { measureOf } from "./breakdowns.js";
 import { Chart, widest } from "./chart.js";
 import { Curve } from "./curve.js";
 import { h, setText } from "./dom.js";
@@ -162,7 +163,8 @@ export class CurvesCard {
   #title() {
     const [model] = this.models;
     const { people, period } = model.detail;
-    const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
+    const measured = this.models.length === 1 && model.detail.measures.length > 0 && model.kind !== "numbers";
+    const what = measured ? { [model.kind]: capital(measureOf(model.detail).label) } : { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
     const mean = this.interval && `mean over ${count(Number(this.interval))} ${period}s`;
     const each = mean ? "period" : period;
     const shown = this.change ? `change over ${count(Number(this.change))} ${each}${this.change === "1" ? "" : "s"}` : !mean && `${period} by ${period}`;
@@ -216,6 +218,7 @@ export class CurvesCard {
     const curves = parts.flatMap(({ model, body }) => body.series.map((each) => {
       const curve = new Curve(each, model.name, model.detail.simultaneous?.widening);
       if (panel.models.length > 1) curve.label = this.#named(model);
+      else if (each.measure) curve.label = each.answer ?? (Object.values(each.labels).join(", ") || each.measure);
       return curve;
     }));
     const theme = this.theme();

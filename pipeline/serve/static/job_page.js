@@ -1,5 +1,6 @@
 // The page of one job, or of several jobs side by side.
 
+import { Breakdowns, measureOf, totals } from "./breakdowns.js";
 import { PrivacyCard, QuantileCard, TopCard } from "./cards.js";
 import { CurvesCard } from "./curves_card.js";
 import { h } from "./dom.js";
@@ -26,10 +27,16 @@ export class JobPage {
       operators: new Operators(model),
     }));
     this.curves = new CurvesCard(models, theme, () => this.chosen);
-    this.items = first.kind === "value" || first.detail.series.length < 2 ? null : new Items(first, () => this.chosen);
+    // Measures have no order by size: they are chosen, and shown by group.
+    const { measures, by } = first.detail;
+    this.measured = measures.length > 0 && first.kind !== "numbers";
+    this.breakdowns = this.measured && !two && by.length ? new Breakdowns(first) : null;
+    this.measure = this.measured && measures.length > 1 ? h("label", { class: "measure" }, "Measure ", h("select", { onchange: ({ target }) => view.set({ measure: target.value, series: [], pair: "" }) },
+      measures.map(({ name, label }) => h("option", { value: name, selected: name === measureOf(first.detail).name }, `${name}: ${label}`)))) : null;
+    this.items = this.measured || first.kind === "value" || first.detail.series.length < 2 ? null : new Items(first, () => this.chosen);
     this.asking = [
       ...(first.kind === "numbers" ? models.map((model) => new QuantileCard(model, two)) : []),
-      ...(first.kind === "value" ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model, two))),
+      ...(first.kind === "value" || this.measured ? [] : models.filter((model) => model.kind !== "value").map((model) => new TopCard(model, two))),
     ];
     this.#build(two);
     this.items?.addEventListener("choose", (event) => view.set(event.detail));
@@ -44,17 +51,20 @@ export class JobPage {
 
   // Ids of the drawn series: those in the page address, or the server's default.
   get chosen() {
-    return this.models[0].own(view.state.series).slice(0, MOST_SERIES);
+    const [first] = this.models;
+    const own = view.state.series.length || !this.measured ? first.own(view.state.series) : totals(first).map(({ id }) => id);
+    return own.slice(0, MOST_SERIES);
   }
 
   async load() {
     for (const each of this.asking) each.refresh();
-    await Promise.all([this.curves.load(), this.items?.load()]);
+    await Promise.all([this.curves.load(), this.items?.load(), this.breakdowns?.load()]);
   }
 
   close() {
     this.curves.close();
     this.items?.close();
+    this.breakdowns?.close();
     for (const each of this.asking) each.close();
     for (const { model } of this.parts) model.close();
   }
@@ -63,7 +73,9 @@ export class JobPage {
   change(before) {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
-    if (String(state.series) !== String(before.series) || state.range !== before.range || state.change !== before.change || state.interval !== before.interval || state.theme !== before.theme) this.curves.load();
+    if (state.measure !== before.measure && this.measure) this.measure.querySelector("select").value = measureOf(this.models[0].detail).name;
+    if (["measure", "by", "where", "show", "pair"].some((name) => state[name] !== before[name])) this.breakdowns?.load();
+    if (String(state.series) !== String(before.series) || state.measure !== before.measure || state.range !== before.range || state.change !== before.change || state.interval !== before.interval || state.theme !== before.theme) this.curves.load();
     if (state.crowd === before.crowd) this.items?.redraw();
     else this.items?.change();
   }
@@ -75,7 +87,9 @@ export class JobPage {
 
   #build(two) {
     const results = h("div", { id: "results", role: "tabpanel", "aria-labelledby": "tab-results", class: "panel-page" },
+      this.measure,
       h("div", { class: this.items ? "with-items" : "" }, this.curves.element, this.items?.element),
+      this.breakdowns?.element,
       this.asking.length > 0 && h("div", { class: this.asking.length > 1 ? "halves" : "" }, this.asking.map((each) => each.element)),
       h("div", { class: "stack" }, this.parts.map((part) => part.privacy.element)));
     const operators = h("div", { id: "operators", role: "tabpanel", "aria-labelledby": "tab-operators", class: "panel-page" },
@@ -124,6 +138,7 @@ export class JobPage {
     model.addEventListener("epoch", ({ detail: message }) => {
       this.#catch(model, message);
       if (model === this.models[0]) this.items?.append(message);
+      this.breakdowns?.refresh();
       for (const each of this.asking) if (each.model === model) each.refresh();
     });
   }

@@ -7,7 +7,7 @@ import { time } from "./format.js";
 import { JobList, alike } from "./job_list.js";
 import { JobPage } from "./job_page.js";
 import { Model } from "./model.js";
-import { MOST_JOBS, view } from "./view.js";
+import { MOST_JOBS, OF_ANY_JOB, view } from "./view.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const KEPT = "dpstream-theme";
@@ -175,7 +175,7 @@ class Page {
     // The compared jobs are an additional choice if a link specifies several, or another job.
     const { with: compared } = view.state;
     const offered = [...others, ...(compared && !others.includes(compared) ? [compared] : [])];
-    const chosen = choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" }));
+    const chosen = choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ ...OF_ANY_JOB, job, with: "" }));
     byId("trail").replaceChildren(chosen, ...(offered.length ? [choice("Compare with", compared, offered, "compare with …", (other) => view.set({ job: this.job, with: other }))] : []));
   }
 
@@ -198,7 +198,7 @@ class Page {
       if (!view.state.job) this.#show();
     }
     const asked = new URLSearchParams(href.slice(1));
-    view.set({ job: asked.get("job") ?? "", with: asked.get("with") ?? "", series: [], crowd: "", range: "all", tab: "results" });
+    view.set({ ...OF_ANY_JOB, job: asked.get("job") ?? "", with: asked.get("with") ?? "", tab: "results" });
     byId("main").focus();
   }
 

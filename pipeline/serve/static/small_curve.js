@@ -9,11 +9,12 @@ const WIDTH = 300;
 const HEIGHT = 56;
 const EDGE = 4;
 
-// `body` is from /api/recent, `job` from /api/jobs.
-export function smallCurve(body, job) {
+// `body` is from /api/recent or a series of a curve, `job` from /api/jobs. `ends` are those of the axis;
+// with `zero`, a line marks 0.
+export function smallCurve(body, job, { ends, zero = false } = {}) {
   const curve = new Curve(body, "");
   const [first, last] = [curve.epochs[0], curve.lastEpoch];
-  const [low, high] = curve.extent(first, last);
+  const [low, high] = ends ?? curve.extent(first, last);
   const scale = (value, from, to, width) => EDGE + ((value - from) / (to - from || 1)) * (width - 2 * EDGE);
   const at = (epoch, value) => `${scale(epoch, first, last, WIDTH).toFixed(1)} ${(HEIGHT - scale(value, low, high, HEIGHT)).toFixed(1)}`;
   const { band, alone } = curve.band();
@@ -21,6 +22,7 @@ export function smallCurve(body, job) {
   const dot = end < 0 ? "" : `M${at(curve.epochs[end], curve.value[end])}h0`;
   // The drawing is stretched to its container; strokes and dots are not.
   return svg("svg", { class: "small-curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words(curve, body.unit, job) },
+    zero && svg("path", { class: "zero", d: `M0 ${at(first, 0).split(" ")[1]}H${WIDTH}` }),
     svg("path", { class: "band", d: path(band.x, band.y, at) }),
     svg("path", { class: "alone", d: alone.x.map((epoch, index) => `M${at(epoch, alone.low[index])}L${at(epoch, alone.high[index])}`).join("") }),
     svg("path", { class: "estimate", d: path(curve.epochs, curve.value, at) }),

@@ -1,8 +1,11 @@
 // State of the view, stored in the page address, so that links and the back button restore it.
 
-const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", interval: "", tab: "results", theme: "", embed: "" };
+const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", interval: "", measure: "", by: "", where: "", show: "", pair: "", tab: "results", theme: "", embed: "" };
 const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
+const { series, crowd, range, measure, by, where, show, pair } = DEFAULTS;
+// The part of the view that is about one job: another job starts without it.
+export const OF_ANY_JOB = { series, crowd, range, measure, by, where, show, pair };
 export const MOST_SERIES = 12;
 // Maximum number of jobs side by side; `with` has all names but the first, separated by commas.
 export const MOST_JOBS = 4;
@@ -20,6 +23,12 @@ function read(search) {
     range: RANGE.test(range) ? range : "all",
     change: CHANGE.test(change) ? change : "",
     interval: CHANGE.test(interval) ? interval : "",
+    // A measure, a breakdown of it, values of attributes, and what is shown: groups, cohorts or two groups.
+    measure: asked.get("measure") ?? "",
+    by: asked.get("by") ?? "",
+    where: asked.get("where") ?? "",
+    show: ["difference", "cohorts"].includes(asked.get("show")) ? asked.get("show") : "",
+    pair: asked.get("pair") ?? "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
     // Show only the curve, for a frame in another page.
     embed: asked.get("embed") === "1" ? "1" : "",
@@ -34,7 +43,7 @@ function address(state) {
     if (text !== String(DEFAULTS[name])) asked.set(name, text);
   }
   // Commas and colons need no escape in a query, and are easier to read.
-  const query = asked.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  const query = asked.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%3D", "=");
   return query ? `?${query}` : location.pathname;
 }
 

@@ -60,7 +60,7 @@ async def test_job_describes_its_measures_and_breakdowns(cluster: MemoryCluster)
         "unit": "users",
         "measure": "wau",
         "labels": {"platform": "ios"},
-        "value": None,
+        "answer": None,
     }
 
 
