@@ -84,11 +84,10 @@ def row_headline(
 
 def other_warnings(job: DeployedJob, record: EstimateRecord | None) -> Iterator[str]:
     """Yield a warning for each attribute of which many users have a value that is not declared."""
-    series = [] if record is None else measure_series(job)
+    series = measure_series(job)
+    if record is None or not series:
+        return
     for (name,) in dict.fromkeys(each for each in job.by or () if len(each) == 1):
-        assert record is not None
-        if not series:
-            return
         rows = _known(ChosenRows(by=(name,)).of(series), record)
         if not rows or rows[0][0].unit != "users":
             continue

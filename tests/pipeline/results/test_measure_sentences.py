@@ -87,3 +87,8 @@ def test_labels_of_measures_are_phrases() -> None:
         "users who had events “a” or “b” on at least 3 days within 4 weeks"
     )
     assert measure_label(job, "minutes") == "mean total duration per user"
+
+
+def test_nothing_published_causes_no_warning() -> None:
+    job, _ = record_of({"wau": 305.0, **GROUPS})
+    assert list(other_warnings(job, None)) == []
