@@ -17,8 +17,9 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.results.cohorts import CohortError, Cohorts
+from dpstream.pipeline.results.cohorts import CohortError, Cohorts, CohortShare
 from dpstream.pipeline.results.pairs import measure_sides
+from dpstream.pipeline.results.ratios import DerivedNumber
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
@@ -135,3 +136,10 @@ def test_ratios_and_differences_of_private_cohorts_use_their_estimated_sizes(
     output = dpstream("estimates", "search", "--difference", asked).output
     last = output.splitlines()[-1]
     assert last.startswith("30.0 points more of cohort=2026-02 than of cohort=2026-01 (60.0 and")
+
+
+def test_share_is_marked_if_its_interval_is_wider_than_10_points_on_either_side() -> None:
+    for half, wide in ((0.09, False), (0.11, True)):
+        number = DerivedNumber(0.5, 0.5 - half, 0.5 + half)
+        assert CohortShare("2026-01", 0, 1, 100.0, number).wide == wide
+    assert not CohortShare("2026-01", 0, 1, 5.0, DerivedNumber(refused="few")).wide

@@ -15,6 +15,7 @@ from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.results.counts_queries import Items, Query
 from dpstream.pipeline.results.derived_queries import PairQuery, derived_query
+from dpstream.pipeline.results.epoch_cells import epoch_cells
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.randomizers.counted_messages import written_out
@@ -202,3 +203,30 @@ def test_sentences_and_refusals_name_groups() -> None:
     ):
         with pytest.raises(QueryError, match=message):
             derived_query(job(), everything, **cast(Any, option))
+
+
+def test_covariances_of_rows_follow_from_their_devices() -> None:
+    record = runs()[0]
+    estimate, cells = record.estimate, epoch_cells(job(), record, (), None)
+    assert isinstance(estimate, PanelEstimates)
+    assert cells is not None
+    place = {label: number for number, label in enumerate(job().domain.items or (), start=1)}
+    total, ios, web = place["wau"], place["wau: os=ios"], place["wau: os=web"]
+    assert cells.covariance([total], [ios]) == pytest.approx(estimate.standard_errors[ios - 1] ** 2)
+    assert cells.covariance([total], [place["mau"]]) == cells.covariance([ios], [web]) == 0
+    both = cells.amount([ios, web])
+    assert both.value == pytest.approx(estimate.values[total - 1])
+    assert both.deviation == pytest.approx(estimate.standard_errors[total - 1])
+    # Two labels of one question: the devices of one do not have the other.
+    yes, no = place["wau: plan=pro"], place["wau=no: plan=pro"]
+    expected = estimate.covariance(yes - 1, no - 1)
+    assert cells.covariance([yes], [no]) == pytest.approx(expected)
+    assert expected < 0
+    # A mean is a sum over its users.
+    spent, size = place["spent: os=ios"], estimate.sizes[place["spent: os=ios"] - 1]
+    amount = cells.amount([spent])
+    assert amount.value == pytest.approx(size * estimate.values[spent - 1])
+    assert amount.deviation == pytest.approx(size * estimate.standard_errors[spent - 1])
+    assert cells.users([ios, web]) == pytest.approx(USERS)
+    assert (cells.users([total, ios]), cells.apart([ios], [web])) == (None, True)
+    assert cells.apart([total], [ios]) is False
