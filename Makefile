@@ -53,6 +53,8 @@ bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks
 	@$(BIN)/python -m tests.benchmarks.peers
 	@$(BIN)/python -m tests.benchmarks.collector
+	@$(BIN)/python -m tests.benchmarks.many_producers
+	@$(BIN)/python -m tests.benchmarks.large_windows
 
 clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
 	@rm -rf $(VENV) .venv-peers build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -106,6 +106,16 @@ def peak_megabytes(pid: int) -> float:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / MEGABYTE
     return float(psutil.Process(pid).memory_info().rss / MEGABYTE)
+
+
+def resident_megabytes() -> float:
+    return float(psutil.Process().memory_info().rss / MEGABYTE)
+
+
+def forget_peak() -> None:
+    """Reset `peak_megabytes` of this process where the system supports it."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def machine() -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, RecordTooLargeError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
+from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from dpstream.topics.names import Role, job_topics, topic_name
 from tests.support.waiting import TIMEOUT
 
@@ -65,6 +65,44 @@ def test_log_reads_records_as_written(connection: Connection, job_name: str) -> 
         rest = await log.read(Role.SHUFFLED, 1, 1, 2)
         assert [record.value for record in rest.records] == [b"another"]
         assert (await log.read(Role.MANIFESTS, 0, 0, 1)).records[0].value == b"manifest"
+
+    run(connection, job_name, scenario)
+
+
+def test_second_read_of_own_records_fetches_them_from_the_broker(
+    connection: Connection, job_name: str
+) -> None:
+    async def scenario(log: KafkaLog) -> None:
+        assert not (await log.read(Role.MANIFESTS, 0, 0, 0)).records
+        await log.append(Append(Role.MANIFESTS, 0, b"value", key=b"k", headers=(("h", b"1"),)))
+        await log.append(Append(Role.MANIFESTS, 0, b"another"))
+        await log.flush()
+        known = await log.read(Role.MANIFESTS, 0, 0, 2)
+        # The cache returns records once; then they are fetched from the broker.
+        requested = await log.read(Role.MANIFESTS, 0, 0, 2)
+        assert known == requested
+        assert all(known.records[place] is not requested.records[place] for place in (0, 1))
+
+    run(connection, job_name, scenario)
+
+
+def test_log_reads_long_ranges_in_slices(connection: Connection, job_name: str) -> None:
+    count = 3 * SLICE_BYTES // (64 << 10)
+
+    async def scenario(log: KafkaLog) -> None:
+        for number in range(count):
+            await log.append(Append(Role.REPORTS, 0, number.to_bytes(4, "big") * (16 << 10)))
+        await log.flush()
+        position = slices = 0
+        while position < count:
+            piece = await log.read(Role.REPORTS, 0, position, count)
+            for record in piece.records:
+                assert record.offset == position
+                assert record.value[:4] == position.to_bytes(4, "big")
+                position += 1
+            assert piece.end == position
+            slices += 1
+        assert slices >= 3
 
     run(connection, job_name, scenario)
 

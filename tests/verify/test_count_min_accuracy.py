@@ -8,6 +8,7 @@ Both errors are printed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.aggregators.estimate import Participation
-from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates
+from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates, together
+from dpstream.randomizers.accounting.shuffled_oracles import published_mean
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.count_min import (
     Calibration,
@@ -28,7 +30,7 @@ from dpstream.randomizers.count_min import (
 from dpstream.randomizers.count_min.calibration import calibrate
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.row_errors import clipped_errors, zipf_counts
+from dpstream.randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -132,3 +134,33 @@ def test_count_min_error_matches_the_reference(users: int) -> None:
     )
     # The reference states 32 and 61, for other counts.
     assert PUBLISHED_ERROR[users] * 0.9 < old < PUBLISHED_ERROR[users] * 1.3
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_noise_error_matches_the_prediction(estimator: Estimator) -> None:
+    """In windows without items, a tolerance of 5 % is at least 4.5 standard errors."""
+    users = 100_000
+    law = law_of(users)
+    nothing, everything = np.zeros(users, np.int64), np.arange(1, SIZE + 1)
+    found = []
+    for seed in range(SEEDS):
+        own = seeded_law(law, seed)
+        aggregator = window_of(own, nothing, seed)
+        aggregator.estimator = estimator
+        window = aggregator.window([1], Participation.constant(1, users))
+        assert window is not None
+        # The published minimum is at least 0, which would distort pure noise.
+        read = together(window.cells[own.code.encode(everything)], estimator)
+        assert isinstance(window.estimates, RowEstimates)
+        found.append(np.abs(read - window.estimates.offset).mean())
+    _, variance = law.noise.moments(users)
+    samples = error_samples(np.zeros(SIZE), ROWS, BUCKETS, variance)[estimator]
+    predicted = np.abs(samples).mean()
+    error = np.std(found, ddof=1) / math.sqrt(SEEDS)
+    print(f"\n{estimator}: measured {np.mean(found):.3f}, predicted {predicted:.3f}")
+    assert 4.5 * error < 0.05 * predicted
+    assert np.mean(found) == pytest.approx(predicted, rel=0.05)
+
+
+def test_noise_required_by_the_paper_is_over_200_times_as_large() -> None:
+    assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

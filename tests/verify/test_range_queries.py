@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.grid_counts import GridCounts
 from dpstream.aggregators.quantiles import quantile
-from dpstream.randomizers.accounting.best_grid import best_levels
+from dpstream.randomizers.accounting.best_grid import best_grid, best_levels
 from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code, poisson_for_rows
 from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
@@ -26,6 +26,7 @@ from tests.verify.tables import print_table
 EPSILON, DELTA = 1.0, 1e-6
 SIZE, SIDE = 1024, 64
 PEOPLE = 100_000
+MOST_MESSAGES = 30
 CHOSEN = Levels(SIZE, (8, 4, 4, 4, 2))
 QUERIES = 2_000
 # Errors of ranges within a run are highly dependent; this is six measured standard errors.
@@ -131,6 +132,46 @@ def test_range_error_is_at_most_22_for_any_number_of_users() -> None:
     for code in (best, CHOSEN):
         assert max(measured[code]) <= 22
     assert min(measured[KeptNodes(SIZE)]) > 2 * 20
+
+
+@pytest.mark.verify
+def test_box_errors_match_predictions() -> None:
+    sides = (SIDE, SIDE)
+    affordable = best_grid(
+        sides, noise_mean, lambda grid, mean: messages_per_user(grid, mean) <= MOST_MESSAGES
+    )
+    grids = [
+        best_grid(sides, noise_mean),
+        affordable,
+        Grid((Levels(SIDE, (8, 8)),) * 2),
+        Grid((Levels(SIDE, (SIDE,)),) * 2),
+        Grid((KeptNodes(SIDE),) * 2),
+    ]
+    rows, measured = [], []
+    for number, grid in enumerate(grids):
+        mean = noise_mean(grid.messages, grid.shared)
+        predicted = box_error(grid, mean)
+        found = mean_absolute_error(grid, PEOPLE, mean, 100, number)
+        axis = grid.axes[0]
+        name = " x ".join(map(str, axis.branching)) if isinstance(axis, Levels) else "kept nodes"
+        rows.append(
+            [
+                name,
+                f"{mean:.1f}",
+                f"{messages_per_user(grid, mean):.1f}",
+                f"{predicted:.1f}",
+                f"{found:.1f}",
+            ]
+        )
+        measured.append(found)
+        assert found == pytest.approx(predicted, rel=TOLERANCE)
+    print_table(
+        f"Mean absolute error of random boxes on {SIDE} x {SIDE}, epsilon {EPSILON:g}, 100 runs",
+        ["tree of each axis", "lambda", "messages, n = 1e5", "predicted", "n = 1e5"],
+        rows,
+    )
+    assert measured[0] < 39
+    assert measured[1] < 46
 
 
 @pytest.mark.verify
