@@ -19,7 +19,7 @@ from dpstream.pipeline import demo
 
 USERS = 2_000
 WEEKS = 52
-START = datetime(2026, 1, 5, tzinfo=UTC)
+START = datetime(2024, 1, 1, tzinfo=UTC)
 """A Monday."""
 EVENTS, ROSTER = "app-events.csv.gz", "app-users.csv.gz"
 

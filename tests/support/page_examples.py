@@ -62,7 +62,7 @@ EXAMPLES = {
 def _events() -> str:
     """Return events of all users in most of the weeks of the job in the README."""
     rows = (
-        f"user{user},{date(2026, 1, 5) + timedelta(weeks=week, days=user % 7)},open,"
+        f"user{user},{date(2024, 1, 1) + timedelta(weeks=week, days=user % 7)},open,"
         f"{('android', 'ios', 'web')[user % 3]}\n"
         for week in range(26)
         for user in range(USERS)
