@@ -206,6 +206,15 @@ class Job(Measured):
                 "measured. Set 'background: true' if reports leave at random times that do not "
                 "depend on use; or remove 'devices' and let a gateway report from server events"
             )
+        crossed = {name for question in self.questions for name, _ in question.attributes}
+        columns = [
+            self.column_of(name) for name in crossed if not (self.attributes or {})[name].first_seen
+        ]
+        if len(set(columns)) < len(columns):
+            raise ValueError(
+                "devices with measures require a column of its own for each private attribute. "
+                "Change attributes.column"
+            )
         # Devices report an epoch during the next one.
         longest = max(
             (calendar.start_of(epoch + 1) - calendar.start_of(epoch)).total_seconds()

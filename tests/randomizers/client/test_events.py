@@ -14,6 +14,7 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import statement_of
+from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.client import (
     ClosedError,
@@ -277,6 +278,13 @@ def test_larger_loss_of_any_question_is_rejected(name: str) -> None:
     statement["law"]["questions"][1]["law"][name] *= 2
     with pytest.raises(StatementError, match="the statement guarantees epsilon 1, delta 1e-06"):
         client_steps.check_randomizer(read_statement(json.dumps(statement).encode()))
+
+
+def test_private_attributes_of_devices_have_different_columns() -> None:
+    attributes = {name: {"values": [name], "column": "kind"} for name in ("plan", "tier")}
+    parts = {"protocol": "panels", "attributes": attributes, "by": ["plan", "tier"]}
+    with pytest.raises(JobError, match="a column of its own for each private attribute"):
+        deployed({**MEASURED, **parts, "measures": {"used": {"type": "active"}}})
 
 
 def test_terms_say_what_is_computed(phone: Phone) -> None:
