@@ -33,7 +33,7 @@ from dpstream.pipeline.results.ratios import (
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.panels import PanelDomain
-from dpstream.randomizers.panels import PanelRow
+from dpstream.randomizers.panels.parameters import PanelRow
 
 MOST_COMPLEMENTED: Final = 256
 """Maximum number of items of which a sum can be the number of users minus the other items."""

@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from dpstream.pipeline.values.numeric_values import number_of
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from dpstream.randomizers.panels import ONE, PanelQuestion, PanelRow, PanelsParameters
-from dpstream.randomizers.panels.parameters import attributes_text
+from dpstream.randomizers.panels.parameters import (
+    ONE,
+    PanelQuestion,
+    PanelRow,
+    PanelsParameters,
+    attributes_text,
+)
 
 SEPARATOR = ";"
 

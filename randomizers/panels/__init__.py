@@ -32,6 +32,7 @@ from dpstream.randomizers.given_values import reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.panels.parameters import MOST_PANELS, MOST_SHARE
+from dpstream.randomizers.panels.parameters import ONE as ONE
 from dpstream.randomizers.panels.parameters import Answer as Answer
 from dpstream.randomizers.panels.parameters import PanelGroup as PanelGroup
 from dpstream.randomizers.panels.parameters import PanelQuestion as PanelQuestion
@@ -49,8 +50,6 @@ from dpstream.randomizers.value_stream.divided import DividedDevices
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValues, HadamardValuesLaw
 from dpstream.topics.message_formats import MessageFormat
 
-ONE = 1 << 32
-"""Position of the upper end of a mean's range; the lower end has position 0."""
 SYMBOL_SHIFT, STEPS_SHIFT, ROW_SHIFT = 8, 16, 24
 """Bit offsets of the panel's number, above a symbol, a message to be summed, or a row."""
 

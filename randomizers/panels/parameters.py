@@ -14,6 +14,8 @@ from dpstream.randomizers.value_stream import ValueStreamParameters
 
 Answer: TypeAlias = Literal["boolean", "mean", "labels"]
 
+ONE: Final = 1 << 32
+"""Position of the upper end of a mean's range; the lower end has position 0."""
 MOST_PANELS: Final = 255
 MOST_SHARE: Final = 1_000
 _LONGEST_NAME = 100
