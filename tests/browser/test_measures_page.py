@@ -114,6 +114,12 @@ def test_measure_and_difference_are_in_the_address(
     expect(page.locator(".breakdown")).to_contain_text("points more of")
     expect(page.locator(".difference .zero")).to_have_count(1)
     page.screenshot(path=artifacts / "difference.png", full_page=True)
+    page.get_by_role("tab", name="Ratios").click()
+    page.wait_for_url(re.compile("show=ratios"))
+    expect(page.locator(".breakdown")).to_contain_text("stickiness: wau / mau")
+    expect(page.locator(".breakdown")).to_contain_text("The ratio is 0.667, between")
+    expect(page.locator(".difference .band")).to_have_count(1)
+    page.screenshot(path=artifacts / "ratios.png", full_page=True)
     seen.assert_well_behaved()
 
 

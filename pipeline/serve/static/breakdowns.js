@@ -1,4 +1,4 @@
-// A measure by group: small charts with one axis and a table, cohorts, and the difference of two groups.
+// A measure by group: small charts with one axis and a table, cohorts, ratios, and the difference of two groups.
 
 import { ask, jobPath } from "./api.js";
 import { Curve } from "./curve.js";
@@ -13,7 +13,7 @@ const COLUMNS = 150;
 const MOST_ROWS = 2000;
 const MOST_SINCE = 26;
 const DATE = /^\d{4}(-\d{2}){1,2}$/;
-const OTHER_VIEWS = [["difference", "Difference"], ["cohorts", "Cohorts"]];
+const OTHER_VIEWS = [["difference", "Difference"], ["cohorts", "Cohorts"], ["ratios", "Ratios"]];
 
 const percent = (share) => `${(100 * share).toFixed(1).replace("-", "−")} %`;
 const pairs = (where) => where.split(",").filter(Boolean).map((each) => each.split(/=(.*)/s).slice(0, 2));
@@ -36,7 +36,8 @@ export class Breakdowns {
     const { by } = model.detail;
     const dated = by.filter(({ attributes: [name], values }) => values[name].some((value) => DATE.test(value))).map(({ attributes }) => attributes[0]);
     this.cohorts = [...new Set(dated)];
-    const others = OTHER_VIEWS.filter(([show]) => show !== "cohorts" || this.cohorts.length);
+    const able = { difference: by.length, cohorts: this.cohorts.length, ratios: model.detail.ratios.length };
+    const others = OTHER_VIEWS.filter(([show]) => able[show]);
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Breakdowns" },
       by.map(({ attributes }) => this.#button(`By ${attributes.join(" and ")}`, attributes.join(","), "", () => view.set({ by: attributes.join(","), where: "", show: "" }))),
       others.map(([show, name]) => this.#button(name, "", show, () => view.set({ show, where: "" }))));
@@ -67,12 +68,17 @@ export class Breakdowns {
     return { where, breakdown: by.find(({ attributes }) => attributes.length === names.length && attributes.every((each) => names.includes(each))) ?? by[0] };
   }
 
+  // What is shown in place of groups; a job without breakdowns has only ratios.
+  get show() {
+    return view.state.show || (this.model.detail.by.length ? "" : "ratios");
+  }
+
   async load() {
     this.#loading?.abort();
     const { signal } = (this.#loading = new AbortController());
     this.#mark();
     try {
-      const drawn = await { difference: () => this.#difference(signal), cohorts: () => this.#triangle(signal) }[view.state.show]?.() ?? await this.#groups(signal);
+      const drawn = await { difference: () => this.#difference(signal), cohorts: () => this.#triangle(signal), ratios: () => this.#ratios(signal) }[this.show]?.() ?? await this.#groups(signal);
       if (signal.aborted) return;
       this.body.replaceChildren(...drawn);
       this.problem.hidden = true;
@@ -88,10 +94,9 @@ export class Breakdowns {
   }
 
   #mark() {
-    const { breakdown, where } = this.shown;
-    const { show } = view.state;
+    const { show, shown: { breakdown, where } } = this;
     for (const each of this.tabs.children) {
-      each.setAttribute("aria-selected", show ? each.dataset.show === show : each.dataset.by === breakdown.attributes.join(","));
+      each.setAttribute("aria-selected", show ? each.dataset.show === show : each.dataset.by === breakdown?.attributes.join(","));
     }
     this.where.hidden = Boolean(show) || !where.length;
     this.where.replaceChildren("Only ", where.map(([name, value]) => `${name} ${value}`).join(" and "), " ",
@@ -183,16 +188,31 @@ export class Breakdowns {
       every.map((each) => h("option", { value: each.id, selected: each.id === id }, `${Object.keys(each.labels).join(", ")} ${this.#named(each, [])}`)));
     const chosen = h("p", { class: "pair" }, choose("First group", first, (id) => [id, id === second ? first : second]), " minus ", choose("Second group", second, (id) => [id === first ? second : first, id]));
     const body = await ask(jobPath(this.model.name, "difference"), { first, second, limit: MOST_ROWS }, signal);
-    const points = measureOf(detail).unit === "users" ? 100 : 1;
-    const number = (value) => (value === undefined ? null : points * value);
-    const curve = { id: "difference", label: body.name, unit: points === 1 ? "value" : "percent", population: null, epochs: body.rows.map(({ epoch }) => epoch), begins: body.rows.map(({ begins }) => begins),
-      value: body.rows.map((row) => number(row.estimate)), ci95_low: body.rows.map((row) => number(row.ci95_low)), ci95_high: body.rows.map((row) => number(row.ci95_high)) };
-    const known = [...curve.ci95_low, ...curve.ci95_high, 0].filter((value) => value !== null);
-    const ends = [Math.min(...known), Math.max(...known)];
-    const format = valueOf(curve.unit);
-    return [chosen, h("p", {}, body.sentence ?? "No estimate yet; this page updates automatically."),
-      curve.value.some((value) => value !== null) && h("figure", { class: "difference" }, smallCurve(curve, detail, { ends, zero: true })),
-      h("p", { class: "note" }, `From ${format(ends[0])} to ${format(ends[1])}${points === 1 ? "" : " points of the share of each group"}, with 95 % intervals. The dashed line is 0: no difference.`)].filter(Boolean);
+    const points = measureOf(detail).unit === "users";
+    return [chosen, ...this.#line(body, { factor: points ? 100 : 1, unit: points ? "percent" : "value", zero: true }),
+      h("p", { class: "note" }, `${points ? "In points of the share of each group" : "In the unit of the mean"}, with 95 % intervals. The dashed line is 0: no difference.`)];
+  }
+
+  // The ratios that the job file declares, among all users.
+  async #ratios(signal) {
+    const { ratios, series } = this.model.detail;
+    const total = (name) => series.find((each) => each.measure === name && each.answer === null && !Object.keys(each.labels).length)?.id;
+    const found = await Promise.all(ratios.map(({ numerator, denominator }) =>
+      ask(jobPath(this.model.name, "ratio"), { numerator: total(numerator), denominator: total(denominator), limit: MOST_ROWS }, signal)));
+    return found.flatMap((body, index) => [h("h3", {}, `${ratios[index].name}: ${ratios[index].numerator} / ${ratios[index].denominator}`), ...this.#line(body, { factor: 1, unit: "value" })]);
+  }
+
+  // A sentence, and a chart of a number with its interval.
+  #line({ name, rows, sentence }, { factor, unit, zero = false }) {
+    const values = (key) => rows.map((row) => (row[key] === undefined ? null : factor * row[key]));
+    const curve = { id: name, label: name, unit, population: null, epochs: rows.map(({ epoch }) => epoch), begins: rows.map(({ begins }) => begins),
+      value: values("estimate"), ci95_low: values("ci95_low"), ci95_high: values("ci95_high") };
+    const known = [...curve.ci95_low, ...curve.ci95_high].filter((value) => value !== null);
+    const words = h("p", {}, sentence ?? "No estimate yet; this page updates automatically.");
+    if (!known.length) return [words];
+    const ends = [Math.min(...known, zero ? 0 : Infinity), Math.max(...known, zero ? 0 : -Infinity)];
+    const format = valueOf(unit);
+    return [words, h("figure", { class: "difference" }, smallCurve(curve, this.model.detail, { ends, zero })), h("p", { class: "note" }, `From ${format(ends[0])} to ${format(ends[1])}.`)];
   }
 
   // Rows are cohorts, columns the epochs since their first one; darker cells are larger shares.

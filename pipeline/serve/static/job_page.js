@@ -30,7 +30,7 @@ export class JobPage {
     // Measures have no order by size: they are chosen, and shown by group.
     const { measures, by } = first.detail;
     this.measured = measures.length > 0 && first.kind !== "numbers";
-    this.breakdowns = this.measured && !two && by.length ? new Breakdowns(first) : null;
+    this.breakdowns = this.measured && !two && (by.length || first.detail.ratios.length) ? new Breakdowns(first) : null;
     this.measure = this.measured && measures.length > 1 ? h("label", { class: "measure" }, "Measure ", h("select", { onchange: ({ target }) => view.set({ measure: target.value, series: [], pair: "" }) },
       measures.map(({ name, label }) => h("option", { value: name, selected: name === measureOf(first.detail).name }, `${name}: ${label}`)))) : null;
     this.items = this.measured || first.kind === "value" || first.detail.series.length < 2 ? null : new Items(first, () => this.chosen);

@@ -23,11 +23,11 @@ function read(search) {
     range: RANGE.test(range) ? range : "all",
     change: CHANGE.test(change) ? change : "",
     interval: CHANGE.test(interval) ? interval : "",
-    // A measure, a breakdown of it, values of attributes, and what is shown: groups, cohorts or two groups.
+    // A measure, a breakdown of it, values of attributes, and what is shown.
     measure: asked.get("measure") ?? "",
     by: asked.get("by") ?? "",
     where: asked.get("where") ?? "",
-    show: ["difference", "cohorts"].includes(asked.get("show")) ? asked.get("show") : "",
+    show: ["difference", "cohorts", "ratios"].includes(asked.get("show")) ? asked.get("show") : "",
     pair: asked.get("pair") ?? "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
     // Show only the curve, for a frame in another page.
