@@ -3,9 +3,9 @@
 Exports the single count, all items in a list of at most `MOST_WATCHED`, or the median of numbers.
 Longer lists and detected items are not exported, because each item would become a time series.
 
-Of a job with measures, it exports totals and then breakdowns, in the order of the job file. Each is
-exported only as a whole, and only if the job then has at most `MOST_METRICS` time series. Ratios
-that the job file declares are exported for all users.
+Of a job with measures, it exports totals, then breakdowns in the order of the job file, and then
+their changes. Each is exported only as a whole, and only if the job then has at most `MOST_METRICS`
+time series. Ratios that the job file declares are exported for all users.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class WatchedEstimates:
         self._job = job
         counts_query = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
         self._query = None if counts_query is None else Query(job.domain, counts_query)
-        self._series = _watched(job, changes=has_changes(job))
+        # An estimate and its interval are three time series, and so is a change.
+        self._series = _whole(measure_series(job), MOST_METRICS // 3)
+        self._changing = _whole(self._series, MOST_METRICS // 3 - len(self._series))
         self._ratios = declared_ratios(job)
         self.start_over()
 
@@ -62,19 +64,18 @@ class WatchedEstimates:
         if estimate is None or estimate.may_be_of(domain.size - 1):
             change = None if self._changes is None else self._changes.next(record)
             if self._series:
-                numbers = _rows(self._series, record, change)
+                numbers = _rows(self._series, self._changing, record, change)
             elif self._query is not None:
                 numbers = _numbers(self._query, record, change)
         ratios = () if self._ratios is None else tuple(_totals(self._ratios, record))
         self.latest = PublishedNumbers(record.epoch, tuple(numbers), ratios)
 
 
-def _watched(job: DeployedJob, *, changes: bool) -> tuple[Series, ...]:
-    """Return the series to export of a job with measures, each as several time series."""
-    every, most = measure_series(job), MOST_METRICS // (6 if changes else 3)
+def _whole(series: Sequence[Series], most: int) -> tuple[Series, ...]:
+    """Return the totals and then those breakdowns that are at most `most` series together."""
     found: list[Series] = []
-    for names in dict.fromkeys(tuple(row.attributes) for _, row in with_rows(every)):
-        more = [each for each, row in with_rows(every) if tuple(row.attributes) == names]
+    for names in dict.fromkeys(tuple(row.attributes) for _, row in with_rows(series)):
+        more = [each for each, row in with_rows(series) if tuple(row.attributes) == names]
         if len(found) + len(more) <= most:
             found += more
     return tuple(found)
@@ -88,16 +89,19 @@ def _totals(ratios: Query, record: EstimateRecord) -> Iterator[PublishedNumber]:
 
 
 def _rows(
-    series: Sequence[Series], record: EstimateRecord, change: EstimateRecord | None
+    series: Sequence[Series],
+    changing: Sequence[Series],
+    record: EstimateRecord,
+    change: EstimateRecord | None,
 ) -> Iterator[PublishedNumber]:
-    """Yield the numbers of rows that are not suppressed."""
+    """Yield the numbers of rows that are not suppressed, with the changes of some."""
     if record.estimate is None:
         return
     triples = triples_of(series, record.estimate, NO_QUANTILES, gaps=True)
     changed = None if change is None else change.estimate
     changes = triples_of(series, changed, NO_QUANTILES)
     both = zip(with_rows(series), triples.tolist(), changes.tolist(), strict=True)
-    for (_, row), (value, low, high), (difference, below, above) in both:
+    for (each, row), (value, low, high), (difference, below, above) in both:
         if math.isfinite(value):
             labels = {"measure": row.measure, **row.attributes}
             if row.attributes:
@@ -106,7 +110,7 @@ def _rows(
                 labels["value"] = row.value
             interval = None if GAP in record.flags else (low, high)
             number = PublishedNumber(labels, value, interval)
-            if math.isfinite(difference):
+            if math.isfinite(difference) and each in changing:
                 number = replace(number, change=difference, change_interval=(below, above))
             yield number
 

@@ -253,6 +253,17 @@ def test_breakdowns_are_exported_as_a_whole_up_to_200_series() -> None:
     ]
     # Totals and groups by os are 6 x (1 + 9) rows of three series; 6 x 2 more would exceed 200.
     assert len(samples) == 3 * 60
+    watched = WatchedEstimates(job)
+    for epoch in (1, 2):
+        estimate = panel_estimates(job)
+        watched.next(
+            EstimateRecord(bytes(16), epoch, WindowStatus.RELEASED, 0, 900, 1_000, estimate, {})
+        )
+    assert watched.latest is not None
+    # The rest suffices for the changes of the totals.
+    changed = [each.labels for each in watched.latest.numbers if each.change is not None]
+    assert len(changed) == 6
+    assert not any("by" in labels for labels in changed)
     assert {labels.get("by") for labels in samples} == {None, "os"}
 
 
