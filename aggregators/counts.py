@@ -62,6 +62,11 @@ class Counts(ABC):
         """Item numbers of suppressed items, for which too few messages are left."""
         return ()
 
+    @property
+    def suppressed_because(self) -> str:
+        """Reason for which items are suppressed, as the end of a sentence."""
+        return "too few messages remained after deletion"
+
     @abstractmethod
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """Yield the known items among `items` (None for all) with their estimates."""

@@ -60,6 +60,10 @@ class PanelEstimates(EstimatedCounts):
         return tuple((1 + np.flatnonzero(np.isnan(self.values))).tolist())
 
     @property
+    def suppressed_because(self) -> str:
+        return "fewer devices reported in the group than by_minimum"
+
+    @property
     def intervals(self) -> NDArray[np.float64]:
         return self.intervals_of(self.numbers)
 

@@ -89,7 +89,8 @@ class Answers:
         detection_threshold: With `Top`, number of users above which an item is included with
             probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` that have bucket resolution, the width of a bucket.
-        suppressed: Names of suppressed crowds.
+        suppressed: Names of suppressed crowds or rows.
+        suppressed_because: Why they are suppressed, as the end of a sentence.
     """
 
     counts_query: CountsQuery
@@ -98,6 +99,7 @@ class Answers:
     detection_threshold: float | None = None
     bucket_width: float | None = None
     suppressed: tuple[str, ...] = ()
+    suppressed_because: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -116,8 +118,7 @@ class Answers:
             )
         if self.suppressed:
             notes.append(
-                "suppressed, because too few messages remained after deletion: "
-                f"{', '.join(self.suppressed)}"
+                f"suppressed, because {self.suppressed_because}: {', '.join(self.suppressed)}"
             )
         return tuple(notes)
 
@@ -213,7 +214,7 @@ class Items(CountsQuery):
 
     def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = _labeled(domain, counts.of_items(self.items))
-        return Answers(self, answers, counts.method, suppressed=_suppressed(domain, counts))
+        return Answers(self, answers, counts.method, **_suppressed(domain, counts))
 
     def names(self, domain: ValueDomain) -> list[str]:
         items: Sequence[int] = self.items or ()
@@ -244,11 +245,12 @@ class Top(CountsQuery):
         else:
             # The crowd itself is among the numbers, but is not an item.
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
-        answers, suppressed = _labeled(domain, largest.of_items()), _suppressed(domain, counts)
+        answers = _labeled(domain, largest.of_items())
         # Suppressed crowds are listed in `suppressed`.
-        above = None if len(answers) == items or suppressed else largest.detection_threshold
+        listed = len(answers) == items or counts.suppressed
+        above = None if listed else largest.detection_threshold
         return Answers(
-            self, answers, counts.method, detection_threshold=above, suppressed=suppressed
+            self, answers, counts.method, detection_threshold=above, **_suppressed(domain, counts)
         )
 
     def names(self, domain: ValueDomain) -> list[str]:
@@ -340,8 +342,9 @@ def _labeled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tupl
     )
 
 
-def _suppressed(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
-    return tuple(map(domain.label, counts.suppressed))
+def _suppressed(domain: ValueDomain, counts: Counts) -> dict[str, Any]:
+    names = tuple(map(domain.label, counts.suppressed))
+    return {"suppressed": names, "suppressed_because": counts.suppressed_because}
 
 
 @dataclass(frozen=True, slots=True)

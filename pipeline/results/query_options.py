@@ -22,6 +22,7 @@ from dpstream.pipeline.results.counts_queries import (
 from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.values.boxes import QueryError, finite
+from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text
 
@@ -137,6 +138,10 @@ def _check_published(domain: ValueDomain, counts_query: CountsQuery, *, norm_sub
 
 
 def default_query(domain: ValueDomain) -> Query:
+    if isinstance(domain, PanelDomain):
+        # Rows are not comparable: all of them, or those of all users if there are many.
+        totals = (number for number, row in enumerate(domain.rows, 1) if not row.attributes)
+        return Query(domain, Items(tuple(totals) if domain.size > MOST_USUAL else None))
     return Query(domain, kind_of(domain).in_few)
 
 
