@@ -48,11 +48,12 @@ from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import QueryOptions, default_query, make_query
-from dpstream.pipeline.results.row_queries import rows_query
+from dpstream.pipeline.results.row_queries import RowsQuery, rows_query
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
+from dpstream.pipeline.values.panels import PanelDomain
 
 MOST_PRINTED = 2_000
 """Maximum number of epochs in a printed table, unless ``--last`` sets another number."""
@@ -250,18 +251,26 @@ def estimates(
             selection = ChosenRows.parse(measure or "", by or "", where or "")
         except SeriesError as error:
             raise UsageProblem(f"--{error}") from None
-        if selection and (query is not None or pairs or change is not None or smoothed):
+        if selection and (query is not None or pairs or smoothed):
             raise UsageProblem(
                 "--measure, --by and --where show numbers of users, means or shares: remove "
-                "queries, --ratio, --difference, --change and --smoothed"
+                "queries, --ratio, --difference and --smoothed"
             )
-        plain = query is None and not pairs and change is None and not smoothed and plot is None
+        plain = query is None and not pairs and not smoothed and plot is None
+        if share and change is not None:
+            if isinstance(deployed.domain, PanelDomain):
+                raise UsageProblem("--change of groups applies to numbers: remove --share")
+            plain = False
         selected: Query | None = None
         # Printed JSON has the records as published.
         if cohorts is None and plain and (selection or share or form != "json"):
             every = form != "table" or file is not None
             selected = rows_query(
                 deployed, selection, every=every, shares=share, simultaneous=simultaneous
+            )
+        if isinstance(selected, RowsQuery) and change is not None and selected.sums:
+            raise UsageProblem(
+                "--change has no intervals for sums of cells of private attributes: remove it"
             )
         computed = selected or derived_query(
             deployed,

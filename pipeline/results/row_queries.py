@@ -57,6 +57,11 @@ class RowsQuery(Query):
         return any(each.statistic == "share" for each in self.rows)
 
     @property
+    def sums(self) -> bool:
+        """True if any row is a sum of several items."""
+        return any(len(each.side.items) > 1 for each in self.rows)
+
+    @property
     def column(self) -> str:
         return "measure"
 

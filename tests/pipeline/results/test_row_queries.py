@@ -84,6 +84,16 @@ def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) 
     assert (float(row["estimate"]), float(row["standard_error"])) == (3_000.0, 80.0)
 
 
+def test_changes_of_groups_have_intervals_of_their_own(dpstream: Commands, app: str) -> None:
+    asked = ("estimates", app, "--measure", "wau", "--by", "platform", "--change", 1)
+    ios, other = csv.DictReader(io.StringIO(dpstream(*asked, "--csv", "-").output))
+    assert (ios["epoch"], ios["platform"], float(ios["change"])) == ("2", "ios", 0.0)
+    assert float(ios["standard_error"]) > 0
+    assert other["platform"] == "other"
+    refused = dpstream(*asked, "--share")
+    assert (refused.code, "--change of groups applies to numbers" in refused.errors) == (2, True)
+
+
 def test_files_have_a_column_for_each_attribute(
     dpstream: Commands, app: str, tmp_path: Path
 ) -> None:
