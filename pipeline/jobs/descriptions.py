@@ -105,7 +105,6 @@ def _events(job: DeployedJob) -> dict[str, Any]:
                     "name": name,
                     "column": keys.column or name,
                     "values": list(keys.values),
-                    "spare": keys.spare,
                 }
             )
         else:

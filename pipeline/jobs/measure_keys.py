@@ -126,9 +126,6 @@ class AttributeKeys(Section):
     column: Column | None = Field(
         None, description="the column with the attribute. Default: the attribute's name"
     )
-    spare: int = Field(
-        0, ge=0, le=1_000, description="the number of cells for values that are named later"
-    )
     first_seen: CalendarDuration | None = Field(
         None, description=f"the period of a device's first event; {DURATION}"
     )
@@ -150,13 +147,10 @@ class AttributeKeys(Section):
                 "public is true, but the period of a first event follows from events, which are "
                 "private. Remove 'public'"
             )
-        if self.first_seen is not None and (self.column or self.spare):
-            key = "column" if self.column else "spare"
-            raise ValueError(f"{key} does not apply to first_seen. Remove the key")
+        if self.first_seen is not None and self.column:
+            raise ValueError("column does not apply to first_seen. Remove the key")
         if self.event and self.first_seen is None:
             raise ValueError("event requires first_seen. Remove the key")
-        if self.public and self.spare:
-            raise ValueError("spare requires a private attribute. Remove 'spare' or 'public'")
         if self.hide_sizes is not None and not self.public:
             raise ValueError("hide_sizes requires a public attribute. Set 'public: true'")
         if len(set(self.values)) < len(self.values) or "" in self.values:
@@ -451,8 +445,7 @@ class Measured(Wording):
         """Return all values of a private attribute, in the order of their numbers from 0."""
         keys = (self.attributes or {})[name]
         if keys.first_seen is None:
-            spare = (f"spare {number}" for number in range(1, keys.spare + 1))
-            return (NONE, OTHER, *keys.values, *spare)
+            return (NONE, OTHER, *keys.values)
         calendar, periods = self.epochs.calendar, self.period_calendar(name)
         assert calendar is not None
         last = periods.epoch_of(calendar.start_of(self.epochs.count + 1) - timedelta.resolution)

@@ -72,10 +72,8 @@ def event_sentences(events: DeviceEvents, span: Span) -> Iterator[str]:
 def _of_private(attribute: PrivateAttribute) -> str:
     if attribute.column is None:
         return f"when {_used(attribute.event)} for the first time"
-    spare = attribute.cells - 2 - len(attribute.labels)
-    later = f", or one that is named later ({spare} at most)" if spare else ""
     values = ", ".join(("none", *attribute.labels, "other"))
-    return f"your {attribute.name}, as one of: {values}{later}"
+    return f"your {attribute.name}, as one of: {values}"
 
 
 def _used(events: Sequence[str]) -> str:

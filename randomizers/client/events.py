@@ -280,12 +280,11 @@ def _private(body: Mapping[str, Any], start: int) -> PrivateAttribute:
         periods = EpochClock(start, length["months"], length["milliseconds"], count, 1, None)
         return PrivateAttribute(name, None, (), 2 + count, _texts(body["event"], least=0), periods)
     labels = _texts(body["values"])
-    cells = 2 + len(labels) + _count(body["spare"], least=0)
-    return PrivateAttribute(name, _text(body["column"]), labels, cells)
+    return PrivateAttribute(name, _text(body["column"]), labels, 2 + len(labels))
 
 
-def _count(number: Any, least: int = 1) -> int:
-    if type(number) is not int or not least <= number <= _MOST_CELLS:
+def _count(number: Any) -> int:
+    if type(number) is not int or not 1 <= number <= _MOST_CELLS:
         raise ValueError(f"got {number!r} values of an attribute; expected at most {_MOST_CELLS}")
     return number
 

@@ -114,13 +114,13 @@ def test_another_measure_is_another_deployment() -> None:
 def test_private_attributes_are_cells_and_public_ones_are_groups() -> None:
     job = made(
         **SHUFFLED,
-        attributes={"plan": {"values": ["free", "pro"], "spare": 1}},
+        attributes={"plan": {"values": ["free", "pro"]}},
         by=["plan"],
     )
     (question,) = job.questions
     assert question.labels[0] == "wau=no,plan=none"
-    assert question.labels[7] == "wau=yes,plan=free"
-    assert len(question.labels) == question.cells == 2 * 5
+    assert question.labels[6] == "wau=yes,plan=free"
+    assert len(question.labels) == question.cells == 2 * 4
 
 
 def test_first_seen_has_the_periods_of_the_horizon() -> None:

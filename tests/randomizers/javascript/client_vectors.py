@@ -125,7 +125,7 @@ COUNTED: Final = _measured(
     "shuffled_counts",
     {"used": {"type": "count", "within": 3, "event": "search", "buckets": [0, 1, 2, 5]}},
     attributes={
-        "plan": {"values": ["free", "pro"], "spare": 1},
+        "plan": {"values": ["free", "pro"]},
         "since": {"first_seen": "2d", "event": ["search"]},
     },
     by=[["plan", "since"]],

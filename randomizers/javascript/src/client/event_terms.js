@@ -58,11 +58,9 @@ export function measureSentence(measure, span) {
 }
 
 /** @param {import('./events.js').PrivateAttribute} attribute */
-function ofPrivate({ name, column, labels, cells, event }) {
+function ofPrivate({ name, column, labels, event }) {
   if (column === null) return `when ${used(event)} for the first time`;
-  const spare = cells - 2 - labels.length;
-  const later = spare ? `, or one that is named later (${spare} at most)` : '';
-  return `your ${name}, as one of: ${['none', ...labels, 'other'].join(', ')}${later}`;
+  return `your ${name}, as one of: ${['none', ...labels, 'other'].join(', ')}`;
 }
 
 /** @param {string[]} events */

@@ -43,15 +43,15 @@ export function readEvents({ events, epochs, values, law, protocol }) {
 }
 
 /** @param {any} body @param {number} start @returns {PrivateAttribute} */
-function readPrivate({ name, column, values, spare, first_seen: length, event, periods: count }, start) {
+function readPrivate({ name, column, values, first_seen: length, event, periods: count }, start) {
   text(name);
   if (length !== undefined) {
     const { months, milliseconds } = length;
-    const periods = { start, months, milliseconds, count: counted(count, 1), first: 1, last: null };
+    const periods = { start, months, milliseconds, count: counted(count), first: 1, last: null };
     return { name, column: null, labels: [], cells: 2 + count, event: texts(event), periods };
   }
   const labels = texts(values);
-  return { name, column: text(column), labels, cells: 2 + labels.length + counted(spare, 0), event: [], periods: null };
+  return { name, column: text(column), labels, cells: 2 + labels.length, event: [], periods: null };
 }
 
 /** @param {PrivateAttribute[]} attributes @param {string} name */
@@ -61,9 +61,9 @@ function named(attributes, name) {
   return found;
 }
 
-/** @param {any} number @param {number} least @returns {number} */
-function counted(number, least) {
-  if (!(Number.isSafeInteger(number) && number >= least && number <= MOST_CELLS)) throw new Error(`an attribute has too many values; expected at most ${MOST_CELLS}`);
+/** @param {any} number @returns {number} */
+function counted(number) {
+  if (!(Number.isSafeInteger(number) && number >= 1 && number <= MOST_CELLS)) throw new Error(`an attribute has too many values; expected at most ${MOST_CELLS}`);
   return number;
 }
 
