@@ -346,7 +346,9 @@ class Measured(Wording):
 
     @property
     def public_attributes(self) -> tuple[str, ...]:
-        """Public attributes that occur in a breakdown, in the order of declaration."""
+        """Public attributes of a breakdown of measures, in the order of declaration."""
+        if self.measures is None:
+            return ()
         used = {name for each in self.by or () for name in each}
         declared = (self.attributes or {}).items()
         return tuple(name for name, keys in declared if keys.public and name in used)
