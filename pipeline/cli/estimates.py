@@ -109,7 +109,11 @@ def estimates(
         ),
     ] = None,
     share: Annotated[
-        bool, typer.Option("--share", help="Print shares of all users in place of their numbers.")
+        bool,
+        typer.Option(
+            "--share",
+            help="Print shares of all users, or of the users in each group, in place of numbers.",
+        ),
     ] = False,
     ratio: Annotated[
         list[str] | None,
@@ -325,7 +329,8 @@ def estimates(
         else:
             print_lines(lines)
         if reader.leaves_out:
-            tell(f"the latest {last:,} epochs are shown. For more: --last N; for all: --csv FILE")
+            shown_epochs = "epoch is" if last == 1 else f"{last:,} epochs are"
+            tell(f"the latest {shown_epochs} shown. For more: --last N; for all: --csv FILE")
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:

@@ -41,7 +41,7 @@ def test_error_for_every_removed_name_suggests_a_replacement() -> None:
         "balls_into_bins hadamard_stream ldp_sgd range_stream shuffled_item_tree shuffled_tree"
     )
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
-    assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
+    assert set(JOB_KEYS) == {("crowds",), ("shuffle", "signers"), ("topics", "lanes")}
     assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
     assert set(REMOVED_COMMANDS) == {"evaluate", "relay", "verify-stage"}
     removed = {
@@ -81,9 +81,9 @@ def test_error_for_a_protocol_of_the_experiments_states_where_it_is_defined(
 
 @pytest.mark.parametrize("path", JOB_KEYS)
 def test_error_for_a_removed_job_key_names_its_replacement(path: tuple[str | int, ...]) -> None:
-    section, key = path
-    said = _rejection("value_stream", more=f"{section}: {{{key}: 2}}")
-    assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
+    keys = list(map(str, path))
+    said = _rejection("value_stream", more=f"{': {'.join(keys)}: 2{'}' * (len(keys) - 1)}")
+    assert f"{'.'.join(keys)}: was removed: {JOB_KEYS[path]}" in said
 
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])

@@ -25,8 +25,11 @@ from dpstream.pipeline.results.expected_errors import depends_on_share, predicte
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.known_digits import percent
+from dpstream.pipeline.results.measure_sentences import row_headline
+from dpstream.pipeline.results.measure_series import measure_series
 from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.pipeline.results.sentences import sentence_of
+from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
@@ -43,16 +46,18 @@ class Row:
 
     `ground_truths` is int64: the number of users with value 1, shape (1,), or with each estimated
     item, shape (items,). It comes from the input alone and is never published; None if the input
-    does not determine it.
+    does not determine it. `series` are those of a job with measures.
     """
 
     record: EstimateRecord
     ground_truths: NDArray[np.int64] | None
     domain: ValueDomain = BOOLEAN
+    series: tuple[Series, ...] = ()
 
     @classmethod
     def of(cls, job: DeployedJob, record: EstimateRecord, ground_truths: GroundTruths) -> Row:
-        return cls(record, ground_truths.of(record.epoch, record.estimate), job.domain)
+        truths = ground_truths.of(record.epoch, record.estimate)
+        return cls(record, truths, job.domain, measure_series(job))
 
     @property
     def epoch(self) -> int:
@@ -66,6 +71,8 @@ class Row:
     @property
     def headline(self) -> Headline:
         """The epoch as one number, with the ground truth; recomputed at each access."""
+        if self.series:
+            return row_headline(self.series, self.record, self.ground_truths)
         return kind_of(self.domain).headline(self.domain, self.record, self.ground_truths)
 
     @property
@@ -76,13 +83,15 @@ class Row:
 
     @property
     def notes(self) -> list[str]:
-        name = self.headline.name if kind_of(self.domain).in_one.selects else ""
+        measured = [self.headline.name] if self.series else []
+        selects = kind_of(self.domain).in_one.selects and not measured
+        name = self.headline.name if selects else ""
         status = self.record.window_status
         unreleased = [] if status is WindowStatus.RELEASED else [status.value]
         # Omit the flag `outside`: the displayed numbers are clipped, so readers would take the flag
         # to mean that the ground truth is outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
-        return [*unreleased, *([f"{name}, the largest"] if name else []), *flags]
+        return [*unreleased, *measured, *([f"{name}, the largest"] if name else []), *flags]
 
     def to_json(self) -> dict[str, Any]:
         found, status = self.record.estimate, self.record.window_status
@@ -263,6 +272,15 @@ def next_steps(
                 f"cp {shlex.quote(str(job_file))} {own}",
                 f"{program} plan {own} --users 10000",
                 f"{program} up {own} --input FILE",
+            ],
+        )
+    else:
+        yield (
+            "these results on the live page and as a table",
+            [
+                f"{program} kafka start",
+                f"{program} serve",
+                f"{program} estimates {own}",
             ],
         )
     yield (
