@@ -110,9 +110,17 @@ def of_workers(expression: str) -> bool:
 
 
 def dashboard_queries(jobs: str) -> list[str]:
+    """Return the queries with their variables set: all measures, with or without a breakdown."""
     dashboard = json.loads((DOCKER / "grafana" / "dashboards" / "dpstream.json").read_text())
+    variables = {"$job": jobs, '"$measure"': '".*"', '"$group_by"': '".*"', "$group_by": "by"}
+
+    def filled(expression: str) -> str:
+        for name, value in variables.items():
+            expression = expression.replace(name, value)
+        return expression
+
     return [
-        target["expr"].replace("$job", jobs)
+        filled(target["expr"])
         for panel in dashboard["panels"]
         for target in panel["targets"]
         if of_workers(target["expr"])
