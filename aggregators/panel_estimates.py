@@ -109,14 +109,19 @@ class PanelEstimates(EstimatedCounts):
         return "each row separately, from the devices that are asked its question"
 
     def covariance(self, one: int, other: int) -> float:
-        """Return the covariance of two labels of a question among the same users.
+        """Return the covariance of two labels of a question, among the users of both rows.
 
         Their noise is independent. Which devices are asked is not: those with one label do not have
-        the other. Arguments are zero-based indices of rows.
+        the other. Arguments are zero-based indices of rows, one of which describes a part of the
+        users of the other.
         """
-        size, heads = float(self.sizes[one]), max(1, int(self.heads[one]))
-        shares = np.clip(self.values[[one, other]] / max(size, 1.0), 0.0, 1.0)
-        return -(size**2) * max(0.0, 1 / heads - 1 / max(size, 1.0)) * float(shares.prod())
+        rows = [one, other]
+        sizes = np.maximum(self.sizes[rows], 1.0)
+        narrow = int(sizes.argmin())
+        heads = max(1, int(self.heads[rows[narrow]]))
+        shares = np.clip(self.values[rows] / sizes, 0.0, 1.0)
+        sampled = max(0.0, 1 / heads - 1 / sizes[narrow])
+        return -float(sizes[narrow] ** 2 * sampled * shares.prod())
 
     def changed_since(
         self, earlier: PanelEstimates, standard_errors: NDArray[np.float64]

@@ -24,10 +24,11 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.divided_counts import DividedCounts
 from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
@@ -35,14 +36,12 @@ from dpstream.randomizers.panels import PanelRow, PanelsLaw, PanelsParameters, Q
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
-_LENGTH_BYTES = 8
-
 PanelAggregator: TypeAlias = (
     ValueStreamAggregator | HadamardValuesAggregator | ShuffledValueStreamAggregator
 )
 
 
-class PanelsAggregator(LawAggregator[PanelsLaw]):
+class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
     """Count messages panel by panel; the state is independent of input order, splits and merges.
 
     >>> from dpstream.randomizers.panels import PanelQuestion
@@ -55,10 +54,12 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
     array([1, 2])
     """
 
+    part_name = "panel"
+
     def __init__(self, law: PanelsLaw, parameters: PanelsParameters) -> None:
-        super().__init__(law)
+        panels = [_empty(question) for _ in range(law.groups) for question in law.questions]
+        super().__init__(law, panels)
         self._parameters = parameters
-        self._panels = [_empty(question) for _ in range(law.groups) for question in law.questions]
         self._blocks = row_blocks(parameters.rows)
         self._sizes = _Sizes(law, None)
 
@@ -72,8 +73,7 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
                     f"message at epoch {epoch} has panel {numbers[wrong.argmax()]}; expected 1 to "
                     f"{self.law.panels}"
                 )
-        for panel, _, part in self._by_panel(words):
-            panel.check_messages(epoch, part)
+        self.check_parts(epoch, words)
 
     def _count(
         self,
@@ -81,41 +81,20 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        for panel, where, part in self._by_panel(words):
-            panel.add(epoch, part, None if counts is None else counts[where])
+        super()._count(epoch, words, counts)
         self._changed(epoch)
 
     def _merge(self, other: Self) -> None:
-        for mine, theirs in zip(self._panels, other._panels, strict=True):
-            mine.merge(theirs)  # type: ignore[arg-type]
+        super()._merge(other)
         self._changed(1)
-
-    def to_bytes(self) -> bytes:
-        """Serialize the length (uint64) and state of every panel; the bytes are canonical."""
-        states = [panel.to_bytes() for panel in self._panels]
-        return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
     @classmethod
     def from_bytes(cls, law: PanelsLaw, parameters: PanelsParameters, data: bytes) -> Self:
-        aggregator, start = cls(law, parameters), 0
-        for index, panel in enumerate(aggregator._panels):
-            begin = start + _LENGTH_BYTES
-            start = begin + int.from_bytes(data[start:begin], "little")
-            if start > len(data) or begin > len(data):
-                raise ValueError(
-                    f"counts are truncated after {len(data)} bytes, within panel {index + 1}"
-                )
-            state, question = data[begin:start], law.questions[index % len(law.questions)]
-            aggregator._panels[index] = type(panel).from_bytes(question.law, state)  # type: ignore[arg-type]
-        if start != len(data):
-            raise ValueError(
-                f"counts are {len(data)} bytes long; expected {start} for {law.panels} panels"
-            )
-        return aggregator
+        return cls(law, parameters).read_parts(data)
 
     def heads(self, epoch: int) -> NDArray[np.int64]:
         """Return the number of reporting devices of each panel at an epoch, int64."""
-        return np.array([_heads(panel, epoch) for panel in self._panels], np.int64)
+        return np.array([_heads(panel, epoch) for panel in self.parts], np.int64)
 
     def estimate(self, epoch: int, participation: Participation) -> PanelEstimates | None:
         """Estimate all rows; return None before the first reports.
@@ -181,7 +160,7 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
         """Return the group's numbers for a question, from the panel that is asked."""
         index, asked = self.law.panel(group, question) - 1, self.law.questions[question]
         size, members = float(self._sizes.groups[group]), int(self._sizes.members[index])
-        estimate = self._panels[index].estimate(epoch, self._sizes.of_panel[index])
+        estimate = self.parts[index].estimate(epoch, self._sizes.of_panel[index])
         if estimate is None:
             # Any number up to the group's size is possible.
             cells = len(self._parameters.questions[question].cells)
@@ -196,17 +175,17 @@ class PanelsAggregator(LawAggregator[PanelsLaw]):
             variances = variances + size * spread
         return _GroupCounts(scale * counts, variances, estimate.flags)
 
-    def _by_panel(
+    def by_part(
         self, words: NDArray[np.unsignedinteger]
     ) -> Iterator[tuple[PanelAggregator, NDArray[np.bool_] | slice, NDArray[np.unsignedinteger]]]:
         """Yield each panel with messages, their positions, and the messages of its mechanism."""
         if self.law.panels == 1:
-            yield self._panels[0], slice(None), words
+            yield self.parts[0], slice(None), words
             return
         shift, numbers = self.law.shift, words[:, 0] >> self.law.shift
         own = words & ((1 << shift) - 1)
         for number in np.unique(numbers).tolist():
-            panel, where = self._panels[number - 1], numbers == number
+            panel, where = self.parts[number - 1], numbers == number
             symbols = isinstance(panel, ValueStreamAggregator)
             part = own[where]
             if symbols and part.dtype != np.uint8:

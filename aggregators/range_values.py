@@ -13,22 +13,21 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.divided_counts import DividedCounts
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.tree_smoothing import consistent_buckets
 from dpstream.randomizers.value_stream.range_values import LEVEL_SHIFT, RangeValuesLaw
 from dpstream.randomizers.value_tree import range_variances
 
-_LENGTH_BYTES = 8
-
 Array: TypeAlias = NDArray[np.float64]
 
 
-class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
+class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregator]):
     """Sum symbols; the state is independent of input order, splits and merges.
 
     >>> import numpy as np
@@ -41,9 +40,14 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     array([1, 0, 0, 0, 8])
     """
 
+    part_name = "level"
+
     def __init__(self, law: RangeValuesLaw) -> None:
-        super().__init__(law)
-        self.levels = [HadamardValuesAggregator(level) for level in law.levels]
+        super().__init__(law, list(map(HadamardValuesAggregator, law.levels)))
+
+    @property
+    def levels(self) -> list[HadamardValuesAggregator]:
+        return self.parts
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_format(epoch, self.law.last_epoch, words, np.uint32)
@@ -55,44 +59,11 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
                 f"message at epoch {epoch} has level {word >> LEVEL_SHIFT}; expected one of "
                 f"{', '.join(map(str, drawn))}"
             )
-        for level, _, part in self._by_level(words):
-            level.check_messages(epoch, part)
-
-    def _count(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        for level, where, part in self._by_level(words):
-            level.add(epoch, part, None if counts is None else counts[where])
-
-    def _merge(self, other: Self) -> None:
-        for mine, theirs in zip(self.levels, other.levels, strict=True):
-            mine.merge(theirs)
-
-    def to_bytes(self) -> bytes:
-        """Serialize the length (uint64) and state of every level; the bytes are canonical."""
-        states = [level.to_bytes() for level in self.levels]
-        return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
+        self.check_parts(epoch, words)
 
     @classmethod
     def from_bytes(cls, law: RangeValuesLaw, data: bytes) -> Self:
-        aggregator, start = cls(law), 0
-        for index, level in enumerate(law.levels):
-            begin = start + _LENGTH_BYTES
-            start = begin + int.from_bytes(data[start:begin], "little")
-            if start > len(data) or begin > len(data):
-                raise ValueError(
-                    f"counts are truncated after {len(data)} bytes, within level {index + 1}"
-                )
-            state = data[begin:start]
-            aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)
-        if start != len(data):
-            raise ValueError(
-                f"counts are {len(data)} bytes long; expected {start} for {len(law.levels)} levels"
-            )
-        return aggregator
+        return cls(law).read_parts(data)
 
     def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
         """Estimate the number of devices with values in each bucket; return None if unknown.
@@ -166,7 +137,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         drawn = np.array(self.law.level_weights)[:, None] > 0
         return np.where(drawn & (gaps[-1] | ~gaps), np.square(half_widths / NORMAL_95), np.inf)
 
-    def _by_level(
+    def by_part(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
         """Yield each drawn level, the mask of its messages, and the messages without the level."""

@@ -31,7 +31,7 @@ class ShuffledPanelsAggregator(PanelsAggregator):
                 f"a panel has {heads.max():,} messages at epoch {epoch}; expected at most "
                 f"{MOST_HEADS:,}"
             )
-        for index, panel in enumerate(self._panels):
+        for index, panel in enumerate(self.parts):
             panel.check_messages(epoch, words[:, [panels + index]])
 
     def _count(
@@ -41,7 +41,7 @@ class ShuffledPanelsAggregator(PanelsAggregator):
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
         panels = self.law.panels
-        for index, panel in enumerate(self._panels):
+        for index, panel in enumerate(self.parts):
             panel.add(epoch, words[:, [panels + index]], counts)
         times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
         self._heads[epoch] = self.heads(epoch) + times @ words[:, :panels].astype(np.int64)

@@ -18,7 +18,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator, Law, Protocol
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.counted_messages import written_out
-from dpstream.randomizers.panels.parameters import ONE
+from dpstream.randomizers.panel_rows import ONE
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.message_formats import MessageFormat
 

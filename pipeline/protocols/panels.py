@@ -82,6 +82,10 @@ def _change_limit(law: PanelsLaw, requested: PanelsParameters, epochs: int) -> C
     return change_limit(requested.max_changes, epochs, "delayed", boost=boost)
 
 
+def panel_domain(requested: PanelsParameters) -> PanelDomain:
+    return PanelDomain(requested.questions, requested.groups, requested.rows)
+
+
 _ACTIVE, _USED = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean", share=2)
 _SPENT = PanelQuestion("spent", "mean", 0.0, 10.0)
 _PLACE = PanelQuestion("place", "labels", labels=("home", "work"))
@@ -100,7 +104,7 @@ PROTOCOL = Protocol(
         change_limit=_change_limit,
     ),
     planning=Planning(PanelsForecast),
-    values=PanelDomain,
+    values=panel_domain,
     examples=(
         Example(PanelsParameters(2.0, 1, (_ACTIVE, _SPENT)), 1),
         Example(PanelsParameters(2.0, 1, (_SPENT,)), 2),

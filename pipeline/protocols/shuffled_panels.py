@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.late_calibration import late
-from dpstream.pipeline.protocols.panels import PanelsForecast
+from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -14,7 +14,6 @@ from dpstream.pipeline.protocols.protocol import (
     Shuffling,
     StageSum,
 )
-from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.panels import (
     PanelDevices,
     PanelQuestion,
@@ -48,6 +47,6 @@ PROTOCOL = Protocol(
         stage_sum=lambda law: StageSum(law.sum_form, law.check_messages, law.noisy_sums),
     ),
     planning=Planning(PanelsForecast),
-    values=PanelDomain,
+    values=panel_domain,
     examples=(Example(ShuffledPanelsParameters(4.0, 1, (_ACTIVE,), delta=0.1), 1, minimum=2),),
 )

@@ -33,7 +33,7 @@ from dpstream.pipeline.results.ratios import (
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.panels import PanelDomain
-from dpstream.randomizers.panels.parameters import PanelRow
+from dpstream.randomizers.panel_rows import PanelRow
 
 MOST_COMPLEMENTED: Final = 256
 """Maximum number of items of which a sum can be the number of users minus the other items."""
@@ -229,23 +229,12 @@ class PanelCells(EpochCells):
             return 0.0
         narrow = one if len(self._groups[one - 1]) <= len(self._groups[other - 1]) else other
         if row.cell != second.cell:
-            return self._of_answers(one, other, narrow)
+            return self._estimate.covariance(one - 1, other - 1)
         # If only a part is shared, its variance is unknown. Then 0 gives wider intervals.
         if shared != self._groups[narrow - 1]:
             return 0.0
         deviation = self._scale(narrow) * float(self._estimate.standard_errors[narrow - 1])
         return deviation**2
-
-    def _of_answers(self, one: int, other: int, narrow: int) -> float:
-        """Return the covariance of two labels due to the choice of devices in the narrower row."""
-        size = float(self._estimate.sizes[narrow - 1])
-        heads = max(1, int(self._estimate.heads[narrow - 1]))
-        shares = [
-            self._estimate.values[item - 1] / max(1.0, float(self._estimate.sizes[item - 1]))
-            for item in (one, other)
-        ]
-        product = float(np.prod(np.clip(shares, 0.0, 1.0)))
-        return -(size**2) * max(0.0, 1 / heads - 1 / max(size, 1.0)) * product
 
 
 def epoch_cells(

@@ -9,6 +9,7 @@ from itertools import product
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.measure_keys import Question
 from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.randomizers.panel_rows import attributes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +21,21 @@ class MeasureRow:
         value: Counted answer; None for the users who answer yes, and for a mean.
         attributes: Values by name of the attributes that distinguish the row; empty for all users.
         items: Numbers of the published items that the row is the sum of, from 1.
+        whole: Items whose sum estimates the number of users with these attributes; empty if that
+            number is public.
     """
 
     measure: str
     value: str | None
     attributes: Mapping[str, str]
     items: tuple[int, ...]
+    whole: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
         """Text of the row, such as ``wau: platform=ios``."""
         name = self.measure if self.value is None else f"{self.measure}={self.value}"
-        text = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
-        return f"{name}: {text}" if text else name
+        return f"{name}: {attributes_text(self.attributes)}" if self.attributes else name
 
 
 def rows_of(job: Job) -> tuple[MeasureRow, ...]:
@@ -40,16 +43,24 @@ def rows_of(job: Job) -> tuple[MeasureRow, ...]:
 
     If one question asks for cells of private attributes, all other rows are sums of cells.
     """
-    if job.measures is None:
-        return ()
     domain = job.domain
     if isinstance(domain, PanelDomain):
-        return tuple(
-            MeasureRow(row.measure, row.value, row.attributes, (number,))
-            for number, row in enumerate(domain.rows, start=1)
-        )
+        return tuple(_of_panels(domain))
+    if job.measures is None:
+        return ()
     (question,) = job.questions
     return tuple(_of_question(job, question))
+
+
+def _of_panels(domain: PanelDomain) -> Iterator[MeasureRow]:
+    wholes: dict[tuple[int, str], tuple[int, ...]] = {}
+    for number, row in enumerate(domain.rows, start=1):
+        if domain.questions[row.question].by:
+            about = row.question, attributes_text(row.attributes)
+            wholes[about] = (*wholes.get(about, ()), number)
+    for number, row in enumerate(domain.rows, start=1):
+        whole = wholes.get((row.question, attributes_text(row.attributes)), ())
+        yield MeasureRow(row.measure, row.value, row.attributes, (number,), whole)
 
 
 def _of_question(job: Job, question: Question) -> Iterator[MeasureRow]:
@@ -64,7 +75,11 @@ def _of_question(job: Job, question: Question) -> Iterator[MeasureRow]:
         found: dict[tuple[str, ...], list[int]] = {}
         for number, cell in enumerate(cells, start=1):
             found.setdefault((cell[0], *(cell[place] for place in places)), []).append(number)
+        wholes: dict[tuple[str, ...], tuple[int, ...]] = {}
+        for (_, *values), items in found.items() if breakdown else ():
+            wholes[*values,] = (*wholes.get((*values,), ()), *items)
         for (answer, *values), items in found.items():
             value = None if (question.measure.answer, answer) == ("boolean", "yes") else answer
             attributes = dict(zip(breakdown, values, strict=True))
-            yield MeasureRow(question.name, value, attributes, tuple(items))
+            whole = wholes.get((*values,), ())
+            yield MeasureRow(question.name, value, attributes, tuple(items), whole)

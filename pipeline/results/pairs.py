@@ -40,30 +40,11 @@ Sides: TypeAlias = Mapping[str, Mapping[str, Side]]
 
 def measure_sides(job: DeployedJob) -> Sides:
     """Return all rows of a job with measures; {} for another job."""
-    domain, found = job.domain, dict[str, dict[str, Side]]()
-    rows: list[tuple[str, str | None, Mapping[str, str], tuple[int, ...], bool]]
-    if isinstance(domain, PanelDomain):
-        rows = [
-            (row.measure, row.value, row.attributes, (number,), bool(asked.by))
-            for number, row in enumerate(domain.rows, start=1)
-            for asked in [domain.questions[row.question]]
-        ]
-    elif domain.kind != "items":
-        return found
-    else:
-        rows = [
-            (row.measure, row.value, row.attributes, row.items, bool(row.attributes))
-            for row in rows_of(job)
-        ]
-    # The number of users with private attributes is itself a sum of estimates.
-    wholes: dict[tuple[str, str], tuple[int, ...]] = {}
-    for measure, _, attributes, items, private in rows:
-        if private:
-            about = measure, group_text(attributes)
-            wholes[about] = (*wholes.get(about, ()), *items)
-    for measure, value, attributes, items, _ in rows:
-        name, group = measure if value is None else f"{measure}={value}", group_text(attributes)
-        side = Side(group or name, items, wholes.get((measure, group), ()))
+    found: dict[str, dict[str, Side]] = {}
+    for row in rows_of(job) if job.domain.kind == "items" else ():
+        name = row.measure if row.value is None else f"{row.measure}={row.value}"
+        group = group_text(row.attributes)
+        side = Side(group or name, row.items, row.whole)
         found.setdefault(name, {}).setdefault(group, side)
     return found
 
@@ -202,12 +183,3 @@ def _sum(job: DeployedJob, labels: Mapping[str, Side], text: str, option: str) -
         for part in ([side.items for side in sides], [side.whole for side in sides])
     )
     return Side(text, tuple(dict.fromkeys(items)), tuple(dict.fromkeys(wholes)))
-
-
-def side_of(job: DeployedJob, name: str, items: tuple[int, ...]) -> Side:
-    """Return the sum of items, with what estimates the number of users in its group."""
-    for sides in measure_sides(job).values():
-        for side in sides.values():
-            if side.items == items:
-                return Side(name, items, side.whole)
-    return Side(name, items)

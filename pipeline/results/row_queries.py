@@ -16,7 +16,6 @@ from dpstream.pipeline.results.derived_queries import answer_of, item_covariance
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
 from dpstream.pipeline.results.measure_rows import MeasureRow
 from dpstream.pipeline.results.measure_series import NO, ChosenRows, measure_series, with_rows
-from dpstream.pipeline.results.pairs import side_of
 from dpstream.pipeline.results.ratios import DerivedNumber, quantile_of
 from dpstream.pipeline.results.series import Series, SeriesError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -152,8 +151,7 @@ def rows_query(
         statistic: Statistic = "mean" if each.unit == "value" else "share" if shares else "count"
         wanted = bool(chosen) or (row.value != NO and (every or not row.attributes))
         if wanted and not (shares and statistic == "mean"):
-            items = each.items or (each.item,)
-            rows.append(ShownRow(row, side_of(job, row.label, items), statistic))
+            rows.append(ShownRow(row, Side(row.label, row.items, row.whole), statistic))
     if not rows:
         raise QueryError("--share requires a measure that counts users; this one is a mean")
     covariances = item_covariances(job, "--share" if shares else "--by")

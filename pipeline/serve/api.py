@@ -21,8 +21,9 @@ from dpstream.pipeline.results.changes import ChangeError
 from dpstream.pipeline.results.cohorts import CohortError, Cohorts
 from dpstream.pipeline.results.derived_queries import pair_query
 from dpstream.pipeline.results.epoch_cells import Side
+from dpstream.pipeline.results.measure_rows import rows_of
 from dpstream.pipeline.results.measure_series import ChosenRows
-from dpstream.pipeline.results.pairs import Pair, Statistic, side_of
+from dpstream.pipeline.results.pairs import Pair, Statistic
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
 from dpstream.pipeline.results.series import Series, SeriesError
@@ -311,8 +312,9 @@ class Api:
             raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
         series = state.history.find_all(ids)
         name = "+".join(each.label for each in series)
-        items = (item for each in series for item in each.items or (each.number,))
-        return side_of(state.job, name, tuple(items))
+        items = tuple(item for each in series for item in each.items or (each.number,))
+        rows = {row.items: row for row in rows_of(state.job)}
+        return Side(name, items, rows[items].whole if items in rows else ())
 
     async def _cohorts(self, request: web.Request) -> web.StreamResponse:
         state, query = await self._state(request), request.query

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from dpstream.pipeline.values.numeric_values import number_of
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from dpstream.randomizers.panels.parameters import (
+from dpstream.randomizers.panel_rows import (
     ONE,
+    PanelGroup,
     PanelQuestion,
     PanelRow,
-    PanelsParameters,
     attributes_text,
 )
 
@@ -29,10 +29,11 @@ class PanelDomain(ValueDomain):
     As text, a value is the answers in the order of the questions, separated by semicolons: 0 or 1,
     a number, or a label (empty for none yet).
 
-    >>> from dpstream.randomizers.panels import PanelGroup
+    >>> from dpstream.randomizers.panels import PanelsParameters
     >>> questions = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0, 10)
     >>> groups = PanelGroup({"os": "ios"}), PanelGroup({"os": "web"})
-    >>> domain = PanelDomain(PanelsParameters(1.0, 2, questions, groups, (("os",),)))
+    >>> rows = PanelsParameters(1.0, 2, questions, groups, (("os",),)).rows
+    >>> domain = PanelDomain(questions, groups, rows)
     >>> domain.items
     ('active', 'active: os=ios', 'active: os=web', 'spent', 'spent: os=ios', 'spent: os=web')
     >>> domain.parse(["1;5"])[0].tolist(), domain.group_of({"os": "web"})
@@ -42,6 +43,7 @@ class PanelDomain(ValueDomain):
         rows: Measure, label and attributes of each item, in order.
         questions: The questions.
         attributes: Names of the public attributes.
+        groups: Number of public groups, at least 1.
     """
 
     initial = 0
@@ -51,14 +53,18 @@ class PanelDomain(ValueDomain):
     supported_options = ("--item",)
     columns: int
 
-    def __init__(self, parameters: PanelsParameters) -> None:
-        self.rows: tuple[PanelRow, ...] = parameters.rows
-        self.questions = parameters.questions
-        self.attributes = parameters.attributes
-        self.columns = len(parameters.questions)
-        self.size = 1 + len(self.rows)
-        self.groups = parameters.partition
-        self._groups = parameters.groups
+    def __init__(
+        self,
+        questions: tuple[PanelQuestion, ...],
+        groups: tuple[PanelGroup, ...],
+        rows: tuple[PanelRow, ...],
+    ) -> None:
+        self.rows, self.questions = rows, questions
+        self.attributes = tuple(groups[0].attributes) if groups else ()
+        self.columns = len(questions)
+        self.size = 1 + len(rows)
+        self.groups = max(1, len(groups))
+        self._groups = groups
 
     @cached_property
     def items(self) -> tuple[str, ...]:

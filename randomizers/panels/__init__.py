@@ -20,9 +20,9 @@ Reference: Ding, Kulkarni, Yekhanin, *Collecting Telemetry Data Privately*, NIPS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,12 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.panels.parameters import MOST_PANELS, MOST_SHARE
-from dpstream.randomizers.panels.parameters import ONE as ONE
-from dpstream.randomizers.panels.parameters import Answer as Answer
-from dpstream.randomizers.panels.parameters import PanelGroup as PanelGroup
-from dpstream.randomizers.panels.parameters import PanelQuestion as PanelQuestion
-from dpstream.randomizers.panels.parameters import PanelRow as PanelRow
+from dpstream.randomizers.panel_rows import MOST_PANELS, MOST_SHARE
+from dpstream.randomizers.panel_rows import ONE as ONE
+from dpstream.randomizers.panel_rows import Answer as Answer
+from dpstream.randomizers.panel_rows import PanelGroup as PanelGroup
+from dpstream.randomizers.panel_rows import PanelQuestion as PanelQuestion
+from dpstream.randomizers.panel_rows import PanelRow as PanelRow
 from dpstream.randomizers.panels.parameters import PanelsParameters as PanelsParameters
 from dpstream.randomizers.panels.parameters import (
     ShuffledPanelsParameters as ShuffledPanelsParameters,
@@ -48,12 +48,23 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.randomizers.value_stream.divided import DividedDevices
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValues, HadamardValuesLaw
-from dpstream.topics.message_formats import MessageFormat
-
-SYMBOL_SHIFT, STEPS_SHIFT, ROW_SHIFT = 8, 16, 24
-"""Bit offsets of the panel's number, above a symbol, a message to be summed, or a row."""
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 AnswerLaw: TypeAlias = ValueStreamLaw | HadamardValuesLaw | ShuffledValueStreamLaw
+
+
+class _Mechanism(NamedTuple):
+    """Devices of a mechanism, and the number of bits of their messages."""
+
+    devices: Callable[[Any], ValueStream | HadamardValues | ShuffledValueStream]
+    bits: int
+
+
+_MECHANISMS: Final[Mapping[type[AnswerLaw], _Mechanism]] = {
+    ValueStreamLaw: _Mechanism(ValueStream, 8),
+    ShuffledValueStreamLaw: _Mechanism(ShuffledValueStream, 16),
+    HadamardValuesLaw: _Mechanism(HadamardValues, 24),
+}
 
 
 def _answer_law(body: Mapping[str, Any]) -> AnswerLaw:
@@ -92,13 +103,9 @@ class QuestionLaw(Constants):
             return self.law.items
         return ONE if self.answer == "mean" else 1
 
-    def devices(self) -> ValueStream | HadamardValues | ShuffledValueStream:
-        """Return an empty population of devices that report the answer."""
-        if isinstance(self.law, HadamardValuesLaw):
-            return HadamardValues(self.law)
-        if isinstance(self.law, ShuffledValueStreamLaw):
-            return ShuffledValueStream(self.law)
-        return ValueStream(self.law)
+    @property
+    def mechanism(self) -> _Mechanism:
+        return _MECHANISMS[type(self.law)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +128,7 @@ class PanelsLaw(Constants):
             )
         if self.panels > MOST_PANELS:
             raise ValueError(f"got {self.panels:,} panels; expected at most {MOST_PANELS}")
-        if (
-            len({question.law.__class__ is ShuffledValueStreamLaw for question in self.questions})
-            > 1
-        ):
+        if len({isinstance(each.law, ShuffledValueStreamLaw) for each in self.questions}) > 1:
             raise ValueError("some questions are summed by the shuffler, and others are not")
         if len(horizons := {question.law.last_epoch for question in self.questions}) != 1:
             raise ValueError(
@@ -141,20 +145,14 @@ class PanelsLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        several = self.panels > 1
-        if self.summed:
-            return MessageFormat(np.dtype("<u4" if several else "<u2"))
-        labels = any(question.answer == "labels" for question in self.questions)
-        if labels:
-            return MessageFormat(np.dtype("<u4"))
-        return MessageFormat(np.dtype("<u2" if several else "<u1"))
+        # The panel's number needs 8 more bits.
+        bits = self.shift if self.panels == 1 else self.shift + 8
+        return MessageFormat(narrowest(1 << bits))
 
     @property
     def shift(self) -> int:
         """Bit offset of the panel's number in a message."""
-        if self.summed:
-            return STEPS_SHIFT
-        return ROW_SHIFT if self.message_format.dtype.itemsize == 4 else SYMBOL_SHIFT
+        return max(question.mechanism.bits for question in self.questions)
 
     @property
     def summed(self) -> bool:
@@ -245,7 +243,7 @@ class PanelDevices(DividedDevices[PanelsLaw]):
     lasting = ("group",)
 
     def __init__(self, law: PanelsLaw) -> None:
-        parts: list[Devices[Any]] = [question.devices() for question in law.questions]
+        parts: list[Devices[Any]] = [each.mechanism.devices(each.law) for each in law.questions]
         super().__init__(law, parts, [question.share for question in law.questions], "question")
         # Groups and questions are public.
         self._group = self._declare("group", np.uint8, new=None, allowed=range(law.groups))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dpstream.randomizers.panels import AnswerLaw, PanelsLaw, PanelsParameters, QuestionLaw
-from dpstream.randomizers.panels.parameters import PanelQuestion, ShuffledPanelsParameters
+from dpstream.randomizers.panels import (
+    AnswerLaw,
+    PanelQuestion,
+    PanelsLaw,
+    PanelsParameters,
+    QuestionLaw,
+    ShuffledPanelsParameters,
+)
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
     calibrate as shuffled_value_stream,

@@ -16,8 +16,8 @@ from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
@@ -39,7 +39,7 @@ QUESTIONS = (
 GROUPS = tuple(PanelGroup({"os": os, "arm": arm}) for os in ("ios", "web") for arm in ("A", "B"))
 PARAMETERS = PanelsParameters(4.0, 2, QUESTIONS, GROUPS, (("os",), ("os", "arm")))
 LAW = calibrate(PARAMETERS, EPOCHS)
-DOMAIN = PanelDomain(PARAMETERS)
+DOMAIN = panel_domain(PARAMETERS)
 # Groups have different sizes, and different answers.
 SIZES = (2_400, 1_200, 800, 400)
 OF_GROUP = np.repeat(np.arange(4), SIZES)

@@ -10,7 +10,7 @@ import pytest
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
-from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
@@ -49,7 +49,7 @@ def released(law: PanelsLaw, run: int) -> Iterator[tuple[int, np.ndarray, np.nda
 
 def estimates(law: PanelsLaw, run: int) -> Iterator[tuple[np.ndarray, PanelEstimates]]:
     aggregator = ShuffledPanelsAggregator(law, PARAMETERS)
-    people, domain = Participation.constant(EPOCHS, USERS), PanelDomain(PARAMETERS)
+    people, domain = Participation.constant(EPOCHS, USERS), panel_domain(PARAMETERS)
     for epoch, values, release in released(law, run):
         aggregator.add(epoch, release, None)
         found = aggregator.estimate(epoch, people)

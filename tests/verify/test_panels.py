@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
-from dpstream.pipeline.values.panels import PanelDomain
+from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
@@ -66,7 +66,7 @@ def simulate(
     devices, aggregator = PanelDevices(law), PanelsAggregator(law, parameters)
     devices.enroll(len(groups), rng, {"group": groups})
     domain, participation = (
-        PanelDomain(parameters),
+        panel_domain(parameters),
         Participation.constant(len(values), len(groups)),
     )
     errors, stated = [], []

@@ -67,8 +67,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_protocol_modules_are_imported_only_where_allowed() -> None:
-    # Questions, groups and rows are those of a job's measures, whatever the mechanism.
-    known = modules_of_protocols() - {"dpstream.randomizers.panels.parameters"}
+    known = modules_of_protocols()
     assert {
         "dpstream.randomizers.future_rand",
         "dpstream.randomizers.count_min",
