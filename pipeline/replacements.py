@@ -69,6 +69,7 @@ _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the 
 _RELAY = "producers write directly to Kafka: use --bootstrap-servers"
 OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
     ("audit", "--plot"): "use --json",
+    ("estimates", "--window"): "use --interval",
     ("plan", "--devices"): _FLEET,
     ("plan", "--every"): _FLEET,
     ("plan", "--gateways"): _FLEET,

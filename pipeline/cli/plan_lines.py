@@ -17,6 +17,7 @@ from dpstream.pipeline.cli.output import (
 )
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
 from dpstream.pipeline.planning.event_previews import BUDGETS, MeasurePreview
+from dpstream.pipeline.planning.group_errors import GroupError, MeasureErrors
 from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
 from dpstream.pipeline.planning.parties import (
     NO_ASSUMPTIONS,
@@ -60,12 +61,19 @@ def show_plan(plan: Plan) -> None:
     if plan.crowds is not None:
         _show_crowds(plan.crowds)
     print_text(f"\naccuracy with {plural(plan.users, 'user')}, if all report", "bold")
-    print_pairs(_accuracy(plan))
-    if len(plan.epochs) > 1:
-        _show_epochs(plan)
-    if any(each.groups for each in plan.measures):
-        _show_groups(plan)
-    _show_users(plan)
+    if any(each.is_mean for each in plan.measures):
+        # The error of a mean is in the unit of its number: errors in users would mislead.
+        print_pairs(_change_limit(plan))
+        _show_measures([(each, size) for each in plan.measures for size in each.sizes])
+        _show_users(plan, " (of a mean: relative to the range of its number)")
+    else:
+        print_pairs(_accuracy(plan))
+        if len(plan.epochs) > 1:
+            _show_epochs(plan)
+        if groups := [(each, size) for each in plan.measures for size in each.groups]:
+            print_text("\nroot mean squared error by size of group", "bold")
+            _show_measures(groups)
+        _show_users(plan)
     if plan.changes:
         _show_changes(plan)
     if plan.comparison or plan.alternatives:
@@ -84,16 +92,16 @@ def show_plan(plan: Plan) -> None:
         print_text(f"\nnote: {note}")
 
 
-def _show_groups(plan: Plan) -> None:
-    """Print the error of every measure in each size of group, also as a share of the group."""
-    print_text("\nroot mean squared error by size of group", "bold")
-    rows = [(each, group) for each in plan.measures for group in each.groups]
+def _show_measures(rows: Sequence[tuple[MeasureErrors, GroupError]]) -> None:
+    """Print root mean squared errors; counts also as a share of the users, means of the range."""
     print_table(
         {
             "measure": lambda row: row[0].name,
-            ">users in the group": lambda row: f"{row[1].users:,}",
-            ">error": lambda row: number(row[1].rmse) + ("" if row[0].is_mean else " users"),
-            ">of the group": lambda row: "-" if row[0].is_mean else f"{row[1].relative:.1%}",
+            ">users": lambda row: f"{row[1].users:,}",
+            ">error": lambda row: (
+                f"{row[1].rmse:,.3g}" if row[0].is_mean else f"{number(row[1].rmse)} users"
+            ),
+            ">of the users": lambda row: "-" if row[0].is_mean else f"{row[1].relative:.1%}",
             ">of the range": lambda row: f"{row[1].relative:.1%}" if row[0].is_mean else "-",
         },
         rows,
@@ -122,11 +130,11 @@ def _users(users: float) -> str:
     return f"{users:,.1f} users" if users < 100 else f"{users:,.0f} users"
 
 
-def _show_users(plan: Plan) -> None:
+def _show_users(plan: Plan, relative: str = "") -> None:
     if plan.most_users is not None:
         print_text("\nmaximum users for a root mean squared error", "bold")
         print_pairs([(f"of at most {number(plan.most_users.error)} users", _max_users(plan))])
-    print_text("\nminimum users for a root mean squared error", "bold")
+    print_text(f"\nminimum users for a root mean squared error{relative}", "bold")
     print_pairs(_users_needed(plan))
 
 
@@ -189,8 +197,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "  if half of them have it", _share(plan.half_rmse, plan.users)
     yield from relative_error_lines(plan.share_rmses or plan.rmse, plan.users)
     yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
-    if plan.assumption is not None:
-        yield "  change limit", plan.assumption
+    yield from _change_limit(plan)
     if plan.messages_unit == "epoch":
         return
     yield (
@@ -209,6 +216,11 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
         yield f"means over {window.epochs:,} epochs", error
     if plan.smoothed_rmse is not None:
         yield "smoothed, at the end", f"{_share(plan.smoothed_rmse, plan.users)}"
+
+
+def _change_limit(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.assumption is not None:
+        yield "  change limit", plan.assumption
 
 
 def _show_changes(plan: Plan) -> None:

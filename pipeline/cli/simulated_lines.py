@@ -33,6 +33,7 @@ from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
     column_errors,
     coverage,
+    errors_by_measure,
     root_mean_square,
 )
 from dpstream.pipeline.simulation.trials import accuracy
@@ -150,7 +151,14 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
     error, covered = root_mean_square(simulations), coverage(simulations)
     if first.accuracies:
         yield from _item_summary(simulations, users)
-    if error is not None and covered is not None:
+    by_measure = errors_by_measure(simulations)
+    for each in by_measure:
+        of_users = f" users ({each.rmse / users:.1%})"
+        yield (
+            f"root mean squared error of {each.name}",
+            number(each.rmse) + ("" if each.is_mean else of_users),
+        )
+    if error is not None and covered is not None and not by_measure:
         column = kind_of(first.job.domain).everything(first.job.domain).column
         of = "" if column is None else f", every {column}"
         yield f"root mean squared error{of}", f"{number(error)} users ({error / users:.1%})"
@@ -162,6 +170,7 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
             yield "", WITHOUT_INTERVALS
+    if covered is not None:
         expected = expected_coverage(first.job, log, len(simulations))
         yield "intervals that contain the ground truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)

@@ -25,6 +25,7 @@ from dpstream.pipeline.planning.first_questions import (
     questions_on_events,
     questions_on_values,
 )
+from dpstream.pipeline.planning.group_errors import MeasureErrors
 from dpstream.pipeline.planning.input_profile import InputProfile
 from dpstream.pipeline.planning.job_plan import plan
 from dpstream.topics.names import JOB_NAME_MAX
@@ -206,12 +207,15 @@ def _expected(job: Job, profile: InputProfile, answers: FirstAnswers) -> Iterato
     """Yield sentences on the accuracy of a job with as many users as the input has."""
     users, people = profile.users, job.people
     made = plan(job, users)
-    share = made.rmse / users
-    yield (
-        f"predicted error of a number of {people}: about {made.rmse:,.0f} of {users:,} "
-        f"({share:.1%}) with {made.protocol}"
-    )
-    if share > _LARGE_ERROR:
+    if made.measures:
+        yield from (_expected_of(each, people) for each in made.measures)
+    else:
+        yield (
+            f"predicted error of a number of {people}: about {made.rmse:,.0f} of {users:,} "
+            f"({made.rmse / users:.1%}) with {made.protocol}"
+        )
+    listed = [size.relative for each in made.measures for size in each.sizes]
+    if max(listed, default=made.rmse / users) > _LARGE_ERROR:
         better = [
             *(["ask fewer questions (--count, --by)"] if job.panels > 1 else []),
             *(["trust the shuffler (--trust shuffle)"] if answers.trust == "none" else []),
@@ -220,3 +224,22 @@ def _expected(job: Job, profile: InputProfile, answers: FirstAnswers) -> Iterato
         yield f"this is a large error. To reduce it, {', or '.join(better)}"
     if users < _USUAL_MINIMUM:
         yield f"{users:,} {people} are few: the noise hides them all. This is a trial, not a use"
+
+
+def _expected_of(measure: MeasureErrors, people: str) -> str:
+    """Return a sentence on the errors of a measure.
+
+    >>> from dpstream.pipeline.planning.group_errors import GroupError
+    >>> total, group = GroupError(400, 20, 0.05), GroupError(100, 10, 0.1)
+    >>> _expected_of(MeasureErrors("wau", False, total, (group,)), "users")
+    'predicted error of wau: about 20 of 400 users (5.0%), 10 of 100 users (10.0%)'
+    >>> _expected_of(MeasureErrors("minutes", True, GroupError(400, 3, 0.05), ()), "users")
+    'predicted error of minutes: about 3 for 400 users (5.0% of the range)'
+    """
+    errors = (
+        f"{size.rmse:,.3g} for {size.users:,} {people} ({size.relative:.1%} of the range)"
+        if measure.is_mean
+        else f"{size.rmse:,.0f} of {size.users:,} {people} ({size.relative:.1%})"
+        for size in measure.sizes
+    )
+    return f"predicted error of {measure.name}: about {', '.join(errors)}"

@@ -49,6 +49,11 @@ class MeasureErrors:
     total: GroupError | None
     groups: tuple[GroupError, ...]
 
+    @property
+    def sizes(self) -> tuple[GroupError, ...]:
+        """Errors for all users, if predicted, and for each size of group."""
+        return self.groups if self.total is None else (self.total, *self.groups)
+
 
 def measure_errors(
     job: Job, law: Law, forecast: Forecast, users: int, shares: Sequence[float] = ()

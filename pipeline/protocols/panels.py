@@ -45,10 +45,10 @@ class PanelsForecast:
         )
         notes = dict.fromkeys(note for forecast, _ in self._asked for note in forecast.notes)
         self.notes = (
-            "predicted errors, in users, are for the number of all users, of the question with the "
-            "largest error; for a group of n users, they are those of n users",
-            "each question is asked of a sample of the users, which adds at most half of all users "
-            "divided by the square root of the sample, and is not in the predicted errors",
+            "each question is asked of a sample of the users; errors listed by measure include "
+            "that of sampling, at most half of the users divided by the square root of the sample. "
+            "Other predicted errors do not: they are in users, for all users and the question with "
+            "the largest error",
             *notes,
         )
 

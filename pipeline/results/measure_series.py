@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.results.measure_rows import MeasureRow, rows_of
 from dpstream.pipeline.results.series import VALUE, Series, SeriesError, Unit, short_id
@@ -28,6 +31,46 @@ def measure_series(job: Job) -> tuple[Series, ...]:
         _series(number, row, "value" if row.measure in means else "users", single=single)
         for number, row in enumerate(rows_of(job), start=1)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredError:
+    """RMSE of a measure's rows with the same attributes, such as "wau by platform".
+
+    Attributes:
+        rmse: In users; for a mean, in the unit of its number.
+    """
+
+    name: str
+    is_mean: bool
+    rmse: float
+
+
+def measured_errors(
+    job: Job, found: Iterable[tuple[NDArray[np.integer], NDArray[np.float64]]]
+) -> list[MeasuredError]:
+    """Return the errors of each measure, for all users and by each breakdown of panels.
+
+    `found` has the numbers of an epoch's published rows, and their errors. Rows of different units
+    and groups of different sizes have no common error. The result is empty for jobs without panels.
+    """
+    if job.domain.columns is None or job.domain.kind != "items":
+        return []
+    rows, squares = rows_of(job), dict[tuple[str, str], list[NDArray[np.float64]]]()
+    places = [(row.measure, ", ".join(row.attributes)) for row in rows]
+    for numbers, errors in found:
+        for number, error in zip(numbers.tolist(), errors, strict=True):
+            squares.setdefault(places[number - 1], []).append(np.square(error))
+    means = {name for name, measure in (job.measures or {}).items() if measure.answer == "mean"}
+    return [
+        MeasuredError(
+            " by ".join(filter(None, (measure, attributes))),
+            measure in means,
+            float(np.sqrt(np.mean(squares[measure, attributes]))),
+        )
+        for measure, attributes in dict.fromkeys(places)
+        if (measure, attributes) in squares
+    ]
 
 
 def with_rows(series: Iterable[Series]) -> list[tuple[Series, MeasureRow]]:

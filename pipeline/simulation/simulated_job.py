@@ -17,6 +17,7 @@ from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.results.counts_queries import CountsQuery
 from dpstream.pipeline.results.coverage import coverage_over_time
+from dpstream.pipeline.results.measure_series import MeasuredError, measured_errors
 from dpstream.pipeline.results.smoothing import (
     SmoothedHorizon,
     columns,
@@ -159,6 +160,23 @@ def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
     """Return the RMSE over epochs and trials, including bias from exhausted users, or None."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
+
+
+def errors_by_measure(simulations: Sequence[Simulation]) -> list[MeasuredError]:
+    """Return the errors of all trials by measure and breakdown; empty for jobs without panels."""
+    return measured_errors(
+        simulations[0].job,
+        (
+            (
+                record.estimate.numbers,
+                record.estimate.intervals[0]
+                - each.ground_truth[record.epoch][record.estimate.numbers - 1],
+            )
+            for each in simulations
+            for record in each.records
+            if record.estimate is not None
+        ),
+    )
 
 
 def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:

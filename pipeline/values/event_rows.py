@@ -73,7 +73,8 @@ class EventDomain(ValueDomain):
         """None, because events are no answers."""
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        raise NotImplementedError
+        """Return the values of the only field; shape (len(texts), 1)."""
+        return self.parse_fields([texts], len(texts))
 
     def parse_fields(
         self, columns: Sequence[Sequence[str]], rows: int

@@ -94,8 +94,12 @@ class ValueDomain(ABC):
     def parse_fields(
         self, columns: Sequence[Sequence[str]], rows: int
     ) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return the values of rows with several `fields`, in the format of `parse`."""
-        raise NotImplementedError
+        """Return the values of rows from a column for each field, in the format of `parse`.
+
+        Without `fields`, there is one column.
+        """
+        (texts,) = columns
+        return self.parse(texts)
 
     @property
     def ends(self) -> tuple[float, float] | None:

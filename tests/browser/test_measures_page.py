@@ -124,7 +124,7 @@ def test_measure_and_difference_are_in_the_address(
 
 
 def test_cohorts_form_a_triangle(served: ServedPage, watch: Watch, artifacts: Path) -> None:
-    """Of the 12,000 users of each cohort, fewer are active month by month."""
+    """Retention falls month by month in each cohort of 12,000 users."""
     job = served.deploy(COHORTS)
     cells = [each for each in rows_of(job) if "cohort" in each.attributes]
     estimates = []

@@ -44,15 +44,15 @@ def test_error_for_every_removed_name_suggests_a_replacement() -> None:
     assert set(JOB_KEYS) == {("crowds",), ("shuffle", "signers"), ("topics", "lanes")}
     assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
     assert set(REMOVED_COMMANDS) == {"evaluate", "relay", "verify-stage"}
+    queried = "--items --median --quantiles --ranges"
     removed = {
         "audit": "--plot",
         "plan": "--devices --every --gateways --jobs",
         "produce": "--group --relay --relay-ca --relay-token",
         "record": "--raw",
         "run": "--attestation --stage-key",
-        **dict.fromkeys(
-            ("estimates", "query", "simulate"), "--items --median --quantiles --ranges"
-        ),
+        **dict.fromkeys(("query", "simulate"), queried),
+        "estimates": f"{queried} --window",
     }
     assert set(OPTIONS) == {
         (command, option) for command, options in removed.items() for option in options.split()

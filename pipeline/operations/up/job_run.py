@@ -35,6 +35,7 @@ from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.up.outcome import Outcome, Row
 from dpstream.pipeline.operations.up.screen import ScreenState
 from dpstream.pipeline.results.follow import EstimateReader, follow
+from dpstream.pipeline.results.measure_series import measure_series
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, smoothed_horizons
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.topic_uses import stages_of
@@ -160,6 +161,7 @@ class JobRun:
         self._observer: threading.Thread | None = None
         self._connection: Connection | None = None
         self._rows: list[Row] = []
+        self._series = measure_series(given.job)
         self._smoothed: SmoothedHorizons | None = None
         self._activity = ""
         self._noise_key = worker_folder(given.job.name, "shuffle", WORKER) / "noise-key"
@@ -184,7 +186,8 @@ class JobRun:
                 self._start_children(event, workers)
             case EstimateRecord():
                 assert self.deployed is not None
-                self._rows.append(Row.of(self.deployed, event, self._given.ground_truths))
+                truths = self._given.ground_truths
+                self._rows.append(Row.of(self.deployed, event, truths, self._series))
                 self._activity = ""
                 self._heartbeat_at = time.monotonic()
             case _:

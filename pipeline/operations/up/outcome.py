@@ -26,7 +26,7 @@ from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.measure_sentences import row_headline
-from dpstream.pipeline.results.measure_series import measure_series
+from dpstream.pipeline.results.measure_series import MeasuredError, measured_errors
 from dpstream.pipeline.results.privacy_sentences import trusted_party
 from dpstream.pipeline.results.sentences import sentence_of
 from dpstream.pipeline.results.series import Series
@@ -55,9 +55,15 @@ class Row:
     series: tuple[Series, ...] = ()
 
     @classmethod
-    def of(cls, job: DeployedJob, record: EstimateRecord, ground_truths: GroundTruths) -> Row:
+    def of(
+        cls,
+        job: DeployedJob,
+        record: EstimateRecord,
+        ground_truths: GroundTruths,
+        series: tuple[Series, ...] = (),
+    ) -> Row:
         truths = ground_truths.of(record.epoch, record.estimate)
-        return cls(record, truths, job.domain, measure_series(job))
+        return cls(record, truths, job.domain, series)
 
     @property
     def epoch(self) -> int:
@@ -143,6 +149,18 @@ class Outcome:
             row.intervals[0] - row.ground_truths
             for row in self.rows
             if row.intervals.size and row.ground_truths is not None
+        )
+
+    @property
+    def by_measure(self) -> list[MeasuredError]:
+        """Errors by measure and breakdown; empty for jobs without panels."""
+        return measured_errors(
+            self.job,
+            (
+                (row.record.estimate.numbers, row.intervals[0] - row.ground_truths)
+                for row in self.rows
+                if row.record.estimate is not None and row.ground_truths is not None
+            ),
         )
 
     @property
@@ -234,7 +252,13 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield "guarantee", guarantee
             return
     rmse, predicted = outcome.rmse, outcome.predicted_rmse
-    if rmse is None:
+    if by_measure := outcome.by_measure:
+        # Rows have different units and sizes: one error of all would be of none.
+        predicted = None
+        for each in by_measure:
+            text = f"{each.rmse:,.3g}" if each.is_mean else share(each.rmse)
+            yield f"RMSE of {each.name}", text
+    elif rmse is None:
         yield "RMSE", "no estimates"
     else:
         yield "RMSE", f"{share(rmse)}, compared with the ground truth"

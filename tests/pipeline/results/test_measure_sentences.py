@@ -69,7 +69,7 @@ def test_sentence_names_what_a_measure_is(
 
 @pytest.mark.parametrize(("other", "warned"), [(30.0, False), (45.0, False), (80.0, True)])
 def test_many_users_with_undeclared_values_cause_a_warning(other: float, warned: bool) -> None:
-    """Of 305, a share of 45 has an interval that starts below 10 %."""
+    """45 users of 305 are a share whose interval starts below 10 %."""
     job, record = record_of({"wau": 305.0, **GROUPS, "wau: platform=other": other})
     warnings = list(other_warnings(job, record))
     assert bool(warnings) == warned
