@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.kafka.client_properties import read_client_properties
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.connection import SERVERS_VARIABLE, Connection, find_cluster
 from dpstream.pipeline.kafka.deployed_jobs import check_unchanged, find_deployed
+from dpstream.pipeline.state import kafka_folder
 
 
 def connection_of(
@@ -32,6 +34,21 @@ def cluster_of(
     silence("kafka")
     with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
         yield cluster
+
+
+@contextmanager
+def local_results(servers: str | None, config: Path | None) -> Iterator[None]:
+    """Run the local broker meanwhile if its data, such as what `up` left, is selected."""
+    local = servers is None and config is None and not os.environ.get(SERVERS_VARIABLE)
+    if not local or not (kafka_folder() / "data" / "meta.properties").exists():
+        yield
+        return
+    # Import on demand: not needed if the user selects a cluster.
+    from dpstream.pipeline.kafka.local_kafka import LocalKafka
+    from dpstream.pipeline.kafka.local_kafka.broker_users import running_broker
+
+    with running_broker(LocalKafka(kafka_folder(), brief=True), tell):
+        yield
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dpstream.pipeline.cli.answer_lines import (
     printed_lines,
     record_json,
 )
-from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job, local_results
 from dpstream.pipeline.cli.cohort_lines import CohortAttribute, print_cohorts
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
@@ -240,7 +240,7 @@ def estimates(
         raise UsageProblem("--cohorts shows one measure at all epochs: remove the other options")
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
-    with cluster_of(servers, kafka_config) as cluster:
+    with local_results(servers, kafka_config), cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from dpstream.pipeline.cli.answer_lines import AnswerTable, printed_lines
-from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job, local_results
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import (
     Box,
@@ -107,7 +107,7 @@ def query(
     if follow and epochs is not None:
         raise UsageProblem("--epochs sums existing epochs: remove --follow")
     added = None if epochs is None else first_and_last(epochs)
-    with cluster_of(servers, kafka_config) as cluster:
+    with local_results(servers, kafka_config), cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
         if added is not None and not counts_windows(deployed):

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dpstream.pipeline.addresses import networks
-from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, local_results, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
@@ -110,7 +110,8 @@ def serve(
 ) -> None:
     """Serve a live page and a JSON API for all jobs, until Ctrl-C or SIGTERM.
 
-    Both are read-only and use only estimates and manifests. /api documents the API.
+    Both are read-only and use only estimates and manifests. /api documents the API. If the local
+    broker has jobs but is stopped, as after dpstream up, it runs meanwhile.
     """
     if not address.strip():
         raise UsageProblem("--address is empty: use 127.0.0.1, or 0.0.0.0 for all interfaces")
@@ -120,22 +121,24 @@ def serve(
     access = _access(password_file, trusted_header, trusted_proxy or [])
     origins = _origins(frame_ancestors or [])
     silence("asyncio", "aiohttp")
-    with cluster_of(servers, kafka_config) as cluster:
-        connection = cluster.connection
+    settings = SiteSettings(
+        address, PORT, names, tuple(allow_host or ()), ground_truths, tls, access, origins
+    )
+    with local_results(servers, kafka_config):
+        with cluster_of(servers, kafka_config) as cluster:
+            connection = cluster.connection
 
-    def run(at: int) -> None:
-        settings = SiteSettings(
-            address, at, names, tuple(allow_host or ()), ground_truths, tls, access, origins
-        )
-        asyncio.run(serve_page(settings, connection, load_ground_truth, ready=_ready, notify=tell))
+        def run(at: int) -> None:
+            site = replace(settings, port=at)
+            asyncio.run(serve_page(site, connection, load_ground_truth, ready=_ready, notify=tell))
 
-    if port is not None:
-        run(port)
-        return
-    try:
-        run(PORT)
-    except NoPortError:
-        run(0)
+        if port is not None:
+            run(port)
+            return
+        try:
+            run(PORT)
+        except NoPortError:
+            run(0)
 
 
 def _access(password: Path | None, header: str | None, proxies: list[str]) -> AccessSettings:

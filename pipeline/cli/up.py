@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -33,7 +33,6 @@ from dpstream.pipeline.cli.output import (
     PrintableConsole,
     console,
     plural,
-    print_command,
     print_json,
     print_table,
     print_text,
@@ -117,7 +116,7 @@ def up(
     page: Annotated[
         bool,
         typer.Option(
-            "--page", help="Also serve the live page; on a terminal, it stays up until Ctrl-C."
+            "--page", help="Also serve the live page, which stays up until Ctrl-C or SIGTERM."
         ),
     ] = False,
     browser: Browser = True,
@@ -157,7 +156,7 @@ def up(
         agreed=yes,
         adapted=flags.adapted,
     )
-    _run(_watched(settings, browser, as_json), output, as_json)
+    _run(replace(_watched(settings, browser, as_json), linger=page), output, as_json)
 
 
 class Demo(StrEnum):
@@ -269,6 +268,7 @@ def _run(
         written = [_write(outcome, output, alone=len(outcomes) == 1) for outcome in outcomes]
         if as_json:
             _print_json(outcomes, written)
+            _announce(page, tell)
             return
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
@@ -278,11 +278,8 @@ def _run(
             published = [(outcome.job, outcome.records) for outcome in outcomes]
             _print_screen(explain_estimates(published, page))
             _print_screen(explain_guarantee([outcome.job for outcome in outcomes]))
-        _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
-        if page is not None:
-            print_text()
-            print_command(f"The live page: {page}")
-            print_text("It stays up until Ctrl-C.")
+        _show_next_steps(settings, outcomes[0].job, example=credit is not None)
+        _announce(page, lambda line: print_text(line, whole=True))
 
     def screen() -> Screen:
         return Screen(PrintableConsole(stderr=as_json, highlight=False))
@@ -300,6 +297,18 @@ def _run(
     except ProcessError as error:
         tell(f"error: {error}")
         raise typer.Exit(1) from None
+
+
+def _announce(page: str | None, show: Callable[[str], None]) -> None:
+    """Show the address of a page that stays up, after the results."""
+    if page is None:
+        return
+    # Files and pipes would otherwise receive the results only when the page ends.
+    sys.stdout.flush()
+    stop = "Ctrl-C" if sys.stdin.isatty() else f"Ctrl-C or SIGTERM (kill {os.getpid()})"
+    for line in ("", f"The live page: {page}", f"It stays up until {stop}."):
+        show(line)
+    sys.stdout.flush()
 
 
 def _print_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
@@ -368,12 +377,20 @@ def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
     print_text(f"all jobs: {picture}")
 
 
-def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:
+def _show_next_steps(settings: UpSettings, job: DeployedJob, *, example: bool) -> None:
 
     # Not wrapped at the edge of the terminal: commands are for copying.
     unfolded = Console(highlight=False, soft_wrap=True)
+    cluster = (("--bootstrap-servers", settings.servers), ("--kafka-config", settings.kafka_config))
     steps = next_steps(
-        job_file, _program(), example=example, recurring=job.epochs.renew, stages=stages_of(job)
+        settings.job_files[0],
+        _program(),
+        example=example,
+        recurring=job.epochs.renew,
+        stages=stages_of(job),
+        by=",".join(job.by[0]) if job.by else "",
+        users=settings.users,
+        cluster=[str(each) for option in cluster if option[1] is not None for each in option],
     )
     for purpose, commands in steps:
         print_text()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -200,6 +201,23 @@ def test_signal_at_any_step_leaves_no_process(
         up.wait_for_output(moment)
         code, _ = up.end(number)
     assert code == 128 + number, up.said
+    served_home.assert_nothing_is_left()
+
+
+def test_page_without_a_terminal_stays_up_until_sigterm(served_home: Home) -> None:
+    with served_home.up("--page") as up:
+        up.wait_for_output("The live page: ")
+        address = up.said[-1].split()[-1]
+        with urllib.request.urlopen(address.replace("?", "api/jobs?"), timeout=TIMEOUT) as answer:
+            (job,) = json.load(answer)["jobs"]
+        assert (job["job"], job["ended"]) == (served_home.name, True)
+        # The results were written before the address, and not only when the page ends.
+        assert up.process.stdout is not None
+        os.set_blocking(up.process.stdout.fileno(), False)
+        results = json.loads(os.read(up.process.stdout.fileno(), 1 << 16))
+        assert len(results["epochs"]) == EPOCHS
+        code, output = up.end(signal.SIGTERM)
+    assert (code, output) == (0, "")
     served_home.assert_nothing_is_left()
 
 

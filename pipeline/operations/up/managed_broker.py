@@ -11,72 +11,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, TypedDict
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+from dpstream.pipeline.kafka.local_kafka.broker_users import STOP_GRACE, BrokerUsers
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
 from dpstream.pipeline.parent_watch import follow
-from dpstream.pipeline.state import FolderInUse, kafka_folder, private_folder
+from dpstream.pipeline.state import FolderInUse, kafka_folder
 
-_STOP_GRACE = 5.0
-_STOP_SECONDS = 2 * _STOP_GRACE
+_STOP_SECONDS = 2 * STOP_GRACE
 _CHECK_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 2.0
 _RESTARTS = 3
 # By then, the shell that becomes the broker has written its process ID.
 _PID_SECONDS = 0.5
-# Two users that leave at the same time can briefly block each other.
-_LEAVING_SECONDS = 0.5
-
-
-class BrokerUsers:
-    """A user of a broker, from now until `leave` or the end of the process.
-
-    Each user holds a shared lock on a file, which the operating system releases with the process. A
-    leaving user that can lock the file exclusively is the last user. The file `mark` holds the
-    process ID of a broker that the last user must stop.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first, second = BrokerUsers(Path(folder)), BrokerUsers(Path(folder))
-    ...     first.leave(), second.leave()
-    (False, True)
-    """
-
-    def __init__(self, folder: Path) -> None:
-        private_folder(folder)
-        self.mark = folder / "started-by-up"
-        self._descriptor = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-
-    def is_marked(self, pid: int | None) -> bool:
-        return self.mark.exists() and self.mark.read_text() == str(pid)
-
-    def leave(self) -> bool:
-        """Stop using the broker, and return whether this was the last user."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        deadline = time.monotonic() + _LEAVING_SECONDS
-        try:
-            while time.monotonic() < deadline:
-                try:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(0.02)
-                else:
-                    return True
-            return False
-        finally:
-            os.close(self._descriptor)
 
 
 class Message(TypedDict):
@@ -162,12 +117,12 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if mine and not ready:
             time.sleep(_PID_SECONDS)
-            broker.stop(grace=_STOP_GRACE)
+            broker.stop(grace=STOP_GRACE)
         else:
             # Do not stop a broker that a user has started manually meanwhile.
             to_be_stopped = users.is_marked(broker.status().pid)
             if users.leave() and to_be_stopped:
-                broker.stop(grace=_STOP_GRACE)
+                broker.stop(grace=STOP_GRACE)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

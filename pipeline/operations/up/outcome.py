@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -281,12 +281,21 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def next_steps(
-    job_file: Path, program: str, *, example: bool, recurring: bool, stages: Iterable[str]
+    job_file: Path,
+    program: str,
+    *,
+    example: bool,
+    recurring: bool,
+    stages: Iterable[str],
+    by: str = "",
+    users: Path | None = None,
+    cluster: Sequence[str] = (),
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
     If the job is only an `example`, the steps start from a copy of its file. If the job is
-    `recurring`, the commands must state where its input ends.
+    `recurring`, the commands must state where its input ends. `by` is a breakdown of the job,
+    `users` its user list, and `cluster` are the options that select the cluster of the run.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
@@ -299,21 +308,22 @@ def next_steps(
             ],
         )
     else:
+        options = "".join(f" {shlex.quote(each)}" for each in cluster)
         yield (
-            "these results on the live page and as a table",
+            "these results again, on the live page or as a table",
             [
-                f"{program} kafka start",
-                f"{program} serve",
-                f"{program} estimates {own}",
+                f"{program} serve{options}",
+                f"{program} estimates {own}{f' --by {by}' if by else ''}{options}",
             ],
         )
+    listed = "" if users is None else f" --users {shlex.quote(str(users))}"
     yield (
         "your own cluster, each worker and producer on any machine",
         [
             "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
             f"{program} deploy {own}",
             *(f"{program} run {stage} {own}" for stage in stages),
-            f"{program} produce {own} --input FILE{' --to-epoch EPOCH' * recurring}",
+            f"{program} produce {own} --input FILE{listed}{' --to-epoch EPOCH' * recurring}",
             f"{program} estimates {own} --follow",
         ],
     )

@@ -9,18 +9,19 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from dpstream.pipeline.kafka.local_kafka import KafkaStatus
+from dpstream.pipeline.kafka.local_kafka import KafkaStatus, LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker_users import BrokerUsers, running_broker
 from dpstream.pipeline.operations.up import managed_broker
-from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
 
 HOLD = """
 import sys
 import time
 from pathlib import Path
-from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
+from dpstream.pipeline.kafka.local_kafka.broker_users import BrokerUsers
 users = BrokerUsers(Path(sys.argv[1]))
 print("here", flush=True)
 sys.stdin.read()
@@ -55,6 +56,7 @@ class Broker:
         self.pid = pid
         self.stopped: list[float] = []
         self.log_path = Path("broker.log")
+        self.directory = Path()
 
     def status(self) -> KafkaStatus:
         return KafkaStatus(self.pid is not None, self.pid, "127.0.0.1:1", Path(), self.log_path)
@@ -108,3 +110,21 @@ def test_broker_that_was_already_running_keeps_running(
     by_hand = Broker(99)
     keep(monkeypatch, tmp_path, by_hand)
     assert by_hand.stopped == []
+
+
+@pytest.mark.parametrize(
+    ("pid", "others", "stopped"),
+    [(None, False, 1), (None, True, 0), (99, False, 0)],
+    ids=["started here", "started here and used by others", "started by hand"],
+)
+def test_broker_for_results_is_stopped_by_its_last_user(
+    tmp_path: Path, pid: int | None, others: bool, stopped: int
+) -> None:
+    broker = Broker(pid)
+    broker.directory = tmp_path
+    with running_broker(cast(LocalKafka, broker), print):
+        assert broker.pid == (pid or 17)
+        other = BrokerUsers(tmp_path) if others else None
+    assert len(broker.stopped) == stopped
+    if other is not None:
+        assert other.leave()

@@ -38,7 +38,7 @@ from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.operations.up import run_up
 from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
-from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
+from dpstream.pipeline.operations.up.outcome import Outcome, Row, next_steps, summary
 from dpstream.pipeline.operations.up.run_up import MODULES
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.results.expected_errors import predicted_rmse
@@ -375,6 +375,21 @@ def test_predicted_error_uses_the_estimated_share_of_users(tmp_path: Path) -> No
     recurring = replace(found, job=found.job.model_copy(update={"guarantee": rolling}))
     stated = dict(summary(recurring))["guarantee"]
     assert "epsilon 4 for any 6 consecutive epochs, forever; trusted party: none" in stated
+
+
+def test_next_steps_show_the_results_again_and_name_the_same_files() -> None:
+    def steps(**options: Any) -> list[list[str]]:
+        chosen = {"example": False, "recurring": False, "stages": ("shuffle",), **options}
+        return [commands for _, commands in next_steps(Path("job.yaml"), "dpstream", **chosen)]
+
+    again, _ = steps()
+    assert again == ["dpstream serve", "dpstream estimates job.yaml"]
+    again, own = steps(by="os,plan", users=Path("my users"), cluster=("--bootstrap-servers", "b:1"))
+    assert again == [
+        "dpstream serve --bootstrap-servers b:1",
+        "dpstream estimates job.yaml --by os,plan --bootstrap-servers b:1",
+    ]
+    assert "dpstream produce job.yaml --input FILE --users 'my users'" in own
 
 
 SLOW = {"scipy", "matplotlib", "bokeh", "pyarrow", "mpmath", "jgo"}
