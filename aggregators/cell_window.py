@@ -1,6 +1,6 @@
-"""Cell counts for one window, or summed over several, and the estimates derived from them.
+"""Cell counts of one window, or their sum over several, minus the mean of the noise.
 
-Counts exclude the mean of the noise, and are scaled from present users to all users.
+They are scaled from present users to all users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixCounts(Counts):
-    """Estimates of single items, and a search for the top items.
+    """Estimate single items, and search for the top items.
 
     Attributes:
         cells: float64, shape (code.cells,); counts minus the mean of the noise.
@@ -56,13 +56,11 @@ class PrefixCounts(Counts):
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """Sample of item errors: last-level cells minus their median; None without hashing."""
         if self.code.levels[-1].direct:
             return None
         return np.asarray(self._last_level - np.median(self._last_level), np.float64)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Estimate items from the last level, whose prefixes are whole items."""
         last, cells, errors = self.code.messages - 1, self._last_level, self.error_sample
         deviation, half_width = math.sqrt(self.noise_variance), 0.0
         usual = 0.0 if errors is None else float(np.median(cells))
@@ -104,9 +102,7 @@ class CellWindow(CountedWindow):
 
     Attributes:
         cells: float64, shape (code.cells,).
-        noise_variance: Noise variance of each cell.
-        contributors: Number of users who sent the messages, summed over all epochs.
-        population: Number of users the estimates describe, summed over all epochs.
+        contributors, population: Summed over all epochs.
         estimator: Method that combines an item's rows; None selects the best.
         allowance: Amount added to the smallest of an item's cells in one-sided estimates.
     """
@@ -147,7 +143,6 @@ class CellWindow(CountedWindow):
 
     @property
     def published(self) -> ItemEstimates | HeavyHitters:
-        """Estimates of all items if the domain can be listed, otherwise of the top items."""
         return self.estimates.listed(MOST_PUBLISHED) or self.estimates.top(FOUND)
 
     def plus(self, later: Self) -> CellWindow:

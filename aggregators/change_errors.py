@@ -2,7 +2,7 @@
 
 If an estimate builds on the previous one, it contains most of that one's error. So the difference
 between the two has a smaller error than either. The correlation is computed from the mechanism,
-participation and published estimates; no reports are needed.
+participation and published estimates.
 
 If devices boost changes, a fraction of each estimate's error, and of its boosts' error, remains in
 every later estimate. The recursion of the estimates, without new noise, yields this fraction.
@@ -30,11 +30,7 @@ Covariances: TypeAlias = NDArray[np.float64]
 
 
 class FollowedErrors:
-    """Propagate the errors of estimates that build on previous ones, using only published data.
-
-    Attributes:
-        now: Errors at the latest epoch.
-    """
+    """Propagate the errors of estimates that build on previous ones, using only published data."""
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors) -> None:
         self._kernel, self._received = kernel, received
@@ -127,7 +123,7 @@ class RetainedErrors:
     [None, None, 10.0]
 
     Args:
-        lag: Number of epochs a change covers, at least 1.
+        lag: Number of epochs a change covers.
         kept: Fraction of the previous error that remains, in [0, 1); at a `GAP`, all of it remains.
     """
 
@@ -154,11 +150,7 @@ class SampledChanges:
     """Upper bounds on the errors of changes, for samples that have no users in common.
 
     The errors of such samples are negatively correlated where values persist. The bound is attained
-    if all values persist. See `ChangeErrors`.
-
-    Args:
-        lag: Number of publications a change covers, at least 1.
-        window: Number of epochs that each published mean covers.
+    if all values persist. `window` is the number of epochs that each published mean covers.
     """
 
     def __init__(self, lag: int, window: int = 1) -> None:

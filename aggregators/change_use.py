@@ -51,7 +51,6 @@ class ChangeUse(NamedTuple):
     def after_count(
         self, value: float, deviation: float, population: int, last_epoch: int
     ) -> ChangeUse:
-        """Update with an epoch's estimate, in users, and the estimate's standard error."""
         width = band(last_epoch) * deviation
         settled = min(max(self.settled, value - width), value + width)
         moved = self.moved + abs(settled - self.settled) / population

@@ -1,7 +1,6 @@
 """Count messages by cell and epoch, and derive items, ranges and heavy hitters from the counts.
 
-Every epoch publishes all items if the domain can be listed, otherwise the top items. Queries give
-access to everything else the cells contain.
+Every epoch publishes all items if the domain can be listed, otherwise the top items.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class CountMinAggregator:
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
     def check_messages(self, epoch: int, words: NDArray[np.uint32]) -> None:
-        """Raise `ValueError` unless messages are cell numbers, uint32, shape (messages, 1)."""
         check_format(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
             raise ValueError(
@@ -51,7 +49,6 @@ class CountMinAggregator:
     def add(
         self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
     ) -> None:
-        """Count messages, shape (messages, 1), with multiplicities `counts`; None means 1 each."""
         self.check_messages(epoch, words)
         self.state.add(epoch, words, counts)
 
@@ -74,15 +71,13 @@ class CountMinAggregator:
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the counts of all items or of the top items; return None if suppressed."""
         window = self.window([epoch], participation)
         return None if window is None else window.published
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CellWindow | None:
         """Return the sum of several epochs' windows, or None if one of them is suppressed.
 
-        Absent users are assumed to be like present ones. The probability that a one-sided sum is
-        too small is at most that of a single epoch times the number of epochs.
+        A one-sided sum is too small with a probability of at most `underestimated` per epoch.
         """
         total, variance, added = np.zeros(self.law.code.cells), 0.0, 0.0
         for epoch in epochs:

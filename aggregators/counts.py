@@ -31,11 +31,6 @@ class Counts(ABC):
 
     Items are numbered from 1; buckets and values along an axis are numbered from 0. Unsupported
     queries raise `UnsupportedQueryError`.
-
-    Attributes:
-        reports: Number of reports the counts are based on.
-        population: Number of users they describe.
-        flags: Warnings such as `dpstream.aggregators.estimate.GAP`.
     """
 
     __slots__ = ()
@@ -128,7 +123,6 @@ WindowT = TypeVar("WindowT", bound=CountedWindow)
 
 
 def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
-    """Return the sum of several epochs' windows, or None if one of them is suppressed."""
     total: WindowT | None = None
     for window in windows:
         if window is None:

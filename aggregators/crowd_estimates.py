@@ -55,10 +55,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
     """Estimates for all crowds; None for a suppressed crowd.
 
     Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
-
-    Attributes:
-        reports: Number of messages kept by the shuffler in all crowds.
-        population: Number of users, with and without a crowd.
+    `reports` are the messages kept by the shuffler. `population` includes users without a crowd.
     """
 
     crowds: tuple[CrowdEstimate | None, ...]
@@ -85,7 +82,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def detection_threshold(self) -> float | None:  # type: ignore[override]
-        """The population if any crowd is suppressed (its counts are unknown); otherwise None."""
         return float(self.population) if self.suppressed else None
 
     @cached_property
@@ -127,7 +123,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> HeavyHitters:
-        """Return items with the largest estimates, each with the width of the widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:

@@ -28,8 +28,6 @@ _OUTSIDE: Final = 0.05
 
 
 class Contents(Protocol):
-    """Aggregator for one crowd's messages."""
-
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
 
     def add(
@@ -138,7 +136,6 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> CrowdEstimates | None:
-        """Estimate all crowds of a window; return None if the window is suppressed."""
         law = self.law
         contributors = int(participation.contributors[epoch])
         if contributors < law.minimum:
@@ -157,7 +154,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     def _crowd(
         self, crowd: int, epoch: int, left: int, contributors: int, population: int
     ) -> CrowdEstimate | None:
-        """Return the estimates of a crowd with `left` messages, or None if it is suppressed."""
+        """Estimate a crowd of which `left` messages remain; return None if it is suppressed."""
         contents = self._contents.get(crowd)
         if contents is None or left < self.law.minimum:
             return None
@@ -175,8 +172,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
 def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
     """Estimate the number of users in a crowd from the number of its remaining messages.
 
-    Absent users are assumed to be like present ones, as in
-    `dpstream.aggregators.item_counts.item_estimates`.
+    Absent users are assumed to be like present ones.
 
     >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
     >>> size = size_of_crowd(law, 970, 5000, 5000)

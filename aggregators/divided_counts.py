@@ -1,7 +1,4 @@
-"""Aggregators of populations in which each device permanently belongs to one part.
-
-A message names its part. Each part has an aggregator of its own.
-"""
+"""Aggregators of populations in which each device permanently belongs to one part."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ _LENGTH_BYTES = 8
 
 
 class PartCounts(Protocol):
-    """Aggregator of a part."""
-
     @property
     def law(self) -> Any: ...
 
@@ -39,7 +34,7 @@ PartT = TypeVar("PartT", bound=PartCounts)
 
 
 class DividedCounts(LawAggregator[LawT], Generic[LawT, PartT]):
-    """Count the messages of each part separately; `parts` are the aggregators."""
+    """Count the messages of each part with an aggregator of its own, in `parts`."""
 
     part_name: ClassVar[str]
     """Name of a part in messages, such as "level"."""

@@ -1,8 +1,8 @@
 """The dyadic tree of a horizon: counts of received reports for every interval.
 
 Node (h, j) is the interval of order h and index j (`dpstream.randomizers.dyadic`). It is complete
-at epoch j 2^h. A node has one or more cells, whose meaning the protocol defines. Serialization
-numbers nodes by the epoch that completes them, then by order::
+at epoch j 2^h. The protocol defines the cells of a node. Serialization numbers nodes by the epoch
+that completes them, then by order::
 
     epoch        1   2     3   4        5 ...
     orders       0   0 1   0   0 1 2    0 ...
@@ -29,7 +29,7 @@ _FEW_BYTES = 64 * _ENTRY.itemsize
 
 
 def first_node(epoch: int) -> int:
-    """Return the number of the first node that an epoch completes: the node of order 0.
+    """Return the number of the node of order 0 that an epoch completes.
 
     >>> [first_node(epoch) for epoch in (1, 2, 3, 4, 5)]
     [0, 1, 3, 4, 7]
@@ -166,7 +166,7 @@ class DyadicTree:
 
 
 def _epoch_of(node: int) -> int:
-    """Return the epoch that completes a node: the last e with `first_node(e)` <= `node`."""
+    """Return the last epoch e with `first_node(e)` <= `node`."""
     epoch = node // 2 + 1
     while first_node(epoch + 1) <= node:
         epoch += 1

@@ -32,8 +32,6 @@ class ResponseLaw(Protocol):
 
 
 class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
-    """Count zeros and ones, and estimate each epoch from its own reports."""
-
     def __init__(self, law: ResponseLaw) -> None:
         super().__init__(law)
         self._counts: dict[int, NDArray[np.int64]] = {}
@@ -96,14 +94,12 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
-        """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
+        """Estimate the number of devices with value 1 at an epoch, or None without reports.
 
         Absent devices are assumed to be like those that report. If a fraction p of N devices has
         the value 1 and a random m of them report, responses and sampling have the variance
 
             N^2 ((1 / c_gap^2 - 1) / 4m + p (1 - p) (N - m) / m (N - 1)).
-
-        The second term vanishes when all devices report; p is estimated.
         """
         counts = self._counts.get(epoch)
         if counts is None:
@@ -119,12 +115,10 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the counts of an epoch as JSON values for `resume`."""
         counts = self._counts.get(epoch)
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
             raise ValueError(f"saved state is {dict(state)}; expected nonnegative integers")
@@ -135,16 +129,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
 
 class SampledResponseAggregator(EpochResponsesAggregator):
-    """Count zeros and ones, and estimate each epoch from its own answers."""
-
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
-        """Estimate the number of enrolled users with value 1, or None if no answers arrived.
-
-        Users who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. The standard error covers the flips and the sampling from a
-        finite population. The interval is Wilson's, for the sample size that has the same variance.
-        It also holds for few answers, and for shares near 0 and 1.
-        """
         counts = self._counts.get(epoch)
         if counts is None:
             return None
@@ -176,7 +161,6 @@ class SampledResponseAggregator(EpochResponsesAggregator):
         )
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates, and biased ones from a random walk model."""
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
         found = [self.estimate(epoch, participation) for epoch in range(1, last_epoch + 1)]
@@ -190,5 +174,5 @@ class SampledResponseAggregator(EpochResponsesAggregator):
 
 
 def response_variance(law: ResponseLaw, users: int) -> float:
-    """Return the exact variance of an estimate if all devices report, the same for any values."""
+    """Return the exact variance of an estimate if all devices report."""
     return users * (law.c_gap**-2 - 1) / 4

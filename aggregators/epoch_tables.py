@@ -25,8 +25,6 @@ MOST_RESUMED: Final = 1 << 12
 class EpochTables:
     """Numbers of reports by epoch and cell.
 
-    Deserialized and merged tables keep the narrowest type until more reports are added.
-
     >>> state = EpochTables(cells=4)
     >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
     >>> state.counts(2).tolist(), EpochTables.from_bytes(4, 2, state.to_bytes()) == state
@@ -56,7 +54,6 @@ class EpochTables:
             np.add.at(table, cells, counts.astype(np.int64))
 
     def add_table(self, epoch: int, counts: NDArray[Any]) -> None:
-        """Add the number of reports in every cell, shape (cells,)."""
         table = self._table(epoch)
         table += counts
 
@@ -66,7 +63,6 @@ class EpochTables:
         return None if table is None else table.astype(np.int64, copy=False)
 
     def added_up(self, epochs: Iterable[int]) -> NDArray[np.int64]:
-        """Return the sum of the tables of several epochs, int64, shape (cells,)."""
         total = np.zeros(self.cells, np.int64)
         for epoch in epochs:
             total += self._epochs.get(epoch, 0)
@@ -132,7 +128,7 @@ class EpochTables:
     __hash__ = None  # type: ignore[assignment]
 
     def _table(self, epoch: int) -> NDArray[np.int64]:
-        """Return the table of an epoch, widened to int64 so that reports can be added to it."""
+        """Return the table of an epoch, widened to int64 so that reports can be added."""
         table = self._epochs.get(epoch)
         if table is None or table.dtype != np.int64:
             wider = np.zeros(self.cells, np.int64)
@@ -157,8 +153,6 @@ LawT = TypeVar("LawT", bound=TablesLaw)
 
 
 class TableAggregator(LawAggregator[LawT], Generic[LawT]):
-    """Count in one table per epoch; the state is independent of input order, splits and merges."""
-
     ordered: ClassVar[bool] = False
     """True if items are ordered as in a tree, which supports ranges and quantiles."""
 
@@ -193,7 +187,7 @@ WordsLawT = TypeVar("WordsLawT", bound=WordsLaw)
 
 
 class WordAggregator(TableAggregator[WordsLawT], Generic[WordsLawT]):
-    """Count how often each word was sent, if a message is a single word of few enough."""
+    """Count how often each word was sent, if a message is one of few enough words."""
 
     @property
     def _words(self) -> int:
@@ -222,10 +216,7 @@ class WordAggregator(TableAggregator[WordsLawT], Generic[WordsLawT]):
 
 
 class ResumableTables(TableAggregator[LawT], Generic[LawT]):
-    """Count in so few cells that an epoch's counts can be stored with its estimate."""
-
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the counts of an epoch as JSON values for `resume`."""
         counts = self._tables.counts(epoch)
         return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
 

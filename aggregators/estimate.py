@@ -42,14 +42,9 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class Estimate(EstimatedCounts):
-    """An estimate with its 95 % interval; None marks unknown fields.
+    """An estimate with its 95 % interval, in users; None marks unknown fields.
 
-    Attributes:
-        value: The estimate, in users.
-        standard_error: Its standard error.
-        ci95_low, ci95_high: Ends of the interval; the lower one can be negative.
-        reports: Number of reports the estimate is based on.
-        population: Number of users the estimate describes.
+    The lower end of the interval can be negative.
     """
 
     value: float | None

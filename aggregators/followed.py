@@ -2,8 +2,7 @@
 
 For every change, a device adds a boost to its reports, which decays in later epochs. So an epoch's
 reports estimate the count plus F, the sum of all boosts. F is removed epoch by epoch, in constant
-time and memory. Later reports carry no information about earlier counts, so unbiased smoothing
-cannot improve estimates.
+time and memory. Later reports carry no information about earlier counts.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Followed(NamedTuple):
     def estimate(
         self, reports: int, population: int, *, changes_used: bool = False
     ) -> Estimate | None:
-        """Return the published estimate of the epoch, or None before the first reports."""
+        """Return the published estimate, or None before the first reports."""
         if not self.known:
             return None
         deviation = self.deviation
@@ -170,7 +169,6 @@ class Received(NamedTuple):
         total: Number of devices with value 1, plus the boosts of all devices, in users.
         variance: Variance of the noise in `total`.
         present: Number of devices with reports, at least 1.
-        population: Number of devices enrolled.
     """
 
     total: float
@@ -179,7 +177,6 @@ class Received(NamedTuple):
     population: int
 
     def unseen(self, value: float) -> float:
-        """Return the `unseen_deviation`, given that about `value` devices have the value 1."""
         return unseen_deviation(value, self.population, self.present)
 
 
@@ -206,8 +203,6 @@ LawT = TypeVar("LawT", bound=BoostedLaw)
 
 
 class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
-    """Estimate the number of devices with value 1 in each epoch."""
-
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
         self._followed = Followed()
@@ -240,7 +235,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         )
 
     def followed(self, epoch: int, participation: Participation) -> Followed:
-        """Return the estimate of an epoch and the propagation of its error; see `estimate`."""
+        """Return an epoch's estimate and the propagation of its error; see `estimate`."""
         if self._participation is not participation or self._followed.epoch > epoch:
             self._restart()
             self._participation = participation
@@ -253,7 +248,6 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self._followed
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the state after an epoch, which later estimates need, as JSON values."""
         found = self.followed(epoch, participation)
         return {
             "followed": list(found),
@@ -262,7 +256,6 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes
@@ -281,10 +274,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self.reports(epoch, participation)
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return every epoch's published estimate: later reports add no information about it.
-
-        The result includes biased estimates from a random walk model (`random_walk`).
-        """
+        """Return every epoch's published estimate, which later reports do not improve."""
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
@@ -322,7 +312,6 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
     def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
-        """Update `use`, a lower bound on users' changes, with the reports of an epoch."""
         return use.after_count(
             found.value, found.deviation, received.population, self.law.last_epoch
         )

@@ -1,9 +1,9 @@
 """Track items over time: the part common to shuffled counts of labels and numbers.
 
-In every epoch, the number of messages for having an item, minus dummies and collisions, estimates
-its count plus r (the boost) times the number of users who gained it. The number of messages for
-losing it estimates r times the number of users who lost it. Published estimates track the
-difference as in `dpstream.aggregators.shuffled_counts`.
+The messages for having an item, minus dummies and collisions, estimate its count plus r (the boost)
+times the number of users who gained it. The messages for losing it estimate r times the number of
+users who lost it. Published estimates track the difference as in
+`dpstream.aggregators.shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
     def estimate(self, epoch: int, participation: Participation) -> EstimateType | None:
         """Estimate the number of users with each item; return None before the first release.
 
-        A suppressed epoch repeats the previous estimates, flagged `GAP`. Absent users are accounted
-        for as in `dpstream.aggregators.shuffled_counts`. The entries of one `participation` object
-        up to the epoch must not change between calls.
+        A suppressed epoch repeats the previous estimates, flagged `GAP`. The entries of one
+        `participation` object up to the epoch must not change between calls.
         """
         if self._participation is not participation or self._followed.epoch > epoch:
             self._drop()

@@ -112,9 +112,9 @@ class FreezingModel:
     def _odd_intervals(self, order: int) -> NDArray[np.float64]:
         """Return the fraction of users by how many intervals have an odd number of changes.
 
-        The changes up to an interval's end are placed one after the other, on free epochs. The
-        result is exact for intervals of one and two epochs. For longer ones it is a very close
-        approximation, which replaces the number of changes in odd intervals by its mean.
+        The changes up to an interval's end are placed one after the other, on free epochs. This is
+        exact for intervals of one and two epochs. For longer ones it is a very close approximation:
+        the number of changes in odd intervals is replaced by its mean.
         """
         if order == 0:
             return self._until.copy()

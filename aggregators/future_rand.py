@@ -41,7 +41,7 @@ _COUNTED_AT_ONCE = 1 << 16
 
 
 class FutureRandAggregator(LawAggregator[FutureRandLaw]):
-    """Count reports; the state is independent of input order, splits and merges.
+    """Count signs by dyadic interval.
 
     The cells of a node count its negative and positive signs, then the same for newcomers.
 
@@ -61,7 +61,6 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self.tree = DyadicTree(law.horizon, cells=4)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` unless messages are uint8, shape (reports, 1), for intervals due."""
         check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
@@ -109,9 +108,8 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         """Estimate the number of devices with value 1 from the reports up to an epoch.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
-        (Algorithm 2). The estimate of an interval combines its own reports with those of the
-        intervals in it (`PrefixCombiner`). Intervals without reports count as 0, widen the
-        confidence interval and set the flag `GAP`.
+        (Algorithm 2). Intervals without reports count as 0, widen the confidence interval and set
+        the flag `GAP`.
         """
         return prefix_estimate(
             self._prefixes.at(epoch, participation), int(participation.population[epoch])
@@ -121,14 +119,13 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Load a result of `state_after` into an empty aggregator, in place of earlier reports.
+        """Load a result of `state_after` into an empty aggregator.
 
         `participation` must cover the start of every interval that ends after the state's epoch.
         """
         self._prefixes.resume(state, participation)
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the estimates of every epoch from all reports up to `last_epoch`."""
         return smoothed_estimates(
             [
                 self._own_order(order, last_epoch, participation)
@@ -197,10 +194,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
 
 def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
-    """Estimate the number of devices with value 1 from the increments of all epochs so far.
-
-    Intervals without reports count as 0, widen the confidence interval and set the flag `GAP`.
-    """
+    """Estimate the number of devices with value 1 from the increments of all epochs so far."""
     total = prefix.total()
     value, half_width = float(total.value[0]), prefix.half_width(population)
     flags = (GAP,) if total.gaps else ()
@@ -234,7 +228,7 @@ def interval_variances(law: FutureRandLaw) -> list[float]:
 def predicted_variances(
     law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree"
 ) -> NDArray[np.float64]:
-    """Predict the variances per user of estimates if all devices report, shape (last_epoch,)."""
+    """Predict the variances per user if all devices report, shape (last_epoch,)."""
     variances = interval_variances(law)
     if estimator == "tree":
         variances = combined_variances(variances)

@@ -40,7 +40,6 @@ class GridCounts(Counts):
     (90.0, 7.6)
 
     Attributes:
-        axes: Code of each coordinate.
         values: float64, in the shape of the grid; some can be negative.
         noise_variance: Noise variance of a cell.
     """
@@ -67,16 +66,12 @@ class GridCounts(Counts):
 
         Args:
             code: Encoding of the items.
-            cells: Number of messages received per cell, shape (cells,).
+            cells: Number of messages received per cell, shape (code.cells,).
             noise_mean: Mean number of dummies in a cell, from all contributors.
             noise_variance: Variance of the number of dummies in a cell.
             contributors: Number of users who sent the messages, at least 1.
-            population: Number of users to estimate; None for the contributors. Absent users are
-                assumed to be like present ones.
+            population: Number of users to estimate; None for the contributors.
             flags: Warnings about the estimates.
-
-        Raises:
-            ValueError: If the number of cells is wrong, or there are no contributors.
         """
         if cells.shape != (code.cells,):
             raise ValueError(f"counts have shape {cells.shape}; expected ({code.cells},)")
@@ -92,7 +87,6 @@ class GridCounts(Counts):
         return cls(axes, values, scale**2 * noise_variance, contributors, people, flags)
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """Estimate the number of points with every zero-based coordinate in [start, end)."""
         if not len(starts) == len(ends) == len(self.axes):
             raise ValueError(
                 f"a box requires one start and one end for each of the axes ({len(self.axes)})"
@@ -115,7 +109,6 @@ class GridCounts(Counts):
         return Quantile(estimate.value, estimate.ci95_low, estimate.ci95_high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Yield estimates of single values, or of points in the order of the grid."""
         for item in range(1, self.values.size + 1) if items is None else items:
             starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
             yield item, self.box(starts, [each + 1 for each in starts])
@@ -154,7 +147,6 @@ class GridCounts(Counts):
 
     @property
     def largest_value_deviation(self) -> float:
-        """Largest standard error of a single value or point."""
         factors = [self.noise_variance]
         for axis in self.axes:
             starts = np.arange(axis.size)

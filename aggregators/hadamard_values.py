@@ -81,7 +81,6 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         self._add(epoch, sums)
 
     def sums(self, epoch: int) -> NDArray[np.int64]:
-        """Return the number of reports for an epoch, then the sums of symbols by row."""
         return self._sums.get(epoch, np.zeros(1 + self.law.rows, np.int64))
 
     def _merge(self, other: Self) -> None:
@@ -134,7 +133,6 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         return self._path.estimates(int(participation.population[epoch]))
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return every epoch's published estimates: later symbols add no information about them."""
         path = _Path(self.law)
         values = np.zeros((last_epoch, self.law.items))
         deviations = np.full(last_epoch, np.inf)

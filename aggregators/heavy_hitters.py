@@ -20,12 +20,7 @@ class HeavyHitters(EstimatedCounts):
     Attributes:
         items: int64, item numbers, starting with 1.
         values: float64, of the same shape, in users.
-        standard_error: Standard error of each value.
         half_width: Half-width of the 95 % interval around each value.
-        detection_threshold: Number of users above which an item is included with probability 95 %.
-        reports: Number of contributors.
-        population: Number of users the estimates describe.
-        averaged: Number of epochs over which the counts are averaged; None for a single epoch.
     """
 
     items: NDArray[np.int64]
@@ -47,7 +42,6 @@ class HeavyHitters(EstimatedCounts):
         return self.estimate(0) if len(self.items) else None
 
     def estimate(self, index: int) -> Estimate:
-        """Return the estimate of the item at a zero-based position."""
         value = float(self.values[index])
         return Estimate.around(value, self.standard_error, self.half_width, *self.about)
 
@@ -65,7 +59,6 @@ class HeavyHitters(EstimatedCounts):
         return np.asarray(self.values + width, np.float64)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with values rounded to a tenth of a user."""
         return {
             "found": self.items.tolist(),
             "values": np.round(self.values, 1).tolist(),

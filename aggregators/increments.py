@@ -36,7 +36,6 @@ class Increment:
     gaps: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values from which `from_json` restores identical floats."""
         return {
             "value": self.value.tolist(),
             "prior_variance": self.prior_variance,
@@ -87,8 +86,8 @@ def own_share(own_variance: float, halves_variance: float) -> float:
 def combined(own: Increment | None, halves: Increment) -> Increment:
     """Combine an interval's own reports with those of its two halves.
 
-    An interval without reports of its own gets the estimate of its halves, gaps included. If it has
-    reports, halves with gaps are ignored.
+    An interval without reports gets the estimate of its halves, gaps included. If it has reports,
+    halves with gaps are ignored.
     """
     if own is None:
         return halves

@@ -36,8 +36,6 @@ LawT = TypeVar("LawT", bound=ItemsLaw)
 
 
 class ItemCountsAggregator(TableAggregator[LawT]):
-    """Count all messages and the messages that support each item, for every epoch."""
-
     may_be_silent: ClassVar[bool] = False
     """True if a contributor can send no message at all, so that an empty window counts as data."""
 
@@ -71,15 +69,11 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the number of users with each item at an epoch; return None if suppressed.
-
-        For a domain too large to list, only top items are published, each with the largest error.
-        """
+        """Estimate the users with each item, or the top items of a domain too large to list."""
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
-        """Return estimates of all items, summed over epochs, or None if any epoch is suppressed."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:

@@ -35,7 +35,7 @@ class SetsLaw(Protocol):
 def sampling_covariances(
     answers: int, users: int, values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Compute `ItemCovariances` of items with independent noise: the part due to absent users.
+    """Compute the part of `ItemCovariances` that is due to absent users.
 
     >>> sampling_covariances(50, 100, np.array([40.0, 60.0])).round(1).tolist()
     [[-16.2, -24.2], [-24.2, -36.4]]

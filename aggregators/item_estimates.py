@@ -19,10 +19,9 @@ from dpstream.aggregators.heavy_hitters import HeavyHitters
 def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float64]:
     """Shift all values by the same number and set negative ones to 0, to match a known total.
 
-    This is the projection onto the nonnegative counts whose sum is the population, with the shift
-    found exactly. It assumes that every user has one of the items. It is biased: small counts come
-    out too large and large ones too small. Use it for fractions and charts, alongside the unbiased
-    estimates and never in their place.
+    This is the projection onto the nonnegative counts whose sum is the population. It assumes that
+    every user has one of the items. It is biased: small counts come out too large and large ones
+    too small. Use it for fractions and charts, alongside the unbiased estimates.
 
     >>> norm_sub(np.array([70.0, 40.0, -20.0]), 100).tolist()
     [65.0, 35.0, 0.0]
@@ -44,11 +43,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     Attributes:
         values: float64, shape (items,), in users, in the order of the domain; can be negative.
-        standard_error: Standard error of each value.
         half_width: Half-width of the 95 % interval around each value.
-        reports: Number of reports.
-        population: Number of users the estimates describe.
-        flags: Warnings such as `GAP`.
         lasting: Standard deviation of noise that can be the same at other epochs; not published.
     """
 
@@ -95,9 +90,9 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     def top(self, count: int) -> HeavyHitters:
         """Select the items with the largest estimates, at most `count`.
 
-        Selection biases upwards: an item is more likely to be selected when its noise is positive.
-        The 95 % intervals of selected items therefore contain the count less often than 19 times in
-        20. The simultaneous intervals are wider and do not depend on the selection.
+        Selection biases upwards, because an item is more likely to be selected when its noise is
+        positive. The 95 % intervals of selected items therefore contain the count less often than
+        19 times in 20. The simultaneous intervals are wider and do not depend on the selection.
 
         >>> every = ItemEstimates(np.array([5.0, 70.0, 30.0]), 10.0, 19.6, 99, 100)
         >>> every.top(2).items.tolist(), round(every.simultaneous_half_width, 1)
@@ -120,7 +115,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         return self
 
     def plus(self, later: Self) -> ItemEstimates:
-        """Add another epoch, whose noise is independent except for the lasting part.
+        """Add another epoch.
 
         Variances of independent noise add; so do the standard deviations of lasting noise.
         """
@@ -149,7 +144,6 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         return ItemEstimates(values, standard_error, width, *self._with(earlier))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with values rounded to a tenth of a user."""
         return {
             "items": np.round(self.values, 1).tolist(),
             "standard_error": self.standard_error,

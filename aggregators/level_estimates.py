@@ -28,7 +28,7 @@ class LevelEstimates(OrderedEstimates):
     (90.0, 7.6, 2.0)
 
     Attributes:
-        noise_variance: Variance of a node's own estimate, the same for all nodes.
+        noise_variance: Variance of a node's own estimate.
         rooted: True if the root is counted.
         absence_error: Standard deviation, in users, that absent devices add to a range with a
             fraction p of the users, divided by sqrt(p (1 - p)).
@@ -52,7 +52,6 @@ class LevelEstimates(OrderedEstimates):
         population: int = 0,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """Create estimates; every single value has the same standard error."""
         own = level_range_variances(levels, equal_variances(levels, rooted=rooted), 0, 1)
         shares = np.clip(values / max(1, population), 0.0, 1.0)
         sampled = absence_error**2 * float((shares * (1 - shares)).mean())
@@ -72,7 +71,7 @@ class LevelEstimates(OrderedEstimates):
 
     @classmethod
     def of_values(cls, found: ItemEstimates) -> Self:
-        """Create estimates of ranges from estimates of single values with independent noise."""
+        """Create estimates of ranges from single values with independent noise."""
         return cls(
             found.values,
             found.standard_error,

@@ -23,8 +23,7 @@ Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]
 class MessageCounts:
     """A sorted and counted multiset of unsigned little-endian messages; additions are batched.
 
-    Input in increasing order, like the messages of a released window, is counted immediately. Until
-    read, such input takes no more memory than its bytes.
+    Until read, input in increasing order takes no more memory than its bytes.
 
     >>> received = MessageCounts(np.dtype("<u4"))
     >>> received.add(np.array([7, 5, 7], np.uint32), None)
@@ -85,7 +84,7 @@ class MessageCounts:
         return b"".join(self.buffers())
 
     def buffers(self) -> Iterator[bytes | memoryview]:
-        """Yield the result of `to_bytes` in pieces, so that large arrays are not copied."""
+        """Yield the result of `to_bytes` in pieces, without copying large arrays."""
         if not self._only_rises:
             self._sort()
         parts = self._rising or [(self._words, self._counts)]
@@ -173,7 +172,7 @@ class MessageCounts:
 def _counted_in_table(
     cells: int, plain: Messages, counted: Sequence[Counted], dtype: np.dtype[np.unsignedinteger]
 ) -> Counted:
-    """Return distinct messages, ascending, and their counts, from a table of all messages.
+    """Count distinct messages in a table of all messages.
 
     The first element of `counted` has distinct messages; other elements can repeat them.
     """
@@ -188,7 +187,6 @@ def _counted_in_table(
 
 
 def _counted_in_order(plain: Messages, counted: Sequence[Counted]) -> Counted:
-    """Return distinct messages, ascending, and their counts, by sorting."""
     # Most messages occur once: sorting before counting takes a fifth of the time.
     plain = np.sort(plain)
     starts = _starts(plain)

@@ -2,9 +2,9 @@
 
 The epochs 1 to t consist of dyadic intervals, one for each 1 in the binary form of t. Advancing to
 t + 1 works like a binary counter. Where a bit is carried, two neighboring intervals become the
-halves of the next larger one, and are combined with its own reports. So the best linear unbiased
-estimate of a prefix (for the given weights) takes time proportional to the number of orders due at
-an epoch. Only the intervals of the current prefix are stored.
+halves of the next larger one, and are combined with its own reports. This gives the best linear
+unbiased estimate of a prefix (for the given weights). Only the intervals of the current prefix are
+stored.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class PrefixCombiner:
         self._pieces[len(own) - 1] = piece
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values with all state that later epochs need."""
         return {
             "epoch": self.epoch,
             "pieces": [[order, self._pieces[order].to_json()] for order in sorted(self._pieces)],
@@ -134,9 +133,9 @@ class Prefixes:
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
-        """Start from a saved prefix, without the reports from which it was computed.
+        """Start from the saved prefix `body` (`PrefixCombiner.to_json`), without its reports.
 
-        `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
+        Later calls must pass the same `participation`.
         """
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
         self._participation, self._resumed = participation, self._combiner.epoch

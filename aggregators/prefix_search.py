@@ -66,7 +66,6 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return the largest possible underestimate: the subtracted background, plus noise."""
         return max(self.background[index], 0.0) + self.noise
 
     @property
@@ -104,9 +103,6 @@ def heavy_items(
             least 512, so that false prefixes do not crowd out the largest item.
         possible: Function that returns which prefixes of a length exist; default: all.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
-
-    Raises:
-        ValueError: If the number of counts is wrong, or top or width is below 1.
     """
     if counts.shape != (code.cells,):
         raise ValueError(f"counts have shape {counts.shape}; expected ({code.cells},)")
@@ -172,7 +168,6 @@ def _candidates(
 def _listed(
     cells: _Cells, candidates: Numbers, cuts: list[float], contributors: int, top: int
 ) -> HeavyHitters:
-    """Accept candidates one by one, then estimate the accepted ones."""
     code = cells.code
     last = code.messages - 1
     buckets = np.stack(
@@ -229,7 +224,6 @@ def _listed(
 
 
 def _left(cells: _Cells, buckets: Numbers) -> Array:
-    """Return the unexplained counts in the cells of candidates, shape (levels, candidates)."""
     levels = zip(cells.counts, buckets, cells.background, strict=True)
     return np.stack([level[cell] - background for level, cell, background in levels])
 

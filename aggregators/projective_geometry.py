@@ -30,7 +30,7 @@ from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
 class ProjectiveGeometryAggregator(WordAggregator[ProjectiveGeometryLaw]):
-    """Count the multiplicity of each message, for every epoch.
+    """Count the multiplicity of each message.
 
     >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.composed import ComposedLaw
@@ -44,14 +44,12 @@ class ProjectiveGeometryAggregator(WordAggregator[ProjectiveGeometryLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate all or the top items, with the largest standard error; None without reports."""
         found = self._of(epoch, participation)
         if isinstance(found, CellWindow):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return items or prefix cells, summed over epochs; None if an epoch has no reports."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | CellWindow | None:
@@ -75,7 +73,6 @@ class ProjectiveGeometryAggregator(WordAggregator[ProjectiveGeometryLaw]):
         epoch: int,
         participation: Participation,
     ) -> CellWindow:
-        """Scale counts from the users who report on a level to the population."""
         population, law = int(participation.population[epoch]), self.law
         levels = received.reshape(len(code.levels), -1)
         cells, noise, held = scaled_levels(

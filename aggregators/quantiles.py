@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuantile:
-    """A quantile of integers: in the estimated distribution F, F(value - 1) < share <= F(value).
-
-    Attributes:
-        share: Requested fraction of all values.
-        value: Zero-based value.
-        ci95_low: Smallest value in the 95 % interval.
-        ci95_high: Largest value in the 95 % interval.
-    """
+    """A quantile of integers: in the estimated distribution F, F(value - 1) < share <= F(value)."""
 
     share: float
     value: int

@@ -21,8 +21,6 @@ Ends = NDArray[np.int64] | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderedEstimates(ItemEstimates, ABC):
-    """Number of users with values in each of several ordered buckets."""
-
     @property
     @abstractmethod
     def total(self) -> float:
@@ -33,7 +31,6 @@ class OrderedEstimates(ItemEstimates, ABC):
         """Return the variances of ranges [start, end) of buckets; starts and ends broadcast."""
 
     def range(self, start: int, end: int) -> Estimate:
-        """Estimate how many users have values in the buckets [start, end), numbered from 0."""
         if not 0 <= start < end <= len(self.values):
             raise ValueError(f"range [{start}, {end}) is empty or not in [0, {len(self.values)})")
         deviation = math.sqrt(float(self.variances(start, end)))
@@ -52,8 +49,7 @@ class OrderedEstimates(ItemEstimates, ABC):
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return cumulative counts and their standard errors.
 
-        Both are float64, shape (buckets + 1,); index t covers the buckets before t. The first count
-        is 0 without any error, and the last one is `total`.
+        Both are float64, shape (buckets + 1,); index t covers the buckets before t.
         """
         ends = np.arange(len(self.values) + 1)
         counts = np.insert(np.cumsum(self.values), 0, 0.0)
@@ -65,8 +61,8 @@ class OrderedEstimates(ItemEstimates, ABC):
 
         Isotonic regression makes the cumulative counts increasing, and values are assumed to be
         spread evenly within a bucket. The interval follows from a 95 % band around the cumulative
-        counts minus `share` times the total, which can itself be an estimate. It contains every
-        bucket that the band allows to contain the quantile, and is wider than necessary.
+        counts minus `share` times the total. It contains every bucket that the band allows to
+        contain the quantile, and is wider than necessary.
 
         Raises:
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
@@ -118,7 +114,6 @@ class RangeEstimates(OrderedEstimates):
         return range_variances(np.array(self.level_variances), starts, ends)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON values of `ItemEstimates` with the levels' variances; null if unused."""
         return {
             **ItemEstimates.to_json(self),
             "level_variances": [
@@ -142,10 +137,7 @@ class RangeEstimates(OrderedEstimates):
 class Quantile:
     """A quantile, in buckets from 0: 2.5 is the middle of the third bucket.
 
-    Attributes:
-        value: Position of the quantile.
-        ci95_low: Lower end of the 95 % interval, where a bucket starts.
-        ci95_high: Upper end of the 95 % interval, where a bucket ends.
+    The 95 % interval starts and ends where a bucket does.
     """
 
     value: float

@@ -28,7 +28,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregator]):
-    """Sum symbols; the state is independent of input order, splits and merges.
+    """Sum symbols level by level.
 
     >>> import numpy as np
     >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
@@ -98,7 +98,6 @@ class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregat
         )
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Estimate all buckets at every epoch from all reports up to `last_epoch`."""
         nodes = [level.smoothed(last_epoch, participation) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
@@ -140,7 +139,6 @@ class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregat
     def by_part(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
-        """Yield each drawn level, the mask of its messages, and the messages without the level."""
         levels = words[:, 0] >> LEVEL_SHIFT
         for number, (level, weight) in enumerate(
             zip(self.levels, self.law.level_weights, strict=True), start=1

@@ -2,8 +2,7 @@
 
 In every row an item's cell contains the item, other items and noise. Apart from the item, the
 cell's contents are distributed like those of any cell of the row. So the error of an estimator is
-distributed like the estimate from random cells. This error shows how skewed the counts are, and
-which estimator is best. Min, mean and median are each best for some windows.
+distributed like the estimate from random cells. This error shows which estimator is best.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ class RowEstimates(Counts):
         offset: Amount subtracted from the combined cells.
         shrinking: Fraction of an item's count that remains; less than 1 if the offset is a mean
             over all cells, the item's own included.
-        standard_error: Standard error of an estimate.
-        half_width: Half-width of the 95 % interval of an estimate.
         errors: Sample of the errors of an estimate, float64.
-        flags: Name of the estimator.
     """
 
     code: HashedRows

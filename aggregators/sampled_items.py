@@ -63,10 +63,9 @@ class SampledItemsAggregator(WordAggregator[SampledResponseLaw]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate how many enrolled users have each item, or each top item; None without answers.
+        """Estimate all items or the top items, each with the error of the least accurate item.
 
-        Users who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. All items get the standard error of the least accurate item.
+        Users who answer are assumed to be a simple random sample of the enrolled users.
         """
         found = self._items(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -86,14 +85,13 @@ class SampledItemsAggregator(WordAggregator[SampledResponseLaw]):
 
 
 class ResumableItemsAggregator(ResumableTables[SampledResponseLaw], SampledItemsAggregator):
-    """Count answers in so few cells that their counts can be stored with an estimate."""
+    """Store few enough counts to keep them with an estimate."""
 
 
 class SmoothedItemsAggregator(ResumableItemsAggregator):
     """Count answers about so few items that each item can be smoothed over a horizon."""
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the published estimates, and biased ones from a random walk for each item."""
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
         own, other = map(float, self.law.probabilities)
@@ -108,7 +106,6 @@ class SmoothedItemsAggregator(ResumableItemsAggregator):
 
 
 def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
-    """Return an empty aggregator: resumable if it has few counts, smoothing if few items."""
     if law.items <= MOST_SMOOTHED:
         return SmoothedItemsAggregator(law)
     aggregator = SampledItemsAggregator(law)
@@ -116,7 +113,6 @@ def sampled_items(law: SampledResponseLaw) -> SampledItemsAggregator:
 
 
 def cells_counted(law: SampledResponseLaw) -> int:
-    """Return the number of counts that `counts_of_answers` returns."""
     return 1 + law.items if isinstance(law.sets, Subsets) else law.sets.points
 
 

@@ -28,7 +28,7 @@ from dpstream.randomizers.sampled_response.leveled_response import (
 
 
 class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
-    """Count the answers at each epoch by level, as `SampledItemsAggregator` does for one level.
+    """Count the answers at each epoch by level.
 
     >>> from dpstream.randomizers.sampled_response.calibration import calibrate_numbers
     >>> aggregator = SampledNumbersAggregator(calibrate_numbers(4.0, 4, last_epoch=1))
@@ -62,9 +62,9 @@ class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
     def estimate(self, epoch: int, participation: Participation) -> SampledRanges | None:
         """Estimate how many enrolled users have a value in each bucket.
 
-        Users who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. All users are assumed to have a value. A level without answers is
-        left out. The result is None without answers about single buckets.
+        Users who answer are assumed to be a simple random sample of the enrolled users, all of whom
+        have a value. A level without answers is left out. The result is None without answers about
+        single buckets.
         """
         counts = self._tables.counts(epoch)
         if counts is None:
@@ -92,18 +92,16 @@ class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
     def _by_level(
         self, counts: NDArray[np.int64]
     ) -> Iterator[tuple[SampledResponseLaw, NDArray[np.int64]]]:
-        """Yield every level with its counts at an epoch."""
         ends = accumulate(map(cells_counted, self.law.levels))
         for level, end in zip(self.law.levels, ends, strict=True):
             yield level, counts[end - cells_counted(level) : end]
 
 
 class ResumableNumbersAggregator(ResumableTables[LeveledResponseLaw], SampledNumbersAggregator):
-    """Count answers in so few cells that their counts can be stored with an estimate."""
+    """Store few enough counts to keep them with an estimate."""
 
 
 def sampled_numbers(law: LeveledResponseLaw) -> SampledNumbersAggregator:
-    """Return an empty aggregator, resumable if it has few counts."""
     aggregator = SampledNumbersAggregator(law)
     return ResumableNumbersAggregator(law) if aggregator.cells <= MOST_RESUMED else aggregator
 

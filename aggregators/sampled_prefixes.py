@@ -39,7 +39,6 @@ class PrefixWindow(CountedWindow):
 
     Attributes:
         counts: Number of answers by word, int64, shape (words,), summed over epochs.
-        epochs: Number of epochs.
         population: Number of enrolled users, summed over epochs.
     """
 
@@ -52,7 +51,6 @@ class PrefixWindow(CountedWindow):
 
     @cached_property
     def estimates(self) -> PrefixCounts:
-        """Mean numbers of users per epoch."""
         code, population = self.law.code, self.population / self.epochs
         assert isinstance(code, PrefixCells)
         cells, noise, held = scaled_levels(self._levels(), population, self.epochs)
@@ -84,7 +82,7 @@ class PrefixWindow(CountedWindow):
 
 
 class SampledPrefixesAggregator(WordAggregator[LeveledResponseLaw]):
-    """Count how often each answer was given, for every epoch.
+    """Count how often each answer was given.
 
     Args:
         law: Mechanism, whose levels are prefixes.
@@ -99,8 +97,8 @@ class SampledPrefixesAggregator(WordAggregator[LeveledResponseLaw]):
     def estimate(self, epoch: int, participation: Participation) -> HeavyHitters | None:
         """Search the window that ends with an epoch; return None if the epoch has no answers.
 
-        Users who answer are assumed to be a simple random sample of the enrolled users: absence
-        must not depend on values. Epochs without answers are left out.
+        Users who answer are assumed to be a simple random sample of the enrolled users. Epochs
+        without answers are left out.
         """
         epochs = range(max(1, epoch - self._window + 1), epoch + 1)
         known = [each for each in self._tables.epochs if each in epochs]
@@ -112,7 +110,6 @@ class SampledPrefixesAggregator(WordAggregator[LeveledResponseLaw]):
         return replace(found, flags=flags, averaged=None if self._window == 1 else len(known))
 
     def window(self, epochs: Sequence[int], participation: Participation) -> PrefixWindow | None:
-        """Return the sum of the answers of several epochs, or None if any epoch has no answers."""
         if not set(self._tables.epochs).issuperset(epochs):
             return None
         population = sum(max(1, int(participation.population[epoch])) for epoch in epochs)

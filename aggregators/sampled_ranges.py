@@ -75,8 +75,6 @@ class AskedLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnErrors(OrderedEstimates):
-    """Numbers of users in buckets, each with its own standard error."""
-
     def intervals_of(self, items: NDArray[np.int64]) -> Array:
         return self.ranges(items - 1, items)
 
@@ -109,7 +107,6 @@ class SampledRanges(OwnErrors):
         flags: tuple[str, ...] = (),
         epochs: int = 1,
     ) -> Self:
-        """Create estimates with the standard error of the least accurate bucket."""
         found = cls(values, 0.0, 0.0, reports, population, flags, levels=levels, epochs=epochs)
         ends = np.arange(len(values) + 1)
         deviation = math.sqrt(float(found.variances(ends[:-1], ends[1:]).max()))
@@ -128,7 +125,7 @@ class SampledRanges(OwnErrors):
         return np.minimum(shares, 1.0)
 
     def spread(self, starts: Ends, ends: Ends) -> Array:
-        """Return the variance between users of being in a range: p (1 - p) for a share p."""
+        """Return p (1 - p), the variance over users of being in a range with a share p."""
         inside = self.below[ends] - self.below[starts]
         return np.asarray(inside * (1 - inside), np.float64)
 
@@ -181,7 +178,6 @@ class SampledRanges(OwnErrors):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON values of `ItemEstimates`, with the levels added."""
         levels = [
             [level.nodes, level.precision, level.flips, level.held, level.sampled]
             for level in self.levels

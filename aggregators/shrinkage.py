@@ -29,9 +29,8 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
     """Estimate every prefix from its intervals, shrunk by factors known when each interval ends.
 
     The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean of squared
-    estimates divided by their variances, for all intervals of its order up to this one. `orders`
-    are own estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has shape
-    (epochs, counts).
+    estimates divided by their variances, for all intervals of its order up to this one. The result
+    has shape (epochs, counts).
     """
     epochs = np.arange(1, len(orders[0].values) + 1)
     prefixes = np.zeros_like(orders[0].values)
@@ -109,8 +108,8 @@ def _factors(
     """Return the factor of each value, s / (s + variance), with s from weighted moments.
 
     s is estimated separately for each count. Values with a large variance weigh less. The three
-    quarters of values with the smallest variances get equal weights: a variance can be small
-    because few devices were enrolled at the time, which says nothing about other values.
+    quarters of values with the smallest variances get equal weights: a variance can be small only
+    because few devices were enrolled at the time.
     """
     noise = np.maximum(variances, np.finfo(np.float64).tiny)[:, None]
     used = (variances > 0) & (variances <= known)

@@ -67,7 +67,6 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             self._add(epoch, count)
 
     def to_bytes(self) -> bytes:
-        """Serialize epoch (uint64) and message count (int64) of every epoch with messages."""
         return np.array(sorted(self._counts.items()), _ENTRY).tobytes()
 
     @classmethod
@@ -94,10 +93,8 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of devices with value 1; return None before the first release.
 
-        Absent devices are assumed to be like present ones. A suppressed epoch, with fewer
-        contributors than the minimum, repeats the previous estimate, flagged `GAP`. If absence does
-        not depend on values, the interval covers the worst case, in which the same devices are
-        always absent.
+        A suppressed epoch repeats the previous estimate, flagged `GAP`. If absence does not depend
+        on values, the interval covers the worst case, in which the same devices are always absent.
 
         The entries of one `participation` object up to the epoch must not change between calls.
         """
@@ -176,7 +173,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
 def predicted_deviations(
     law: ShuffledCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors of counts, in users, if all devices report; shape (last_epoch,)."""
+    """Predict standard errors, in users, if all devices report; shape (last_epoch,)."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = (1 - kept ** np.arange(1, last_epoch + 1)) / (2 * law.boost + 1)
     deviations: NDArray[np.float64] = np.sqrt(law.noise.moments(users)[1] * averaged)

@@ -91,10 +91,9 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
 def predicted_deviations(
     law: ShuffledItemCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors of item counts, in numbers of users; shape (last_epoch,).
+    """Predict standard errors, in users, if all devices report an item; shape (last_epoch,).
 
-    All devices are assumed to report and to have an item. The few collisions of boosted
-    messages are ignored.
+    The few collisions of boosted messages are ignored.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises

@@ -20,8 +20,6 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):
-    """Count messages by cell; estimate how many users have each value or are in a range."""
-
     def _published(self, found: FollowedEpoch, population: int) -> LevelEstimates:
         return LevelEstimates.of_levels(
             self.law.levels,

@@ -20,7 +20,7 @@ _COUNTED_AT_ONCE = 1 << 12
 
 
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
-    """Count all messages and the messages that support each item, for every epoch.
+    """Count the messages that support each item.
 
     >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.composed import ComposedLaw

@@ -52,11 +52,9 @@ class SmoothedEstimates:
         return np.stack([self.values, self.values - width, self.values + width])
 
     def count_at(self, index: int, reports: int) -> Estimate:
-        """Return the count at an array index as an `Estimate` based on all `reports`."""
         return Estimate.around(float(self.values[index, 0]), *self._about(index, reports))
 
     def items_at(self, index: int, reports: int) -> ItemEstimates:
-        """Return the item counts at an array index as `ItemEstimates` based on all `reports`."""
         return ItemEstimates(self.values[index], *self._about(index, reports))
 
     def _about(self, index: int, reports: int) -> tuple[float, float, int, int, tuple[str, ...]]:
@@ -66,7 +64,6 @@ class SmoothedEstimates:
 
     @property
     def clipped(self) -> NDArray[np.float64]:
-        """The `intervals` clipped to 0 and the population; biased."""
         return clipped(self.intervals, self.population)
 
 
@@ -111,8 +108,8 @@ def smoothed_samples(
 ) -> SmoothedEstimates:
     """Add biased estimates, from a random walk model, to those from one sample per epoch.
 
-    Without a model, later samples add no information, so the values stay as published. The model's
-    intervals are not published: they hold on average over epochs, but rarely where a count jumps.
+    The unbiased values stay as published. The model's intervals are not published: they hold on
+    average over epochs, but rarely where a count jumps.
 
     Args:
         found: Unbiased estimates of the epochs from 1; None without reports.

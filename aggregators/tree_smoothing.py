@@ -3,8 +3,8 @@
 Smoothing is weighted least squares over the dyadic tree. On the way up, the estimate of every
 interval is combined with the sum of its halves, weighted by inverse variance. On the way down, an
 interval's excess over this sum is distributed between the halves, in proportion to their variances.
-The result is consistent: the halves of an interval sum to the whole. It is the best linear unbiased
-estimate for the given variances, and takes time proportional to the number of epochs.
+The halves of an interval then sum to the whole. The result is the best linear unbiased estimate for
+the given variances.
 
 If the number of epochs is not a power of two, several separate trees cover them.
 """

@@ -2,8 +2,6 @@
 
 The sum of an epoch's symbols, divided by the gain, estimates the count plus the sum of the boosts
 that devices add for changes. Boosts are removed epoch by epoch, in constant time and memory.
-Unbiased smoothing cannot improve the result: only the symbols of an epoch carry information about
-its count, so later symbols add nothing to its best linear unbiased estimate.
 """
 
 from __future__ import annotations
@@ -29,13 +27,7 @@ _MOST = LAST - ZERO
 
 @dataclass(frozen=True, slots=True)
 class SymbolSums:
-    """Sums of an epoch's symbols.
-
-    Attributes:
-        reports: Number of symbols.
-        symbols: Sum of the symbols, in steps of 1/8.
-        squares: Sum of their squares, in steps of 1/64.
-    """
+    """Sums of an epoch's symbols, in steps of 1/8, and of their squares, in steps of 1/64."""
 
     reports: int = 0
     symbols: int = 0
@@ -43,7 +35,6 @@ class SymbolSums:
 
     @classmethod
     def of(cls, symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> SymbolSums:
-        """Sum symbols (in steps) with their multiplicities; both have shape (rows,)."""
         return cls(int(counts.sum()), int(symbols @ counts), int(np.square(symbols) @ counts))
 
     def __add__(self, other: SymbolSums) -> SymbolSums:
@@ -54,7 +45,6 @@ class SymbolSums:
         )
 
     def possible(self) -> bool:
-        """Return whether the sums can result from symbols."""
         most = self.reports * _MOST
         return (
             1 <= self.reports <= _COUNT_CAP
@@ -69,7 +59,7 @@ _NO_SYMBOLS = SymbolSums()
 
 
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
-    """Sum symbols; the state is independent of input order, splits and merges.
+    """Sum symbols by epoch.
 
     >>> from dpstream.randomizers.value_stream import ValueStreamParameters
     >>> from dpstream.randomizers.value_stream.calibration import calibrate

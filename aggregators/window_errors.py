@@ -2,7 +2,7 @@
 
 If m estimates have independent errors, the variance of their mean is the sum of their variances,
 divided by m^2. If an estimate builds on the previous one, the covariances of all pairs of epochs in
-the window are added. They are computed from the mechanism and published estimates, as for changes.
+the window are added.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class IndependentWindows:
         self.variance = 0.0
 
     def open_horizon(self) -> None:
-        """Do nothing: all epochs are independent."""
+        """Do nothing, as all epochs are independent."""
 
     def next(self, published: Published | None, population: int) -> None:
         deviation = None if published is None else deviation_of(published)
@@ -73,10 +73,7 @@ class IndependentWindows:
 class RetainedWindows:
     """Variances of sums if each error is a fraction of the previous one plus noise.
 
-    See `WindowErrors`, and `RetainedErrors` for changes.
-
-    Args:
-        kept: Fraction of the previous error that remains, in [0, 1); at a `GAP`, all of it remains.
+    At a `GAP`, all of the error remains instead of the fraction `kept`.
     """
 
     from_start: ClassVar[bool] = True

@@ -124,7 +124,6 @@ Steps: TypeAlias = Generator[Action, Any, Result]
 
 
 def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Result:
-    """Run a generator to its end, replying with `reply_to`; return its result."""
     reply: object = None
     while True:
         try:
@@ -142,8 +141,6 @@ def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> 
 
 
 class Run(Protocol):
-    """Callable that executes steps on a job's topics."""
-
     def __call__(self, steps: Steps[Result], /) -> Result: ...
 
 
@@ -206,7 +203,6 @@ class LogCursor:
         return self._role, self._partition
 
     def find_end(self) -> Steps[None]:
-        """Update `end` to the current end of the partition."""
         yield from find_ends([self])
 
     def read_some(self) -> Steps[bool]:

@@ -44,7 +44,6 @@ def follow(timeout: float = 4.0) -> None:
 
 
 def send_reason(reason: str) -> None:
-    """Tell the parent why this process is about to end."""
     parent_watch = _handed_down()
     if parent_watch is not None:
         with suppress(OSError):

@@ -96,7 +96,6 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
 
 
 def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
-    """Return a message for each path in a job file that has a removed key or value."""
     removed: dict[Path, str] = {
         path: f"was removed: {text}"
         for path, text in JOB_KEYS.items()

@@ -38,12 +38,10 @@ class FolderInUse(DpstreamError):  # noqa: N818
 
 
 def state_home() -> Path:
-    """Return the folder with all local state, which might not exist yet."""
     return _home("DPSTREAM_HOME", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_home() -> Path:
-    """Return the folder for downloaded files, which might not exist yet."""
     return _home("DPSTREAM_CACHE", "XDG_CACHE_HOME", ".cache")
 
 

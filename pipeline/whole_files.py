@@ -123,7 +123,6 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def _create_like(part: Path, whole: Path) -> None:
-    """Create an empty file with the permissions of the file it will replace."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with suppress(FileNotFoundError):

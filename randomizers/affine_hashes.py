@@ -70,7 +70,6 @@ class AffineHashes:
 
     @property
     def row(self) -> int:
-        """w, the number of items on a line, which differ only in the lowest digit."""
         return self.buckets if self.width is None else self.width
 
     @property
@@ -80,7 +79,6 @@ class AffineHashes:
 
     @property
     def words(self) -> int:
-        """Number of possible messages, which are numbered from 0."""
         return self.directions * self.buckets
 
     @property
@@ -115,7 +113,7 @@ class AffineHashes:
         return buckets
 
     def draw(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw one of each item's messages uniformly; int64, shape (items,)."""
+        """Draw one of each item's messages uniformly."""
         directions = rng.integers(0, self.directions, len(items), np.int64)
         return directions * self.buckets + self.buckets_of(directions, items)
 

@@ -60,7 +60,7 @@ class CellNoiseLaw(Constants):
 
     @property
     def contributors(self) -> int | None:
-        """Minimum number of contributors that add noise; None if the shuffler adds it."""
+        """Minimum number of contributors; None if the shuffler adds the noise."""
         return None if self.dummies == "shuffle" else self.minimum
 
     def of_contributors(self, cells: int) -> Dummies | None:

@@ -78,7 +78,7 @@ def mean_deviation(levels: Levels, variances: Sequence[float]) -> float:
 
 
 def random_ranges(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return starts and ends of ranges within `size` values, spread evenly over all ranges."""
+    """Return ranges within `size` values, spread evenly over all ranges."""
     ends = np.sort(np.outer(np.arange(1, _RANGES + 1), _STEPS) % 1 * (size + 1), axis=1)
     starts, ends = ends.astype(np.int64).T
     some = starts < ends

@@ -52,7 +52,7 @@ class ComposedLaw:
 
     @property
     def masses(self) -> tuple[int, ...]:
-        """Total weight of the sign vectors at distance d, for d = 0 to k."""
+        """Total weight of the sign vectors at each distance from 0 to k."""
         return tuple(
             math.comb(self.k, distance) * weight for distance, weight in enumerate(self.weights)
         )

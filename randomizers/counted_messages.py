@@ -14,7 +14,7 @@ class CountedMessages:
     """Distinct messages with counts.
 
     `values` are unsigned, shape (rows, width), strictly increasing. `counts` are uint32 or uint64,
-    shape (rows,), at least 1.
+    at least 1.
 
     >>> CountedMessages.of_cells(np.array([0, 2, 1]), np.dtype("u1")).written_out().tolist()
     [[1], [1], [2]]

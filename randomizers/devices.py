@@ -199,7 +199,6 @@ class Devices(ABC, Generic[LawT]):
         setattr(self, f"_{name}", array)
 
     def _population_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> int:
-        """Return the number of devices in the arrays; raise `ValueError` if they do not fit."""
         empty = self.state_arrays()
         if arrays.keys() != empty.keys():
             raise ValueError(

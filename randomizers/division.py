@@ -85,7 +85,7 @@ def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list
 def _divided_counts(
     reports: CountedMessages, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
-    """Draw a label for every single message, block by block; count labels per message value."""
+    """Draw a label for every single message; count labels per message value."""
     rows = len(reports.counts)
     tables = np.zeros((rows, instances), np.int64)
     ends = np.cumsum(reports.counts, dtype=np.int64)

@@ -39,8 +39,6 @@ variation distance of the sent dummies from their distribution; delta includes i
 
 
 class Dummies(ABC):
-    """Distribution of a contributor's dummies, drawn for any number of contributors together."""
-
     @abstractmethod
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """Draw the cells of all contributors' dummies, shape (dummies,), in unspecified order.
@@ -103,7 +101,7 @@ class PoissonDummies(Dummies):
         return rng.integers(0, cells, self.total(contributors, rng), dtype=np.uint32)
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw cell by cell if that takes fewer draws; the distribution is the same either way."""
+        """Draw cell by cell if that takes fewer draws; the distribution is the same."""
         of_cell = PoissonDummies(math.nextafter(self.rate / cells, math.inf))
         tables = of_cell.tables(contributors)
         if sum(times for _, times in tables) * cells > self.rate * contributors:
@@ -131,7 +129,6 @@ class PoissonDummies(Dummies):
                 return drawn
 
     def tables(self, contributors: int) -> list[tuple[NoiseTable, int]]:
-        """Return the tables that the total is drawn from, each with its number of draws."""
         return [
             _shared_table(self.rate, digit)
             for digit in range(contributors.bit_length())
@@ -139,7 +136,6 @@ class PoissonDummies(Dummies):
         ]
 
     def distance(self, contributors: int) -> float:
-        """Return the maximum total variation distance of the dummy count from a Poisson number."""
         return math.fsum(table.distance * times for table, times in self.tables(contributors))
 
 

@@ -36,7 +36,7 @@ def check_signs(epsilon: float, max_changes: int, estimator: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FutureRandLaw:
-    """Constants of a FutureRand job, for its devices' draws and its estimators.
+    """Constants of a FutureRand job.
 
     Attributes:
         horizon: Number of epochs d, a power of two.

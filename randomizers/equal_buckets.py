@@ -61,7 +61,6 @@ class EqualBuckets:
         return math.floor(self.edge_at(number))
 
     def find_all(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the bucket index of each number in [low, high); int64, same shape."""
         position = (numbers - self.low) / (self.high - self.low) * self.count
         found = np.floor(position).astype(np.int64)
         # Float arithmetic decides, except near an edge.

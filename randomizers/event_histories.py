@@ -51,7 +51,6 @@ class EventHistory:
 
     @property
     def closed(self) -> int | None:
-        """Last closed epoch; None before `close`."""
         return self._closed
 
     def record(
@@ -100,7 +99,6 @@ class EventHistory:
             latest.close(epoch)
 
     def answer(self, measure: Measure, epoch: int) -> int:
-        """Return the answer of a measure for the last closed epoch, `epoch`."""
         self._check(epoch)
         return self._tracks[measure].answer(epoch)
 
@@ -113,7 +111,6 @@ class EventHistory:
         return self._latest[column].value
 
     def first(self, events: tuple[str, ...], epoch: int) -> tuple[int, int] | None:
-        """Return the epoch and the moment of the first event until the last closed epoch."""
         self._check(epoch)
         first = self._firsts[events]
         return None if first is None or first[0] > epoch else first
@@ -125,7 +122,7 @@ class EventHistory:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; measures, columns and firsts are not part of it."""
+        """Return the contents, without the arguments of the history."""
         return {
             "closed": self._closed,
             "measures": [track.to_json() for track in self._tracks.values()],
@@ -134,7 +131,6 @@ class EventHistory:
         }
 
     def restore(self, document: Mapping[str, Any]) -> None:
-        """Replace the contents by those of `to_json` of a history with the same arguments."""
         self._closed = document["closed"]
         for track, saved in zip(self._tracks.values(), document["measures"], strict=True):
             track.restore(saved)
@@ -276,8 +272,6 @@ def _combined(measure: Measure, cells: Sequence[Any]) -> Any:
 
 @dataclass(slots=True)
 class _Latest:
-    """Latest label of a column, until the last closed epoch and in each open epoch."""
-
     labels: tuple[str, ...]
     closed: list[int] | None = None
     open: dict[int, list[int]] = field(default_factory=dict)

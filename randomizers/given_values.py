@@ -22,7 +22,6 @@ def checked_booleans(
 ) -> NDArray[np.int8]:
     """Return the values as int8; those of absent devices are unchecked.
 
-    `values` are integers or bool, and `present` is bool; both have shape (population,).
     Raises `ValueError` if an array has the wrong shape or dtype, or a value is neither 0 nor 1.
     """
     if values.shape != (population,):

@@ -199,7 +199,6 @@ class Measure:
 
     @property
     def unit(self) -> int:
-        """Integer that stands for the number 1."""
         return 1 if self.number is None else self.scale
 
     @property
@@ -242,7 +241,6 @@ class Measure:
         return _thresholds(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object with the keys of a job file, without defaults."""
         written: dict[str, Any] = {"type": self.type}
         if self.within != 1:
             written["within"] = self.within
@@ -263,10 +261,7 @@ class Measure:
 
     @classmethod
     def from_json(cls, document: object) -> Measure:
-        """Return the measure of a JSON object; raises `ValueError` for what it cannot be.
-
-        `event` can be one name or a list of names.
-        """
+        """Parse a JSON object; `event` is a name or a list of names. Raise `ValueError`."""
         keys = cls.__dataclass_fields__
         document = _object("a measure", document, keys)
         if "type" not in document:

@@ -70,7 +70,6 @@ class NoiseTable:
         object.__setattr__(self, "_guide", guide)
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw independent counts: int64, each with exactly its probability in the table."""
         per_word = _LEADING_BITS // _GUIDE_BITS
         words = rng.integers(0, 1 << _LEADING_BITS, -(-count // per_word), dtype=np.uint64)
         begins = words.astype("<u8", copy=False).view("<u2")[:count]
@@ -96,15 +95,6 @@ class NoiseTable:
 
 
 def poisson_table(mean: float) -> NoiseTable:
-    """Return the table of Poisson(mean), the number of one contributor's dummies in all cells.
-
-    Raises `ValueError` if the mean is not positive, or so large that the table would be too long.
-    For a larger mean, sum several independent draws: the sum is Poisson too.
-
-    >>> table = poisson_table(1e-6)
-    >>> table.first, len(table.bounds), table.distance < 1e-30
-    (0, 6, True)
-    """
     _check_positive("mean", mean)
     numerator, denominator = mean.as_integer_ratio()
     return _table(lambda count: (numerator, denominator * count), math.floor(mean))

@@ -48,7 +48,6 @@ class NormalNoise:
 
     @property
     def most(self) -> int:
-        """Largest value that is drawn; the smallest is its negative."""
         return _REACH * self.deviation
 
     @property
@@ -64,7 +63,7 @@ class NormalNoise:
         return self.deviation**2 + 1 / 12
 
     def bound(self, number: int) -> int:
-        """Return a table entry: 2^128 times the probability that a draw is at most `number`."""
+        """Return 2^128 times the probability that a draw is at most `number`."""
         if number >= self.most:
             return 1 << TABLE_BITS
         if number < -self.most:
@@ -75,7 +74,6 @@ class NormalNoise:
         return half + _beyond_the_middle(2 * number + 1, self.deviation)
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw an integer, with exactly the probability in the table."""
         high, low = rng.integers(0, 1 << 64, 2, dtype=np.uint64).tolist()
         uniform = high << 64 | low
         # The least number whose entry is above the uniform integer.

@@ -145,11 +145,11 @@ class OneDevice:
     ) -> NDArray[np.unsignedinteger]:
         """Randomize a value and return the messages due; the device is absent in skipped epochs.
 
-        A value is 0 or 1; an item numbered from 1, or 0 for none; or a set of items as a sequence,
-        if the mechanism has slots for several; or, with panels, the answers to all questions as a
-        sequence. Messages are unsigned, shape (messages, width), in
-        ascending order. Raises `ValueError` if the device is not enrolled, or the epoch or value is
-        invalid; the state is then unchanged.
+        A value is 0 or 1; an item numbered from 1, or 0 for none; a set of items as a sequence, if
+        the mechanism has slots for several; or, with panels, the answers to all questions as a
+        sequence. Messages are unsigned, shape (messages, width), in ascending order. Raises
+        `ValueError` if the device is not enrolled, or the epoch or value is invalid; the state is
+        then unchanged.
         """
         if not self._devices.population:
             raise ValueError("the device is not enrolled: call enroll once, before reporting")

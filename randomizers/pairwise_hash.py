@@ -69,7 +69,7 @@ class PairwiseHash:
 
 
 def public_words(text: str, count: int) -> NDArray[np.uint64]:
-    """Derive pseudorandom integers from a text: uint64, shape (count,). They are public.
+    """Derive public pseudorandom integers from a text: uint64, shape (count,).
 
     >>> public_words("example", 2).tolist()
     [1337537168300301344, 5322710968205388336]

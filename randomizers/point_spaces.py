@@ -28,7 +28,7 @@ class PointSpace(SetSystem):
     >>> space.points, space.block, space.common
     (13, 4, 1)
 
-    `order` is q, a prime; `coordinates` is t, at least 2. There are at most `MOST_POINTS` points.
+    `order` is q, a prime; `coordinates` is t, at least 2.
     """
 
     order: int
@@ -47,12 +47,10 @@ class PointSpace(SetSystem):
 
     @property
     def points(self) -> int:
-        """Number of points, which is also the number of hyperplanes."""
         return self.first(self.coordinates)
 
     @property
     def block(self) -> int:
-        """Number of points in each S_x."""
         return self.first(self.coordinates - 1)
 
     @property
@@ -61,7 +59,6 @@ class PointSpace(SetSystem):
 
     @property
     def common(self) -> int:
-        """Number of points that any two different S_x have in common."""
         return self.first(self.coordinates - 2)
 
     @property

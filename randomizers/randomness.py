@@ -1,7 +1,7 @@
-"""Cryptographic random generators, suitable for privacy.
+"""Cryptographic random generators: AES-128 in counter mode (randomgen's `AESCounter`).
 
-They use AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
-system's randomness instead (`dpstream.randomizers.byte_generator`).
+A single device reads the operating system's randomness instead
+(`dpstream.randomizers.byte_generator`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _OwnOfAProcess(AESCounter):  # type: ignore[misc]
 
 @cache
 def _of_this_process() -> WeakSet[_OwnOfAProcess]:
-    """Return the cryptographic generators of this process; a forked child rekeys them.
+    """Return the generators of this process; a forked child rekeys them.
 
     Otherwise parent and child would draw the same numbers: two reports with the same noise reveal
     the difference between their contents.
@@ -59,7 +59,6 @@ def seeded_generator(*keys: int) -> np.random.Generator:
 
 
 def keyed_generator(key: bytes) -> np.random.Generator:
-    """Return the generator for 32 bytes: an AES-128 key, followed by the initial counter."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
     return np.random.Generator(_counter(AESCounter, key))

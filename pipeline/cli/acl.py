@@ -133,7 +133,6 @@ def acl(
 def _find(
     job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
-    """Return the job and its cluster; unless `needed`, the cluster can be None."""
     if replay is not None:
         with cluster_of(servers, config) as cluster:
             original = find_job(cluster, job)

@@ -68,7 +68,6 @@ class AnswerTable:
     def lines(
         self, job: Job, epochs: Iterable[tuple[EstimateRecord, Sequence[Answer]]]
     ) -> Iterator[str]:
-        """Yield the lines for epochs with answers; an epoch without answers also has a line."""
         notes = "± all" if self.query.counts_query.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
         rows = (self._rows(record, answers) for record, answers in epochs)
@@ -76,7 +75,6 @@ class AnswerTable:
 
     @property
     def columns(self) -> list[str]:
-        """Headers, in the order of `cells`."""
         counts_query = self.query.counts_query
         labels = self.query.names
         least = 0 if self.query.domain.slots is None else _LABEL_WIDTH
@@ -230,7 +228,6 @@ def _period_lines(periods: Periods) -> Iterator[str]:
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
-    """Return a record as in the topic, with the labels of detected items added."""
     body, estimate = record.to_json(), record.estimate
     if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)

@@ -30,7 +30,6 @@ def connection_of(
 def cluster_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Iterator[Cluster]:
-    """Open the cluster that the options specify."""
     silence("kafka")
     with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
         yield cluster
@@ -65,7 +64,6 @@ def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -
 
 
 def name_of(job: str) -> str:
-    """Return the job name from an argument, which is a name or the path of a job file."""
     loaded = job_of_file(job)
     return job if loaded is None else loaded.name
 
@@ -81,7 +79,6 @@ def find_job(cluster: Cluster, job: str) -> DeployedJob:
 
 
 def job_of_file(job: str) -> Job | None:
-    """Return the job if the argument is the path of a job file; None if it is a job's name."""
     path = Path(job)
     if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
         return None

@@ -37,7 +37,6 @@ def print_cohorts(
     format: str,
     file: EstimateFile | None,
 ) -> None:
-    """Print or write the cohorts of a job; raise `CohortError` if it has none."""
     cohorts = Cohorts.of(job, attribute, measure)
     shares = cohorts.shares(records)
     if file is not None:

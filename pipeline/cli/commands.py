@@ -235,7 +235,6 @@ COMMANDS = {
 
 
 def installed_commands() -> dict[str, CommandEntry]:
-    """Return the commands whose modules exist."""
     modules = {module.name for module in iter_modules([str(Path(__file__).parent)])}
     return {name: entry for name, entry in COMMANDS.items() if entry.module in modules}
 
@@ -249,15 +248,11 @@ def _with_bare_flags(params: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows flags without a type."""
-
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_bare_flags(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose help shows flags without a type."""
-
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_bare_flags(super().get_params(ctx))
 

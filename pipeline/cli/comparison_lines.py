@@ -19,7 +19,6 @@ from dpstream.randomizers.guarantee import format_loss, rounded_up
 
 
 def show_protocols(plan: Plan) -> None:
-    """Print a row for each protocol that could run the job, and the recommended protocol."""
     measured = plan.comparison
     expected = [each.expected for each in measured] or plan.alternatives
     depends = any(each.half is not None for each in expected)
@@ -123,7 +122,6 @@ def _name(found: Sequence[Compared], place: int) -> str:
 
 
 def show_outlook(plan: Plan, seen: Outlook) -> None:
-    """Print the guarantee if some users are absent and some of the other users collude."""
     print_text(
         f"\nepsilon for a user's {plan.guarantee.subject} with {seen.dropout:.0%} of users absent "
         f"and {seen.colluding:.0%} of the others colluding",

@@ -79,7 +79,6 @@ def _account(account: BudgetAccount, deployment: str, unbound: str) -> str:
 
 
 def budget_change(plan: DeployPlan) -> str:
-    """Describe a budget set by an operator: old and new limits, and who declared the old ones."""
     changes = []
     for account in plan.accounts:
         declared = plan.before.get(account.quantity)

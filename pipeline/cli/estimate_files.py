@@ -79,7 +79,6 @@ class EstimateFile:
         return cls(*outputs[0]) if outputs else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-        """Write the rows of all epochs atomically."""
         self.write_chunks(CHUNKS[self.format](rows, records))
 
     def write_chunks(self, chunks: Iterable[bytes]) -> None:

@@ -202,7 +202,6 @@ def _ask_trust() -> Trust:
 
 
 def _listed(question: str, default: str, known: Sequence[str] | dict[str, str]) -> tuple[str, ...]:
-    """Ask until all names in the answer are known."""
     while True:
         text = str(typer.prompt(question, default=default))
         found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
@@ -251,7 +250,6 @@ def _numbers(numbers: Any) -> str:
 
 
 def _explain(answers: FirstAnswers, profile: InputProfile, *, chosen: bool, trusted: bool) -> None:
-    """Print the defaults that were used, and the options that change them."""
     print_text()
     if not chosen:
         others = ", ".join(list(countable(profile))[1:])

@@ -117,7 +117,6 @@ class InputFlags:
         return input_format
 
     def adapted(self, job: Job) -> Job:
-        """Return the job with the input format from `format_of`; raises the same errors."""
         input_format = self.format_of(job)
         return (
             job

@@ -79,7 +79,6 @@ def load_input(
 
 
 def load_ground_truth(job: Job, path: Path) -> ValueLog:
-    """Load a job's input as ground truth, up to the last row in the input."""
     log = load_job_log(job, path, last_epoch=job.last_epoch, to_last_row=job.epochs.renew)
     for warning in log.warnings:
         tell(warning)

@@ -62,7 +62,6 @@ def list_jobs(
 
 
 def length(job: DeployedJob) -> str:
-    """Describe how many epochs and horizons a job has."""
     epochs = plural(job.epochs.count, "epoch")
     if not job.epochs.renew:
         return epochs
@@ -100,7 +99,6 @@ def promised(job: DeployedJob) -> Guarantee:
 
 
 def job_json(job: DeployedJob) -> dict[str, Any]:
-    """Return the JSON description of a job that `list` and `deploy` print."""
     return {
         "job": job.name,
         "protocol": job.protocol,

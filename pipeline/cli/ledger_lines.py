@@ -34,7 +34,6 @@ class Selection:
 
     @property
     def in_words(self) -> str:
-        """The selection in words, for the end of a sentence."""
         if self._job is not None:
             return f", from jobs named {self._job}; to select a population: --population NAME"
         return "" if self._population is None else f", for population {self._population}"
@@ -43,7 +42,6 @@ class Selection:
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
     def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
-        """Return whether a budget is selected; a job selects the budgets of its population."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
@@ -155,7 +153,6 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
 
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
-    """Print the one-time charges for whole streams, for devices in every released window."""
     rows = [
         (
             f"{charge.job} {charge.deployment[:8]}"
@@ -281,7 +278,6 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
 
 
 def show_populations(report: LedgerReport, selection: Selection) -> None:
-    """Print each population's total charges and remaining budget."""
     for population in _populations(report, selection):
         print_text(f"\npopulation {population}", "bold")
         print_pairs(population_pairs(report.state, population))

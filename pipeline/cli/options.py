@@ -163,7 +163,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: str) -> str:
-    """Return the name of a producer or worker; reject names that folders or Kafka do not allow."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
             f"--name: got {name!r}; expected letters, digits, '.', '-' and '_', starting "

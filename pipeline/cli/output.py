@@ -49,7 +49,6 @@ def print_command(command: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a progress message or warning to standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -227,12 +226,10 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 
 
 def instant(milliseconds: int) -> str:
-    """Format a time, given in milliseconds since 1970, to the minute."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def now() -> int:
-    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

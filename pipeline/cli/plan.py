@@ -31,7 +31,6 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
 def write_plan_plot(made: Plan, path: Path) -> None:
-    """Plot a plan to a PNG file; see `draw_plan`."""
     save_figure(draw_plan(made), path)
 
 

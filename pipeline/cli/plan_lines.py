@@ -285,7 +285,6 @@ def _max_users(plan: Plan) -> str:
 
 
 def half_width(standard_error: float) -> float:
-    """Return the half-width of a 95 % interval, given the standard error."""
     return NORMAL_95 * standard_error
 
 

@@ -23,7 +23,6 @@ _SHOWN_DELTA = 1e-6
 
 
 def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts on the charges and the budget of a population."""
     body = population_json(state, population)
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"

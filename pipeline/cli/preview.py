@@ -111,13 +111,11 @@ def preview(
 
 
 def public_columns(job: Job) -> dict[str, tuple[str, ...]]:
-    """Return the declared values of public attributes by the column that contains them."""
     attributes = job.attributes or {}
     return {column: attributes[name].values for name, column in job.public_columns.items()}
 
 
 def with_labels(domain: EventDomain, columns: Mapping[str, Sequence[str]]) -> EventDomain:
-    """Return a domain with further columns of labels."""
     declared = {
         column: (*domain.declared.get(column, ()), *columns.get(column, ()))
         for column in (*domain.declared, *columns)
@@ -208,7 +206,6 @@ def _write_roster(
 
 
 def _first_labels(events: Events, column: str) -> list[str]:
-    """Return each user's label in the user's first row with one."""
     labels = events.fields[:, events.domain.place_of(column)]
     there = np.flatnonzero(labels)
     order = there[np.lexsort((events.moments[there], events.users[there]))]

@@ -65,7 +65,6 @@ def print_produced(
 
 
 def unknown_users_text(count: int) -> str:
-    """Describe the number of unknown users, without their names, values or row counts."""
     return f"{plural(count, 'unknown user')} whose rows are ignored"
 
 

@@ -177,7 +177,6 @@ def _windows(
 
 
 def first_and_last(text: str) -> tuple[int, int]:
-    """Parse ``--epochs A..B``."""
     first, dots, last = text.partition("..")
     if not dots or not first.strip().isdecimal() or not last.strip().isdecimal():
         raise UsageProblem(

@@ -234,5 +234,4 @@ def _print_verified(path: Path, found: Verification) -> None:
 
 
 def _unit(*, shared: bool) -> str:
-    """Return the noun for the contents of windows: chunks if shares hide the number of reports."""
     return "chunk" if shared else "report"

@@ -175,7 +175,6 @@ def _replay_range(
 
 
 def _recording(source: str) -> Path | None:
-    """Return the folder of a recording; None if the source is a job name or a job file."""
     path = Path(source)
     if path.name == INDEX_FILE:
         return path.parent

@@ -54,8 +54,6 @@ _MOST_FILES = 1 << 16
 
 
 class StageName(StrEnum):
-    """The stages, in the order of the data flow."""
-
     shuffle = "shuffle"
     instance_2 = "instance-2"
     instance_3 = "instance-3"
@@ -226,7 +224,6 @@ def run(
 
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
-    """Exit with the reason if the job's stored data is inconsistent."""
     if stage not in job.route.stages:
         return
     try:
@@ -271,7 +268,6 @@ def _make_stage(
 
 
 def _idle_settings(job: DeployedJob, stage: StageName, after: float | None) -> IdleSettings | None:
-    """Return the idle settings of a supervised worker; None without an idle timeout."""
     if after is None:
         return None
     return IdleSettings(after, waking_roles(job, stage), Task.version_of(job).hex())

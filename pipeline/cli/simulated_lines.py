@@ -48,7 +48,6 @@ Shown = TypeVar("Shown")
 
 
 def show_simulations(query: Query, simulations: Sequence[Simulation], log: ValueLog) -> None:
-    """Print the answers of the first trial, and the accuracy of all trials."""
     answering = [each.smoothed_copy() for each in simulations]
     first = answering[0]
     answered = []
@@ -67,7 +66,6 @@ def show_simulations(query: Query, simulations: Sequence[Simulation], log: Value
 
 
 def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> None:
-    """Print the answers and accuracy of a job with independent epochs, epoch by epoch."""
     first = simulations[0]
     epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
     counts_queries = (accuracy.counts_query for _, accuracy in epochs if accuracy.estimates)

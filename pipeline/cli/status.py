@@ -153,7 +153,6 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
 
 
 def _read_when_answered(cluster: Cluster, job: str | None) -> ReadStatuses:
-    """Return a reader that looks up the job when Kafka first responds."""
     readers: list[ReadStatuses] = []
 
     def read() -> Statuses:
@@ -237,8 +236,6 @@ def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Statuses of jobs at one time, in milliseconds since 1970."""
-
     statuses: Statuses
     moment: int
 

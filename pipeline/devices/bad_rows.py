@@ -21,7 +21,7 @@ def counted(count: int, noun: str = "row") -> str:
 
 
 class InputError(DpstreamError, ValueError):
-    """The input is unusable; the message names the file, the problem and the fix."""
+    """The input is unusable."""
 
     exit_code = WRONG_INPUT
 

@@ -1,8 +1,7 @@
 """Read lines without buffering a record that is too long.
 
-Malformed files are read to the end or rejected, using only a few megabytes of memory. Such files
-contain, for example, one endless line, a quote that is never closed, or a few kilobytes of gzip
-that unpack to gigabytes.
+Malformed files are read or rejected with only a few megabytes of memory. Examples are an endless
+line, a quote that is never closed, or a few kilobytes of gzip that unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ class EndlessLineError(ValueError):
 
 class BoundedLines:
     """Iterator over lines that rejects a line if it makes a record too long.
-
-    A file is read only as far as needed.
 
     Attributes:
         taken: Number of whole lines read.

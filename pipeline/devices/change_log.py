@@ -44,7 +44,7 @@ class ChangeLog:
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
         on_user_list: True if `users` come from a user list. Otherwise, `users` are all users with a
-            row, at any position and with any value.
+            row.
         unknown_users: Number of users with rows who are not on the user list; the rows are unused.
         groups: Number of the public group of each user; int64, shape (users,). None without groups.
     """
@@ -247,6 +247,5 @@ def _changes(table: Table, initial: int) -> Table:
 
 
 def _differ(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values differ in any of their integers, bool, shape (values,)."""
     differ: NDArray[np.bool_] = values != others
     return differ if differ.ndim == 1 else np.asarray(differ.any(axis=1), np.bool_)

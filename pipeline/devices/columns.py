@@ -57,10 +57,7 @@ class Columns:
         unused: tuple[str, ...] = (),
         fields: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the columns of records with user and position, then value or all `fields`.
-
-        If `crowd`, the last column is the crowd.
-        """
+        """Return the columns of records with user and position, then value or all `fields`."""
         if fields is not None:
             places = tuple(range(2, 2 + len(fields)))
             return cls(2 + len(places), 0, -1, placing, 1, unused, fields=places)

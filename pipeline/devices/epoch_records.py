@@ -107,7 +107,6 @@ class DrawnEpoch:
 
 
 def drawn_epochs(job: DeployedJob) -> type[DrawnEpoch]:
-    """Return the class that encodes a job's epochs, open or sealed."""
     if job.sealed is None:
         return DrawnEpoch
     from dpstream.pipeline.devices.sealed_records import SealedEpoch, SharedEpoch

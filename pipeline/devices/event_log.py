@@ -136,7 +136,7 @@ def groups_in(job: Job, users: Sequence[str], roster: Collection[str] | None) ->
 
 
 def days_of(calendar: EpochCalendar | None, moments: Integers) -> Integers:
-    """Return the numbers of calendar days, in the calendar's zone, of times in microseconds."""
+    """Return the calendar days of times in microseconds, in the calendar's zone."""
     if calendar is None or calendar.zone is None:
         return moments // DAY
     first = datetime(1970, 1, 1, tzinfo=calendar.zone)
@@ -154,7 +154,6 @@ def values_by_epoch(job: Job, events: Events, last_epoch: int) -> Iterator[Integ
 
 
 def _values(job: Job, question: Question, events: Events, last_epoch: int) -> Iterator[Integers]:
-    """Yield every user's value of a question: an answer, or the number of its cell."""
     answers = events.answers(question.measure, last_epoch)
     if not question.attributes:
         yield from answers
@@ -168,7 +167,7 @@ def _values(job: Job, question: Question, events: Events, last_epoch: int) -> It
 
 
 def _attribute(job: Job, name: str, events: Events, last_epoch: int) -> Iterator[Integers]:
-    """Yield the number of every user's value of a private attribute, as in `Job.values_of`."""
+    """Yield the number of every user's value of an attribute, as in `Job.values_of`."""
     keys, values = (job.attributes or {})[name], job.values_of(name)
     if keys.first_seen is None:
         column = keys.column or name

@@ -26,7 +26,6 @@ class GroundTruths(ABC):
         """
 
     def known(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """Return the result of `of`, or None after the last epoch of the input."""
         return None if epoch > self.last_epoch else self.of(epoch, estimate)
 
 
@@ -55,8 +54,6 @@ def of_published(known: NDArray[Any], estimate: Published | None) -> NDArray[Any
 
 
 class CountedItems(Protocol):
-    """Log of items whose counts at an epoch are known, for domains too large to list."""
-
     @property
     def last_epoch(self) -> int: ...
 

@@ -88,7 +88,6 @@ class InputStore:
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """Return, by user, the position and value of the row that counts."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
@@ -99,7 +98,6 @@ class InputStore:
         )
 
     def histories(self) -> dict[str, str]:
-        """Return the JSON document of each user's history."""
         return dict(self._connection.execute("SELECT user, document FROM input_histories"))
 
     def set_histories(self, documents: Mapping[str, str]) -> None:
@@ -123,12 +121,10 @@ class InputStore:
         return sorted(user for (user,) in found)
 
     def forget_users(self) -> None:
-        """Delete the candidates for enrollment: no user is added after the first epoch."""
         self._connection.execute("DELETE FROM input_users")
 
 
 def histories_of(job: Job, store: InputStore) -> UserHistories | None:
-    """Return the stored histories of a job with measures; None for other jobs."""
     if job.measures is None:
         return None
     # Imported late because other jobs do not need it.

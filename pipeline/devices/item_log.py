@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 class ItemLog:
     """Items of all users, distinct, sorted by epoch and then by user.
 
-    Attributes not listed are those of `ChangeLog`.
-
     Attributes:
         users: User names, sorted.
         epochs: Epoch of each row; int32, shape (rows,), from 1 to `last_epoch`, ascending.
@@ -66,7 +64,6 @@ class ItemLog:
             yield values
 
     def counts_at(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the items that occur at an epoch, ascending, and their user counts."""
         items, counts = np.unique(self._rows_of(epoch)[1], return_counts=True)
         return items, counts.astype(np.int64)
 
@@ -128,7 +125,7 @@ def load_value_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
-    """Read a change or item log, as the domain requires; see the loaders of each kind."""
+    """Read a change or item log, as the domain requires."""
     load = load_change_log if domain.slots is None else load_item_log
     return load(
         path,

@@ -119,9 +119,8 @@ class Keys:
     def fields(self, record: dict[str, Any]) -> list[str]:
         """Return a record's user, position (empty for arrival), value and crowd, if any, as texts.
 
-        Of events, the fields replace the value; a missing field is empty.
-
-        Raises `ValueError` if a field is missing or is not a single value.
+        Of events, the fields replace the value; a missing field is empty. Raises `ValueError` if a
+        field is missing or is not a single value.
         """
         user = _text(record, self.user)
         position = _text(record, self.position) if self.position else ""
@@ -303,7 +302,6 @@ def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _lines(text: TextIO) -> Iterator[str]:
-    """Yield lines without buffering a line that is too long to be a record."""
     while piece := text.readline(RECORD_CAP + 1):
         if len(piece) <= RECORD_CAP:
             yield piece

@@ -79,8 +79,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class CloseEpoch:
-    """End of the running epoch, whose values are final."""
-
     epoch: int
 
 
@@ -168,7 +166,7 @@ class LiveSource:
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
-        """Close the epochs that have ended by `now`, in order, and return the events."""
+        """Close the epochs that have ended by `now`, in order."""
         events: list[Event] = []
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))
@@ -198,7 +196,6 @@ class LiveSource:
         return events
 
     def end(self, now: datetime) -> list[Event]:
-        """Call `tick`, and process any last line without a line end."""
         events = self.tick(now)
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
@@ -224,7 +221,6 @@ class LiveSource:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about rows and columns read so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
@@ -251,7 +247,6 @@ class LiveSource:
         return "for closed epochs: they count in later windows only"
 
     def _drop_partial(self) -> None:
-        """Drop a line that has become too long, and the record that contains it."""
         self._partial = b""
         if self._overlong:
             return

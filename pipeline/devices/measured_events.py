@@ -79,7 +79,6 @@ class Events:
         days: Integers,
         fields: Integers,
     ) -> Events:
-        """Sort events that are in order of their rows."""
         order = np.argsort(moments, kind="stable")
         for column in (users, epochs):
             order = order[np.argsort(column[order], kind="stable")]
@@ -143,7 +142,6 @@ class Events:
         return np.isin(self.fields[:, 0], [self.domain.names.index(name) for name in events])
 
     def _counting(self, measure: Measure) -> tuple[NDArray[np.intp], Integers]:
-        """Return the events that a measure counts, and their amounts."""
         counted = self._named(measure.steps or measure.event)
         if measure.number is not None:
             bits = self.fields[:, self.domain.place_of(measure.number, number=True)]

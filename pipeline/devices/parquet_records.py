@@ -60,7 +60,6 @@ def parquet_file(
 def single_columns(
     name: str, file: BufferedReader
 ) -> tuple[tuple[str, ...], Iterator[list[list[str]]]]:
-    """Return the names of all columns with single values, and batches of rows as texts."""
     import pyarrow as pa
 
     table = _opened(name, file)

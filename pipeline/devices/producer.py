@@ -347,7 +347,6 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Add an epoch's records to the outbox; the finalizing shuffler's records come last."""
         present = self._present
         if self.job.protocol_entry.sampled is not None:
             present = present[self._randomizer.due(self.job.epochs.local(epoch))]
@@ -471,7 +470,6 @@ class Producer:
             ) from None
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
-        """Return values as integers; sets become lists that all have the same length."""
         slots, columns = self.job.domain.slots, self.job.domain.columns
         if columns is not None:
             return [self._row(user, value, columns) for user, value in values.items()]
@@ -652,6 +650,6 @@ class Producer:
 
 
 def cryptographic_generators() -> Generators:
-    """Return `Generators` with a single generator, keyed by the operating system."""
+    """Return one generator for all purposes, keyed by the operating system."""
     generator = cryptographic_generator()
     return lambda purpose, number: generator

@@ -329,7 +329,6 @@ class LiveProducer:
         self._saved = self._saved and not unknown_users
 
     def keep(self) -> None:
-        """Save everything received so far."""
         if self._rows:
             with self._store.transaction():
                 self._store.add_rows(self._rows)

@@ -121,7 +121,6 @@ class ProducerStore:
         )
 
     def replace_users(self, names: Iterable[str]) -> None:
-        """Replace all users by these users, none of whom is leaving."""
         self._connection.execute("DELETE FROM users")
         self._connection.execute("DELETE FROM leaving")
         self.add_users(0, names)
@@ -134,7 +133,7 @@ class ProducerStore:
         )
 
     def departed(self, name: str, users: Iterable[str]) -> dict[str, int]:
-        """Return each user's value in the array `name`, if `add_departed` has stored it."""
+        """Return the values that `add_departed` has stored in the array `name`."""
         if self._connection.execute("SELECT 1 FROM departed LIMIT 1").fetchone() is None:
             # Usual, and a million users may enroll at once.
             return {}

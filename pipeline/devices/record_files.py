@@ -81,9 +81,8 @@ def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
 class AllColumns:
     """An open file with all of its columns.
 
-    Attributes:
-        names: Names of the columns, as `input.columns` of a job file refers to them.
-        batches: Rows as texts, one for each name, with the number of unusable records among them.
+    The `input.columns` of a job file refers to these `names`. `batches` are rows as texts, one for
+    each name, with the number of unusable records among them.
     """
 
     names: tuple[str, ...]
@@ -200,7 +199,6 @@ def _reject_container(name: str, begin: bytes) -> None:
 def _as_text(
     binary: io.BufferedReader | gzip.GzipFile, input_format: InputFormat
 ) -> tuple[TextIO, list[str]]:
-    """Decode bytes by a byte order mark or the configured encoding; return warnings, too."""
     marked, said = encoding_marked(binary.peek(4)[:4])
     encoding = marked or input_format.encoding or "utf-8"
     if encoding == "utf-8":

@@ -104,7 +104,6 @@ class Rows:
         listed: Line and user of rows before epoch 1 without a value, which list their user. These
             rows are also good rows if an empty value has a meaning in the domain.
         named: Users in bad rows.
-        counts: Counts of good rows that were not used as written.
     """
 
     lines: NDArray[np.int64]

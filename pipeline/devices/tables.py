@@ -24,11 +24,7 @@ from dpstream.pipeline.values.times import shown
 class Table:
     """Rows as columns; users are given by their positions in the tuple of all users.
 
-    Attributes:
-        positions: Time or epoch of each row, according to the file's `placing`.
-        epochs: Epoch of each row, below 1 before the first epoch.
-        values: Value of each row, in the domain's dtype.
-        lines: Line of each row in the file, counted from 1.
+    Epochs before the first are below 1. Lines are counted from 1.
     """
 
     users: NDArray[np.int32]
@@ -47,8 +43,7 @@ class InputTable:
     """A file's rows within the horizon, and the file's users.
 
     Attributes:
-        users: Users on the user list, or all users with a row, at any position and with any value;
-            sorted.
+        users: Users on the user list, or all users with a row; sorted.
         on_user_list: True if `users` come from a user list.
         unknown_users: Number of users with a row who are not among `users`.
         last_epoch: Last epoch of the horizon, or the last epoch in any row without a horizon.
@@ -186,7 +181,6 @@ def _example(table: Table, users: Sequence[str], place: str) -> str:
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each element starts a run of equal elements: bool, shape (elements,)."""
     starts = np.ones(len(column), dtype=bool)
     np.not_equal(column[1:], column[:-1], out=starts[1:])
     return starts

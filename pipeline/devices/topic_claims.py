@@ -48,7 +48,6 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
 
 
 def reject_reader_of_topic(producer: Producer) -> None:
-    """Raise `InputError` if a producer has started with a topic."""
     if producer.store.fact(_TOPIC) is not None:
         raise InputError(
             f"producer {producer.name} reads a topic: continue with --from-topic, or use "
@@ -57,7 +56,6 @@ def reject_reader_of_topic(producer: Producer) -> None:
 
 
 def store_placing(producer: Producer, placing: Placing) -> None:
-    """Store how events are assigned to epochs, in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 

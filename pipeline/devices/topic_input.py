@@ -128,7 +128,6 @@ class TopicInput:
 
     @property
     def unknown_users(self) -> int:
-        """Number of users who are not enrolled and whose events were therefore skipped."""
         return len(self._unknown_users)
 
     def take(self, partition: int, events: LogSlice) -> None:
@@ -155,7 +154,6 @@ class TopicInput:
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
-        """Continue at an offset, because the topic no longer has earlier events."""
         with self._store.transaction():
             self._store.set_offset(partition, offset)
 
@@ -191,7 +189,6 @@ class TopicInput:
                 self._skip(fold.bad)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return sentences about events in this run that were not used as written."""
         collected = [
             f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
         ]
@@ -242,7 +239,6 @@ class TopicInput:
     def _parsed(
         self, partition: int, records: Sequence[LogRecord]
     ) -> tuple[Rows | None, list[BadRow]]:
-        """Return the rows of events, or None if none of them is a JSON object."""
         texts = [(record.offset, record.value) for record in records]
         if self._keys is None:
             self._keys = self._keys_of(records)
@@ -303,7 +299,6 @@ class TopicInput:
         return by_arrival
 
     def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
-        """Add the partition to the reasons for bad rows."""
         return [replace(row, reason=f"{row.reason} (partition {partition})") for row in bad]
 
     def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:

@@ -31,9 +31,7 @@ _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 class ClosingEpoch:
     """Values of a closing epoch, and the histories that its rows change once it is drawn.
 
-    Attributes:
-        values: Values of all users for the producer; int64, shape (users,) or (users, questions).
-        changed: Histories that contain new rows.
+    `values` are int64, shape (users,) or (users, questions).
     """
 
     values: NDArray[np.int64]
@@ -104,7 +102,6 @@ class UserHistories:
     def _attribute(
         self, history: EventHistory, name: str, values: Sequence[str], epoch: int
     ) -> int:
-        """Return the number of a private attribute's value, as in `Job.values_of`."""
         keys = (self._job.attributes or {})[name]
         if keys.first_seen is None:
             column = keys.column or name

@@ -59,7 +59,6 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
 
 
 def load_job_users(job: Job, path: str | PathLike[str]) -> Collection[str]:
-    """Read a job's user list, a `Roster` if the job has public attributes."""
     columns = tuple(job.public_columns.values())
     return load_roster(path, columns) if columns else load_users(path)
 
@@ -152,7 +151,6 @@ class _Columns:
 def _names(
     rows: Sequence[tuple[int, Sequence[str]]], columns: _Columns
 ) -> tuple[list[tuple[int, str, tuple[str, ...]]], list[BadRow]]:
-    """Return the line, user and public columns of good rows, and the bad rows."""
     needed = f"the header has {columns.width}"
     if not columns.is_header:
         needed = (

@@ -40,8 +40,7 @@ class BudgetDeclaration:
         deployment: Deployment of that job, 32 hexadecimal digits, or `BY_COMMAND`.
         at: Time of declaration, milliseconds since 1970.
         operator: True if an operator set the budget explicitly, which ends earlier declarations.
-        composed: True if a privacy filter computes the total charge, which can be less than the
-            sum. The filter uses half of delta.
+        composed: True if a privacy filter computes the total charge. The filter uses half of delta.
         per: Length of every period to which the limit applies, as an ISO 8601 duration; None for a
             limit for all time.
     """
@@ -59,7 +58,6 @@ class BudgetDeclaration:
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
-        """Return the budget that a job's file declares; None without a budget or for replays."""
         if job.budget is None or job.replay_of is not None:
             return None
         return cls(
@@ -78,7 +76,6 @@ class BudgetDeclaration:
 
     @property
     def who(self) -> str:
-        """Description of who declared the budget, and when."""
         day = datetime.fromtimestamp(self.at / 1000, UTC).date()
         job = one_line(self.job)
         deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
@@ -112,7 +109,7 @@ class BudgetDeclaration:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BudgetDeclaration:
-        """Decode a declaration from its record's value; ignore unknown keys."""
+        """Decode a declaration, ignoring unknown keys."""
         try:
             values = json.loads(data)
             values = {"per": None, **values}

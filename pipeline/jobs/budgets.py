@@ -112,7 +112,6 @@ class Charge:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Charge:
-        """Decode a charge from its record's value; raise `CodecError` if it is invalid."""
         try:
             charge = cls(**json.loads(data))
         except (TypeError, ValueError, RecursionError) as error:
@@ -277,7 +276,6 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
 
 
 def filter_of(declared: BudgetDeclaration) -> Filter | None:
-    """Return a budget's privacy filter; None if its charges are summed."""
     if not declared.composed or not declared.epsilon or not declared.delta:
         return None
     return Filter(declared.epsilon, declared.delta)
@@ -367,7 +365,6 @@ def accounts_of(
 def accounts_for(
     people: str, charges: Iterable[Charge], standing: Sequence[BudgetDeclaration]
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a population; charges to others are ignored."""
     own = [charge for charge in charges if charge.population == people]
     return _accounts_under(standing, own, [])
 
@@ -464,5 +461,4 @@ def _accounts(
 
 
 def _decimal(number: float) -> Fraction:
-    """Convert a float to its shortest decimal value, so that ten times 0.1 is exactly 1."""
     return Fraction(repr(number))

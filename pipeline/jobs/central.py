@@ -38,10 +38,9 @@ _DIGITS: Final = 4
 class Hiding:
     """Reports among which a user's whole stream is hidden after shuffling.
 
-    Attributes:
-        one_window: True if a stream is a single report, hidden among those of its window. Otherwise
-            users who report in all windows hide each other.
-        binary: True if reports are randomized bits, which hide each other better.
+    If `one_window`, a stream is a single report, hidden among those of its window. Otherwise, users
+    who report in all windows hide each other. `binary` reports are randomized bits, which hide each
+    other better.
     """
 
     one_window: bool
@@ -49,10 +48,7 @@ class Hiding:
 
 
 def hiding(entry: Protocol, parameters: object) -> Hiding | None:
-    """Return how shuffling hides streams; None if it does not.
-
-    `parameters` is a mapping of a job file, or an object.
-    """
+    """Return how shuffling hides streams; None if it does not."""
     if entry.loss_of_streams:
         return Hiding(one_window=False, binary=False)
     if entry.sampled is None or _leveled(parameters):
@@ -87,8 +83,6 @@ def _given(parameters: object, name: str) -> Any:
 
 
 class Central(Section):
-    """Guarantee that holds once streams, or the single reports of streams, are shuffled."""
-
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(
         ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"
@@ -161,7 +155,6 @@ def _check(epsilon: object, stated: Central, minimum: int, hidden: Hiding) -> No
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
-    """Return the job's section `central`, or None if it is invalid; `Job` reports the problems."""
     try:
         return Central.model_validate(values["central"], strict=False)
     except (KeyError, ValueError):

@@ -76,7 +76,7 @@ class SignedDescription(Section):
     signer: Digest
 
     def encoded(self) -> dict[str, str]:
-        """Return the description as JSON, in base64 because the signature covers exact bytes."""
+        """Return the description as JSON; base64 keeps the exact bytes that are signed."""
         parts = {
             "statement": self.statement.encode(),
             "signature": self.signature,
@@ -86,8 +86,6 @@ class SignedDescription(Section):
 
 
 class Origin(Section):
-    """Deployment whose windows a replay aggregates again."""
-
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
     first_epoch: int = Field(default=1, ge=1, description="an integer of at least 1")
@@ -101,7 +99,7 @@ class DeployedJob(Job):
         fingerprint: 16 bytes, see `fingerprint_of`.
         constants: Calibrated mechanism (`Law`), as JSON.
         start_offsets: The deployment's first offset in each partition, by topic.
-        topic_ids: Kafka's topic IDs at deployment; empty if the cluster has no topic IDs.
+        topic_ids: Kafka's topic IDs; empty if the cluster has none.
         deployed_at: Time of deployment, milliseconds since 1970.
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
         noise_key: SHA-256 of the noise key that the shuffle workers share; None if they need no
@@ -143,7 +141,6 @@ class DeployedJob(Job):
 
     @property
     def last_epoch(self) -> int | None:
-        """Last epoch, numbered from 1; None for a job without end."""
         if self.epochs.renew and self.horizons is not None:
             return (self.epochs.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
         return super().last_epoch
@@ -182,17 +179,14 @@ class DeployedJob(Job):
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
-        """Dummy messages that the shuffler adds to every released window; None if it adds none."""
         return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
     def stage_sum(self) -> StageSum | None:
-        """Sum that the shuffler releases for a window; None if it releases messages instead."""
         return self.protocol_entry.stage_sum(self.law)
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """Mechanism by which the shuffler deletes random messages; None without deletions."""
         return self.protocol_entry.crowds(self.law)
 
     @property
@@ -266,7 +260,7 @@ class DeployedJob(Job):
 
     @property
     def window_deployment(self) -> bytes:
-        """Deployment that the windows belong to; for a replay, the original deployment."""
+        """Deployment of the windows; for a replay, the original deployment."""
         return self.deployment if self.replay_of is None else self.replay_of.deployment
 
     @property
@@ -306,7 +300,6 @@ class DeployedJob(Job):
         return self.protocol_entry.aggregation.read(self.law, self.parameters, data)
 
     def to_bytes(self) -> bytes:
-        """Return canonical JSON: identical jobs have identical bytes."""
         # Keys that are written only if set.
         optional = ("replay_of", "collector_key", "signed_description", "topic_ids")
         left_out = self._absent | {name for name in optional if not getattr(self, name)}
@@ -348,7 +341,6 @@ class DeployedJob(Job):
         return job
 
     def _check_constants(self) -> None:
-        """Raise `JobError` if the constants are invalid or exceed the declared privacy loss."""
         try:
             guarantee = self.guarantee
         except ValueError as error:
@@ -404,11 +396,10 @@ def deploy_job(
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that change whenever the meaning of a report changes.
 
-    The bytes are the first 16 of a SHA-256 over canonical JSON. The JSON contains the protocol,
-    parameters (without those in `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``.
-    If present, it also contains measures and breakdowns, a central guarantee, keys and shuffle
-    instances. `values`
-    is a deployed job as JSON values.
+    They are the first 16 of a SHA-256 over canonical JSON with the protocol, parameters (without
+    `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``. If present, it also contains
+    measures and breakdowns, a central guarantee, keys and shuffle instances. `values` is a deployed
+    job as JSON values.
     """
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")

@@ -217,7 +217,6 @@ def is_signed(description: SignedDescription) -> bool:
 
 
 def signer_of(key: Ed25519PrivateKey) -> bytes:
-    """Return the 32-byte public key of a signing key, as it is built into apps."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 

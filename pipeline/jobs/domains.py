@@ -30,8 +30,6 @@ _FORMS = "a list of labels, or {file: NAME} for a file with one label per line"
 
 
 class _Kind(NamedTuple):
-    """Kind of domain other than a list of labels; `make` constructs a domain to validate it."""
-
     keys: tuple[str, ...]
     form: str
     type: type
@@ -66,7 +64,6 @@ _ALLOWED: Final = (
 
 
 def with_attributes(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return a job file's values, with the labels of attributes read and converted to text."""
     attributes = values.get("attributes")
     if not isinstance(attributes, Mapping):
         return values

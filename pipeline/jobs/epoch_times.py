@@ -35,12 +35,10 @@ class EpochSpans:
         return self._start(epoch), self._start(epoch + 1)
 
     def begins(self, epoch: int) -> str | None:
-        """Return an epoch's start in ISO 8601 with a time zone; None without a calendar."""
         moment = self._start(epoch)
         return None if moment is None else iso_moment(moment)
 
     def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `body` with the epoch's start ("begins") added, if there is a calendar."""
         if self.job.epochs.calendar is None:
             return dict(body)
         return {"epoch": body["epoch"], "begins": self.begins(body["epoch"]), **body}
@@ -62,8 +60,7 @@ class EpochTimes:
     def early_by(self, epoch: int, written: int) -> float | None:
         """Return the seconds by which a record was written before its epoch started.
 
-        Returns None if the record is not early, or early by at most `CLOCK_TOLERANCE`; infinity for
-        an epoch after the year 9999.
+        Returns None up to `CLOCK_TOLERANCE`, and infinity for an epoch after the year 9999.
         """
         start = self.start(epoch)
         if start is None:
@@ -75,7 +72,6 @@ class EpochTimes:
         return end is not None and end <= now
 
     def epoch_of(self, now: int) -> int:
-        """Return the epoch at time `now`; at most 0 before epoch 1."""
         return self._calendar.epoch_of(_moment(now))
 
     def rejection(self, epoch: int, written: int) -> str | None:

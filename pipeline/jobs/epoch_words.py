@@ -44,7 +44,6 @@ def epoch_name(job: Job, epoch: int) -> EpochName:
 
 
 def period(job: Job) -> str:
-    """Return the unit of a job's epochs, such as "week"; "epoch" if their length is not a unit."""
     calendar = job.epochs.calendar
     count, unit = (0, "") if calendar is None else _counted(calendar.length)
     return unit if count == 1 else "epoch"
@@ -70,7 +69,6 @@ def _by_the_calendar(calendar: EpochCalendar, begins: datetime) -> EpochName:
 
 
 def at_midnight(calendar: EpochCalendar) -> bool:
-    """Return whether all epochs start at midnight in the calendar's zone."""
     return not calendar.length.exact % _DAY and calendar.local(calendar.start).time() == time()
 
 

@@ -36,7 +36,6 @@ def _instant(value: object) -> datetime:
 
 
 def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
-    """Convert a time to UTC; a time without a time zone is taken to be in `zone`."""
     try:
         return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
@@ -65,9 +64,8 @@ CalendarDuration = Annotated[
 def horizons_between(first: int, last: int, count: int) -> int:
     """Return the number of horizons of `count` epochs that overlap the epochs `first` to `last`.
 
-    A user who participates from `first` to `last` is charged once per horizon. Estimates, the live
-    page, the ledger, budgets and plans use this number. A device instead counts the horizons for
-    which it draws.
+    A user who participates from `first` to `last` is charged once per horizon. A device instead
+    counts the horizons for which it draws.
 
     >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
     (1, 2)
@@ -122,7 +120,6 @@ class Epochs(Section):
         return EpochCalendar(self.start, self.length, zone)
 
     def horizon_of(self, epoch: int) -> int:
-        """Return the horizon of an epoch, numbered from 0."""
         return (epoch - 1) // self.count
 
     def first_of_horizon(self, epoch: int) -> int:

@@ -202,7 +202,6 @@ class InputFormat(Section):
 
     @property
     def zone(self) -> tzinfo | None:
-        """Time zone for times that state none; None if not configured."""
         return None if self.timezone is None else ZoneInfo(self.timezone)
 
     @property

@@ -26,7 +26,6 @@ def find_differences(old: Job, new: Job) -> dict[str, str]:
 
 
 def describe_difference(old: Job, new: Job) -> list[str]:
-    """Return the changes as lines: ``key: old -> new``."""
     return [f"{key}: {difference}" for key, difference in find_differences(old, new).items()]
 
 

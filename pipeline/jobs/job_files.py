@@ -309,7 +309,6 @@ class Job(Measured):
 
     @property
     def row_domain(self) -> ValueDomain:
-        """Domain of the rows that producers read: of values, or of events."""
         return self.domain if self.measures is None else self.event_domain
 
     @property
@@ -319,12 +318,10 @@ class Job(Measured):
 
     @property
     def population_name(self) -> str:
-        """Name of the job's population; by default, the name of the job."""
         return self.population if self.population is not None else self.name
 
     @property
     def last_epoch(self) -> int | None:
-        """Last epoch, numbered from 1; None for a job without end."""
         return None if self.epochs.renew else self.epochs.count
 
     @property
@@ -578,13 +575,11 @@ class Job(Measured):
 
     @property
     def _absent(self) -> set[str]:
-        """Keys omitted from output because they are unset."""
         names = (*WORDS, *MEASURED, "central", "sealed", "devices", "input", "roll_up")
         return {name for name in names if getattr(self, name) is None}
 
 
 def load_job(path: Path) -> Job:
-    """Read a job file; raise `JobError` if it cannot be read or describes an invalid job."""
     return parse_job(read_settings(path, "job file"), source=str(path), folder=path.parent)
 
 
@@ -679,7 +674,7 @@ def _for_protocol(model: type[JobType], protocol: Protocol) -> type[JobType]:
 
 
 def _for_no_protocol(model: type[JobType]) -> type[JobType]:
-    """Return a model that reports both an unknown protocol and the job's other problems."""
+    """Return a model that reports an unknown protocol together with the job's other problems."""
     registered = Field(description=f"one of {', '.join(PROTOCOLS)}")
     fields: dict[str, Any] = {"protocol": (Literal[tuple(PROTOCOLS)], registered)}
     return create_model(model.__name__, __base__=model, **fields)

@@ -1,7 +1,7 @@
 """Phase of a deployed job, set by an operator: run, pause, drain.
 
 A phase is a separate record in ``dpstream.jobs``, so software that does not know phases can still
-read the job. A job without a phase is running. Supervisors on all machines apply the phase.
+read the job. A job without a phase is running.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ class JobError(DpstreamError, ValueError):
 
 
 def read_settings(path: pathlib.Path, what: str) -> str:
-    """Read a text file, called `what` in messages; raise `JobError` if it cannot be read."""
     try:
         return read_whole_text(path)
     except UnicodeDecodeError:
@@ -134,7 +133,6 @@ def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -
 
 
 def _without_commas(error: Mapping[str, Any]) -> str | None:
-    """Explain how to write a number that became text because of a comma; None for other values."""
     text, kind = error["input"], error["type"]
     if not isinstance(text, str):
         return None

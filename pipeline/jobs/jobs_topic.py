@@ -18,8 +18,6 @@ from dpstream.topics.frames import CodecError
 
 
 class JobsTopic(ListedJobs):
-    """State of the topic after the records applied so far, with charges and budgets."""
-
     def __init__(self) -> None:
         super().__init__()
         self._charges: dict[bytes, Charge] = {}

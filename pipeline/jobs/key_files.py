@@ -64,7 +64,7 @@ class SecretKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a key; raise `WrongKeyError` if users other than the owner can access its file."""
+        """Read a key; raise `WrongKeyError` if other users can access its file."""
         option = cls.NAME.replace(" ", "-")
         remedy = (
             f"copy it from the machine that deployed the job, or name another file with --{option}"
@@ -79,7 +79,7 @@ class SecretKey:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read the key in a file, or create a missing file; raise the same errors as `read`."""
+        """Read the key in a file, or create a missing file; raises like `read`."""
         key = cls.random()
         try:
             write_key_file(path, key.secret)
@@ -152,7 +152,6 @@ def write_key_file(path: Path, content: bytes) -> None:
 
 
 def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
-    """Read a PEM private key, as ``openssl genpkey`` writes it, accessible only to its owner."""
     try:
         key = load_pem_private_key(read_key_file(path, name), None)
     except (ValueError, TypeError):

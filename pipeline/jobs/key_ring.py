@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Private keys that open sealed reports, by public key; messages refer to `source`."""
-
     keys: dict[bytes, X25519PrivateKey] = field(repr=False)
     source: str = "memory"
 

@@ -27,13 +27,10 @@ class Locks:
         return Lock(self.sealed.public_key(party, epoch), context)
 
     def of_batch(self, role: Role, epoch: int) -> Lock:
-        """Return the lock for batches in a topic of raw reports, if the job seals batches."""
         return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
-        """Return the locks for the reports in a topic, innermost layer first."""
         return [self.of(party, epoch) for party in reversed(self.parties_after(role))]
 
     def parties_after(self, role: Role) -> list[str]:
-        """Return the parties that decrypt reports after a topic, in order."""
         return [*map(stage_party, self.route.later_shufflers(role)), AGGREGATE]

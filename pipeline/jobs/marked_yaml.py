@@ -35,8 +35,6 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MarkedYaml:
-    """Values in a YAML file, and the line of each key."""
-
     values: dict[str, Any]
     lines: dict[Path, int]
 

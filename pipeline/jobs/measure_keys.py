@@ -308,7 +308,6 @@ class Measured(Wording):
 
     @property
     def crowds(self) -> tuple[str, AttributeKeys] | None:
-        """Name and keys of the public attribute whose group sizes are hidden; None without one."""
         attributes = (self.attributes or {}).items()
         return next((item for item in attributes if item[1].hide_sizes is not None), None)
 

@@ -35,8 +35,8 @@ class ProducerRegistry:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
     The first registration of a name counts. Records from other deployments, unreadable records, and
-    drains of partitions that the job does not have are skipped. Registrations that exceed the
-    capacity of a manifest, or start at an epoch outside the job, are skipped, too.
+    drains of partitions that the job does not have are skipped. So are registrations that exceed
+    the capacity of a manifest, or start at an epoch outside the job.
 
     Attributes:
         drains: Offset up to which an operator has drained each partition of the reports.
@@ -68,12 +68,10 @@ class ProducerRegistry:
         return np.array(self._first_epochs, np.int64)
 
     def reporting(self, epoch: int) -> NDArray[np.bool_]:
-        """Return whether each producer reports at an epoch, in order of registration."""
         last_epochs = np.array(self._last_epochs, np.int64)
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrollment: bytes) -> EnrolledProducer | None:
-        """Return the producer with an enrollment ID; None if no valid registration has this ID."""
         return self._by_enrollment.get(enrollment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:
@@ -81,7 +79,7 @@ class ProducerRegistry:
 
     @property
     def first_epoch(self) -> int:
-        """Lowest first epoch of all registrations; 1 without registrations."""
+        """Lowest first epoch of all registrations; 1 without any."""
         return self._first_epoch or 1
 
     def apply(self, producer_record: LogRecord) -> None:

@@ -40,7 +40,6 @@ class Route:
 
     @property
     def shuffled(self) -> tuple[Role, ...]:
-        """Topics that shufflers read."""
         return (*self.reports, *self.hops)
 
     @property
@@ -53,11 +52,7 @@ class Route:
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of the chained shufflers that a topic's reports have yet to reach.
-
-        Args:
-            role: Topic with the reports: one of `reports` or `hops`, or the shuffled topic.
-        """
+        """Return the indices of the chained shufflers that a topic's reports have yet to reach."""
         passed = 0 if role in self.reports else (*self.hops, Role.SHUFFLED).index(role) + 1
         return range(max(1, passed), len(self.hops) + 1)
 

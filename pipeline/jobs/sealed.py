@@ -156,7 +156,6 @@ class Sealed(Section):
         return {party: tuple(map(bytes.fromhex, keys)) for party, keys in by_party.items()}
 
     def check_instances(self, instances: int) -> None:
-        """Raise `ValueError` if the number of keys does not match the number of shufflers."""
         stages = len(self.stages)
         if instances == 1 and stages > MOST_IN_SERIES:
             raise ValueError(

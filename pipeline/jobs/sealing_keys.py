@@ -24,7 +24,6 @@ PUBLIC_SUFFIX: Final = ".pub"
 
 
 def public_bytes(key: X25519PrivateKey) -> bytes:
-    """Return the 32-byte public key of a private key."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
@@ -66,11 +65,10 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_private_key(path: Path) -> X25519PrivateKey:
-    """Read a private key that only its owner can access; raise `WrongKeyError` otherwise."""
     return read_pem(path, "private key", X25519PrivateKey)  # type: ignore[type-abstract]
 
 
 def private_keys_in(folder: Path) -> dict[Path, X25519PrivateKey]:
-    """Read the private keys in a folder's ``.key`` files; empty if the folder does not exist."""
+    """Read the private keys in a folder's ``.key`` files; empty without a folder."""
     files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
     return {path: read_private_key(path) for path in files}

@@ -38,14 +38,7 @@ Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Wording(Section):
-    """Keys of a job file that contain texts for readers.
-
-    Attributes:
-        title: Counted quantity, such as "Students enrolled".
-        description: One or two sentences about the quantity.
-        unit: Name of the users, in the plural, such as "students".
-        labels: Display texts of items or values, by name in the input.
-    """
+    """Keys of a job file that contain texts for readers."""
 
     title: Line | None = _words(100, "what is counted")
     description: Line | None = _words(1_000, "a note for readers")

@@ -204,7 +204,6 @@ def budgets_to_try(most: int, present: int | None = None) -> list[int]:
 
 
 def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
-    """Yield the location, number of changes, and share or user count of every nonempty row."""
     for number, line in enumerate(lines[1:], 2):
         place = f"{path}:{number}"
         fields = [field.strip() for field in line.split(",")]

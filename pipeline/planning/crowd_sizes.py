@@ -55,7 +55,6 @@ class CrowdsPlan:
 
 
 def plan_crowds(law: CrowdsLaw, forecast: object, users: int) -> CrowdsPlan:
-    """Return the plan for `users` users in all crowds together."""
     assert isinstance(forecast, CrowdsForecast)
     counts, equal = law.counts, max(1, users // law.crowds)
     numbers = sorted({min(users, max(1, int(equal * times))) for times in _TIMES}, reverse=True)

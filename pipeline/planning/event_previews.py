@@ -75,10 +75,7 @@ class MeasurePreview:
 def preview_measures(
     job: Job, events: Events, last_epoch: int, generator: np.random.Generator
 ) -> list[MeasurePreview]:
-    """Return a preview of each of a job's measures.
-
-    `generator` draws the thresholds of means.
-    """
+    """Return a preview of each measure; `generator` draws the thresholds of means."""
     found = []
     for name, measure in (job.measures or {}).items():
         columns = _columns(measure)

@@ -130,7 +130,7 @@ def usual_edges(totals: NDArray[np.float64], *, whole: bool) -> list[float]:
 def fitting_changes(changes: NDArray[np.float64], least: int, most: int) -> int:
     """Return the smallest `least` times a power of two that suffices for most users.
 
-    A number above `most`, the number of epochs, is never needed.
+    At most `most`, the number of epochs, is ever needed.
     """
     wanted = min(float(np.quantile(changes, COVERED_CHANGES, method="higher")), most)
     found = least

@@ -51,7 +51,6 @@ class MeasureErrors:
 
     @property
     def sizes(self) -> tuple[GroupError, ...]:
-        """Errors for all users, if predicted, and for each size of group."""
         return self.groups if self.total is None else (self.total, *self.groups)
 
 
@@ -60,8 +59,7 @@ def measure_errors(
 ) -> tuple[MeasureErrors, ...]:
     """Return the predicted errors of all questions of a job with measures.
 
-    `shares` are the sizes of groups as shares of the users; by default, all groups of a breakdown
-    have the same size.
+    `shares` are the sizes of groups as shares of the users; equal by default.
     """
     if job.measures is None:
         return ()
@@ -94,8 +92,6 @@ def _of_questions(
 
 @dataclass(frozen=True, slots=True)
 class _QuestionErrors:
-    """A question, and the share of users who are asked it; `index` is None if all are."""
-
     question: Question
     forecast: Any
     index: int | None

@@ -139,7 +139,6 @@ class InputProfile:
     value_codes: NDArray[np.int32]
 
     def of_events(self, names: Collection[str]) -> NDArray[np.bool_]:
-        """Return whether each row is one of the named events."""
         wanted = [at for at, name in enumerate(self.event_names) if name in names]
         return np.isin(self.event_codes, wanted)
 
@@ -404,8 +403,6 @@ def number_in(text: str, decimal: str | None) -> float:
 
 
 class _Codes:
-    """Numbers of texts from 0, in order of appearance."""
-
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
         self._batches: list[NDArray[np.int32]] = []
@@ -495,7 +492,6 @@ def _read(
 
 
 def _of_times(input_format: InputFormat) -> InputFormat:
-    """Return the part of a format that reads times."""
     stated = {key: getattr(input_format, key) for key in ("time_format", "timezone")}
     return AS_IT_IS.with_changes({key: each for key, each in stated.items() if each is not None})
 
@@ -514,7 +510,6 @@ def _placed(
 
 
 def _counts(codes: NDArray[np.int32], texts: Sequence[str]) -> dict[str, int]:
-    """Return the number of each text, descending; empty texts and those without rows left out."""
     counts = np.bincount(codes, minlength=len(texts)) if len(texts) else np.zeros(0, np.int64)
     order = np.argsort(-counts, kind="stable").tolist()
     return {texts[at]: int(counts[at]) for at in order if texts[at] and counts[at]}

@@ -76,12 +76,10 @@ ANY_NUMBER = 2**50
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEpoch:
-    """Prediction for one epoch.
+    """Prediction for one epoch; standard errors are in users.
 
     Attributes:
-        standard_error: Standard error of the epoch's estimate, in users.
-        smoothed: Standard error of the epoch's smoothed estimate after the horizon, in users; None
-            without smoothing.
+        smoothed: Standard error of the smoothed estimate after the horizon; None without smoothing.
         begins: Start of the epoch; None without a calendar, or if the job is recurring.
     """
 
@@ -153,7 +151,6 @@ class Plan:
         largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
         published_bound: Such a bound by a theorem in the protocol's paper; None without a theorem.
         horizon: Number of epochs, rounded up to a power of two; None if rounding is not needed.
-        windows: Predictions for the windows of `Job.roll_up`.
         reports_per_user: Expected number of reports per device over all epochs.
         bytes_per_user: Expected size of these reports, without the overhead of records and batches.
             Sealed reports include their ciphertexts and the cover traffic that hides the number of
@@ -409,7 +406,6 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:
-    """Return the minimum number of users that meets a condition that all larger numbers meet."""
     if not reached(ANY_NUMBER):
         return None
     return least_integer(reached, 0, ANY_NUMBER)

@@ -88,7 +88,6 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float)
 
 
 def asked_users(job: Job, law: Law, users: int) -> int:
-    """Return the minimum number of users who are asked at any epoch."""
     entry = job.protocol_entry
     return users if entry.sampled is None else math.floor(users * entry.sampled(law))
 

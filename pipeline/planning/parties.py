@@ -206,7 +206,6 @@ class _Parties:
 
     @property
     def _replacing(self) -> str:
-        """Assumption about parties that can replace reports; empty if there is no assumption."""
         return "" if self._job.added_by_each(self._law) else f"it {_PASSES_ON}; "
 
     def _and_published(self, assumes: str) -> str:

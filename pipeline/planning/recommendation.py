@@ -86,7 +86,6 @@ class Recommendation:
 
 
 def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
-    """Return the job's protocol, and others at its epsilon, horizon, changes and user count."""
     return tuple(_compared(job, each, users) for each in candidates(job, law))
 
 

@@ -40,7 +40,6 @@ def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
 def _of_booleans(
     requested: ValueStreamParameters | FutureRandParameters, last_epoch: int
 ) -> Iterator[Alternative]:
-    """Yield protocols without a trusted party, then protocols that trust the shuffler."""
     max_changes = _at_least_two(requested.max_changes, last_epoch)
     yield from _untrusting(requested.epsilon, max_changes)
     for dummies in ("poisson", "shuffle"):
@@ -61,7 +60,6 @@ def _at_least_two(max_changes: int, last_epoch: int) -> int:
 
 
 def _untrusting(epsilon: float, max_changes: int) -> Iterator[Alternative]:
-    """Yield protocols without a trusted party."""
     yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
     yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
     yield "sampled_response", partial(SampledResponseParameters, epsilon)
@@ -95,10 +93,7 @@ def _of_samples(requested: SampledResponseParameters, last_epoch: int) -> Iterat
 
 @alternatives.register
 def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield a protocol without a trusted party, then protocols that trust the shuffler.
-
-    Yields nothing for jobs with their own queries, which other protocols do not answer.
-    """
+    """Yield nothing for jobs with their own queries, which other protocols do not answer."""
     if isinstance(requested, CountMinParameters) and requested.queries is not None:
         return
     epsilon, delta = requested.epsilon, requested.delta
@@ -114,7 +109,6 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
 
 @alternatives.register
 def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield a protocol that trusts the shuffler, and one that asks each user a few times."""
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, requested.domain)
     yield "sampled_response", _sampled(requested.epsilon, requested.domain)
 

@@ -22,7 +22,6 @@ class ChangeLimit:
     assumes at most 0 changes per user after the first value; later changes are not counted
 
     Attributes:
-        max_changes: Maximum number of changes per user in a horizon.
         later: Effect of later changes on the estimates.
         first_is_free: True if a user's first item or number does not count as a change.
     """

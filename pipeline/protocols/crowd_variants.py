@@ -54,7 +54,6 @@ class CrowdsForecast:
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
-        """Return the standard errors for an item in a crowd of `users` users."""
         left = max(1, users - self._law.counts.shift)
         found: NDArray[np.float64] = self._contents.standard_errors(left) * (users / left)
         return found

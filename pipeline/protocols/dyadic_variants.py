@@ -29,8 +29,6 @@ from dpstream.randomizers.future_rand import FutureRand
 
 
 class FutureRandForecast:
-    """Forecast for FutureRand's dyadic intervals, if all devices report."""
-
     def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
         epochs = np.arange(1, last_epoch + 1)
         self.horizon = law.horizon

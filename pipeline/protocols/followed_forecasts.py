@@ -15,8 +15,6 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """Forecast for devices that report once per epoch and track the changes of their value."""
-
     def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
         self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
         self.reports_per_user = np.ones(last_epoch)
@@ -34,7 +32,6 @@ class FollowedForecast(ABC):
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return `standard_errors`, because later reports do not improve earlier estimates."""
         return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:

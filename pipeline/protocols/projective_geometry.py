@@ -67,7 +67,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
-        """Return an equally accurate forecast, because all users always send one message."""
+        """Return an equally accurate forecast: all users send one message, whatever they have."""
         return ProjectiveGeometryForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

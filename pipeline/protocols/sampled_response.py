@@ -85,7 +85,6 @@ class _EqualEpochs:
         return self._deviation(users) / math.sqrt(window)
 
     def at_share(self, share: float) -> Self:
-        """See `ShareForecast`."""
         other = copy(self)
         other.share = share
         return other

@@ -71,7 +71,6 @@ class SearchForecast(PerEpochForecast):
             )
 
     def like(self, held: NDArray[np.float64]) -> SearchForecast:
-        """Return an equally accurate forecast: all users send one message, whatever they have."""
         return SearchForecast(self._law, self._requested, self._last_epoch, held)
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:

@@ -172,7 +172,6 @@ _BOOSTED = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
 
 
 def _changes(law: Any, requested: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
-    """Return the errors of changes between estimates `lag` epochs apart, or None."""
     if isinstance(law, ShuffledValueStreamLaw):
         return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
     return RetainedErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, _BOOSTED) else None

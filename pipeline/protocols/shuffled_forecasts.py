@@ -133,8 +133,6 @@ class ShuffledLevelCountsForecast:
 
 
 class ShuffledValueStreamForecast(FollowedForecast):
-    """Forecast for one noisy sum per epoch."""
-
     def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
         self._law = law

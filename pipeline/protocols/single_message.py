@@ -50,7 +50,6 @@ class SingleMessageForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:
-        """Return an equally accurate forecast, because all users always send one message."""
         return SingleMessageForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

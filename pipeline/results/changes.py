@@ -64,7 +64,6 @@ def check_changes(job: DeployedJob, lag: int = 1, window: int = 1) -> None:
 
 
 def has_changes(job: DeployedJob) -> bool:
-    """Return whether all published numbers have computable changes; quantiles have none."""
     if not kind_of(job.domain).same_items:
         return False
     try:

@@ -37,10 +37,8 @@ class CohortError(DpstreamError):
 class Cohort:
     """Users with the same start.
 
-    Attributes:
-        name: Value of the attribute.
-        first_epoch: Epoch in which the cohort starts.
-        side: Users of the cohort who do something, and their whole.
+    `name` is the value of the attribute. `side` are the users of the cohort who do something, and
+    their whole.
     """
 
     name: str
@@ -50,10 +48,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class CohortShare:
-    """Share of a cohort at an epoch, `since` epochs after the cohort's first epoch.
-
-    `users` is the number of users in the cohort, estimated unless the cohort is public.
-    """
+    """Share of a cohort at an epoch, `since` epochs after the cohort's first epoch."""
 
     cohort: str
     since: int
@@ -68,7 +63,6 @@ class CohortShare:
         return triple is not None and (triple[2] - triple[1]) / 2 > WIDE
 
     def to_json(self) -> dict[str, Any]:
-        """Return the share as a row; numbers are None if they are refused."""
         value, low, high = self.number.triple or (None,) * 3
         return {
             "cohort": self.cohort,
@@ -87,8 +81,6 @@ class CohortShare:
 
 @dataclass(frozen=True, slots=True)
 class Cohorts:
-    """All cohorts of a measure, in the order of their starts."""
-
     job: DeployedJob
     measure: str
     attribute: str
@@ -124,7 +116,6 @@ class Cohorts:
         return cls(job, name, attribute, tuple(cohorts))
 
     def shares(self, records: Iterable[EstimateRecord]) -> Iterator[CohortShare]:
-        """Yield the share of each cohort at each epoch from its first one on."""
         quantile, covariances = quantile_of(), item_covariances(self.job, "--cohorts")
         items = [item for each in self.cohorts for item in (*each.side.items, *each.side.whole)]
         for record in records:

@@ -44,8 +44,7 @@ class Alternative:
         boost: Boost of `shuffled_counts`, otherwise None.
         rmse: RMSE over all epochs, in users.
         messages_per_user: Messages per user over the horizon.
-        epsilon: Loss per user over the whole horizon.
-        delta: Delta of that loss; 0 for a pure guarantee.
+        epsilon, delta: Loss per user over the whole horizon.
         planned: True for the job's own protocol.
         windows: RMSE of means over the windows of `Job.roll_up`, in users; None if unknown.
         half: RMSE for a value that half of the users have; None if the RMSE does not depend on it.
@@ -65,7 +64,6 @@ class Alternative:
 
     @property
     def title(self) -> str:
-        """Name of the protocol, and the number of tracked changes."""
         if self.max_changes is None:
             return self.protocol
         return f"{self.protocol} with max_changes {self.max_changes:,}"
@@ -76,7 +74,6 @@ class Alternative:
 
     @property
     def needs_no_trust(self) -> bool:
-        """True if the guarantee has no trusted party; otherwise the shuffler is trusted."""
         return needs_no_trust(self.trust)
 
 
@@ -234,7 +231,7 @@ def notes_of_deployment(job: Job, law: Law) -> Iterator[str]:
 
 
 def one_change_warning(job: Job) -> str | None:
-    """Return a warning if the job tracks only one change of a value that can start and stop."""
+    """Warn if the job tracks only one change of a value that can start and stop."""
     changes = getattr(job.parameters, "max_changes", None)
     if changes != 1 or job.domain.kind != "value" or job.epochs.count == 1:
         return None

@@ -35,9 +35,7 @@ class Answer:
     """Estimated number for an epoch, with its interval.
 
     Attributes:
-        name: Item, range or quantile.
         value: Estimate, in users; for a quantile, a value of the domain.
-        ci95_low, ci95_high: Ends of the 95 % interval.
         standard_error: Standard error; None for quantiles.
         norm_sub: Estimate after Norm-Sub, if requested.
         item: Index of the item, from 1; 0 for other answers.
@@ -65,7 +63,6 @@ class Answer:
         return cls(name, *numbers, item=item)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the requested fields as JSON values; `refused` replaces the numbers."""
         if self.refused is not None:
             return {"name": self.name, "refused": self.refused}
         body = {
@@ -191,8 +188,6 @@ class CountsQuery(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Count(CountsQuery):
-    """Query the number of users with the single counted value."""
-
     kind: ClassVar[str] = "value"
     column: ClassVar[None] = None
 
@@ -257,7 +252,6 @@ class Top(CountsQuery):
         return Items().names(domain)
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
-        """Return a query for the items with the largest mean over all epochs."""
         sums = NO_SUMS
         for record in records:
             if record.estimate is not None:
@@ -367,7 +361,6 @@ class Query:
 
     @property
     def column(self) -> str | None:
-        """Header of the table column with the names of answers; None for a single answer."""
         return self.counts_query.column
 
     @property
@@ -376,7 +369,6 @@ class Query:
         return () if self.column is None else (self.column,)
 
     def names_of(self, answer: Answer) -> tuple[str | None, ...]:
-        """Return the cells of `name_columns`."""
         return () if self.column is None else (answer.name,)
 
     def statistic_of(self, answer: Answer) -> str | None:
@@ -390,7 +382,6 @@ class Query:
     def answers_of(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
-        """Return the answers for a published epoch; see `answers`."""
         return self.answers(record.estimate, ground_truth)
 
     def answers(
@@ -427,7 +418,6 @@ class Query:
     def to_json(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
-        """Return the answers for an epoch as JSON values, with its status, population and flags."""
         body: dict[str, Any] = {
             "epoch": record.epoch,
             "window_status": record.window_status,

@@ -59,8 +59,6 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Number of intervals over some epochs, and how many of these cover the ground truth."""
-
     first_epoch: int
     last_epoch: int
     covered: int

@@ -56,7 +56,6 @@ class Curve:
         name: str,
         less: float | NDArray[np.float64] = 0.0,
     ) -> None:
-        """Draw the curve and its band at axis positions `at`, after subtracting `less`."""
         band = self.lows - less, self.highs - less
         axes.fill_between(at, *band, color=color, alpha=0.2, linewidth=0)
         axes.plot(at, self.values - less, color=color, linewidth=1.6, label=name)

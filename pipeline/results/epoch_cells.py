@@ -78,7 +78,6 @@ class EpochCells(ABC):
         return False
 
     def in_users(self, items: Sequence[int]) -> bool:
-        """Return whether the items are numbers of users, not sums of a mean's numbers."""
         return True
 
     def missing(self, items: Sequence[int]) -> str | None:
@@ -144,8 +143,6 @@ class EpochCells(ABC):
 
 
 class ItemCells(EpochCells):
-    """Items that are counted among all users."""
-
     def __init__(
         self,
         estimate: ItemEstimates,
@@ -218,7 +215,6 @@ class PanelCells(EpochCells):
         return None if known.all() else _SUPPRESSED
 
     def _scale(self, item: int) -> float:
-        """Return the factor from a published number to the sum over its users."""
         mean = self._rows[item - 1].question in self._means
         return float(self._estimate.sizes[item - 1]) if mean else 1.0
 
@@ -243,7 +239,6 @@ def epoch_cells(
     items: Sequence[int],
     covariances: ItemCovariances | None,
 ) -> EpochCells | None:
-    """Return the sums of an epoch; None without estimates. `covariances` are those of the job."""
     estimate, entry, domain = record.estimate, job.protocol_entry, job.domain
     if isinstance(estimate, PanelEstimates) and isinstance(domain, PanelDomain):
         means = {

@@ -46,8 +46,6 @@ class CountsCells(typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SuppressedEpoch:
-    """Epoch without a released window, with its status and the required `minimum` of users."""
-
     epoch: int
     window_status: WindowStatus
     contributors: int
@@ -170,7 +168,6 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
 
 
 def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
-    """Return the counts for the latest released epoch, or raise `NoCountsError`."""
     check_windows(job)
     latest = yield from latest_counts(job, EpochLog(job))
     if latest is None:
@@ -191,7 +188,6 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
 
 
 def counts_windows(job: DeployedJob) -> bool:
-    """Return whether the windows of a job can be queried."""
     return job.protocol_entry.per_epoch or isinstance(job.aggregator(), CountsCells)
 
 
@@ -227,7 +223,6 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
 
 
 def released(counts: EpochCounts) -> EpochCounts:
-    """Return the counts unchanged; raise `NoCountsError` if no window was released."""
     if counts.counts is None:
         raise NoCountsError("; ".join(map(str, counts.suppressed)))
     return counts
@@ -270,11 +265,9 @@ def follow_counts(
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Joint privacy loss per user from the releases for several epochs.
+    """Joint privacy loss per user from the releases for several epochs, rounded up.
 
-    Attributes:
-        epsilon: Epsilon for all these epochs together, rounded up.
-        exact: False if `epsilon` is that of the whole horizon, which is an upper bound.
+    If not `exact`, `epsilon` is that of the whole horizon, which is an upper bound.
     """
 
     epochs: int
@@ -304,7 +297,6 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """Return the loss from a job with `epochs` epochs; None if that job's mechanism differs."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

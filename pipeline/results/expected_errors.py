@@ -151,5 +151,4 @@ def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
 
 
 def _two_sided(probability: float) -> float:
-    """Return the score that a standard normal exceeds in absolute value with this probability."""
     return -NormalDist().inv_cdf(probability / 2)

@@ -34,7 +34,6 @@ def json_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Itera
 
 
 def parquet_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-    """Yield Parquet with the types of `table_schema`, compressed by zstd."""
     return parquet_of(rows, map(rows.rows, records))
 
 
@@ -130,7 +129,6 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
 
 
 def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.Table:
-    """Return all rows as a table; each column of names uses a single dictionary."""
     import pyarrow
 
     schema = table_schema(rows)

@@ -26,7 +26,6 @@ class KnownCount:
 
     @property
     def may_be_none(self) -> bool:
-        """True if the interval contains 0 users."""
         return self.low <= 0
 
     @property

@@ -42,7 +42,6 @@ class Sentence:
 
 
 def nothing(job: DeployedJob, record: EstimateRecord) -> str:
-    """State that an epoch has no result, and the reason."""
     if record.window_status is WindowStatus.SUPPRESSED:
         why = f"fewer than {job.shuffle.minimum:,} devices reported"
     else:
@@ -60,7 +59,7 @@ def how_sure(known: KnownCount) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether a text can be part of a sentence without breaking the sentence."""
+    """Return whether a text can be part of a sentence without breaking it."""
     return _PLAIN.fullmatch(text) is not None
 
 
@@ -88,7 +87,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
 
 
 def flag_words(job: DeployedJob, flag: str) -> str:
-    """Explain a flag on an estimate, and what to do about the flag."""
+    """Explain a flag on an estimate, and what to do about it."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
         return f"{limit.warning}. To fix it, {limit.remedy}"

@@ -146,12 +146,10 @@ def posterior_odds(epsilon: float, delta: float = 0.0) -> str:
 
 
 def _up(number: float, digits: int) -> str:
-    """Format a number, not in scientific notation, with `digits` significant digits, rounded up."""
     return f"{Decimal(rounded_up(number, digits)):,f}"
 
 
 def _chance(delta: float) -> str:
-    """Format a small probability as 1 in N, rounded up."""
     return f"1 in {math.floor(1 / Fraction(repr(delta))):,}"
 
 

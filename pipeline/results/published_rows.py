@@ -55,7 +55,6 @@ class PublishedRows:
         *,
         windows: bool = False,
     ) -> PublishedRows:
-        """Return the rows for a query, by default for all published items or buckets."""
         everything = kind_of(job.domain).everything(job.domain)
         return cls(job, query or Query(job.domain, everything), value, ground_truths, windows)
 
@@ -178,7 +177,6 @@ class PublishedRows:
 
 
 def csv_row(*cells: object) -> str:
-    """Format a row as CSV; a cell with None is empty."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(cells)
     return line.getvalue()

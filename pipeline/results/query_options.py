@@ -171,7 +171,6 @@ def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery
 
 
 def has_tree(job: DeployedJob) -> bool:
-    """Return whether a job's cells form a tree, as ranges and quantiles require."""
     aggregator = job.aggregator()
     return isinstance(aggregator, CountsCells) and aggregator.ordered
 

@@ -22,8 +22,6 @@ from dpstream.topics.names import Role
 
 @dataclass(slots=True)
 class _Size:
-    """Bytes read so far from one attempt to write a window."""
-
     bytes: int = 0
 
 
@@ -44,7 +42,6 @@ class _ReleasedPartition:
 
     @property
     def floor(self) -> int:
-        """Lowest offset that is still needed."""
         floor = self.attempts.floor(self.cursor.position)
         return min(floor, self.starts[0][0]) if self.starts else floor
 
@@ -92,11 +89,9 @@ class WindowIndex:
 
     @property
     def floors(self) -> dict[int, int]:
-        """First offset to read, by partition, for all windows that were not dropped."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
     def find_end(self) -> Steps[None]:
-        """Fetch the topic's current end, up to which `scan` and `find` read."""
         for partition in self._partitions.values():
             yield from partition.cursor.find_end()
 

@@ -148,7 +148,6 @@ class RollUps:
 def roll_ups(
     job: DeployedJob, records: Iterable[EstimateRecord], epochs: int
 ) -> Iterator[WindowRecord]:
-    """Yield the means over all complete windows of `epochs` epochs, counted from epoch 1."""
     windows = RollUps(job, epochs)
     return (mean for record in records if (mean := windows.next(record)) is not None)
 

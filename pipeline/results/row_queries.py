@@ -37,11 +37,8 @@ class ShownRow:
 class RowsQuery(Query):
     """Query for rows of a job with measures; the item of an answer is the number of its row.
 
-    Attributes:
-        job: The job.
-        rows: The rows, in order.
-        covariances: Covariances of the errors of items; None for a job with panels.
-        simultaneous: True if all intervals of an epoch hold together with 95 % probability.
+    `covariances` are those of the errors of items; None for a job with panels. If `simultaneous`,
+    all intervals of an epoch hold together with 95 % probability.
     """
 
     job: DeployedJob | None = None
@@ -57,7 +54,6 @@ class RowsQuery(Query):
 
     @property
     def sums(self) -> bool:
-        """True if any row is a sum of several items."""
         return any(len(each.side.items) > 1 for each in self.rows)
 
     @property
@@ -85,7 +81,6 @@ class RowsQuery(Query):
     def to_json(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
-        """Return the rows for an epoch, each with its measure and attributes."""
         rows = []
         for answer in self.answers_of(record):
             names = zip(self.name_columns, self.names_of(answer), strict=True)

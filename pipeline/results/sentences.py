@@ -28,7 +28,6 @@ LATEST_ESTIMATES = 200
 
 
 def is_known(record: EstimateRecord) -> bool:
-    """Return whether the epoch has an estimate and no gap flag."""
     estimate = record.headline
     return estimate is not None and estimate.value is not None and GAP not in record.flags
 
@@ -103,5 +102,5 @@ def headline_of(
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-    """Return the number and description of a count's change since the previous epoch, or None."""
+    """Return a count's change since the previous epoch, as number and words, or None."""
     return kind_of(job.domain).change_words(job, change) if is_known(change) else None

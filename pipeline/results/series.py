@@ -125,7 +125,6 @@ def _sum(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def size_of(series: Series, record: EstimateRecord) -> int:
-    """Return the number of users whom a series describes: those of its public group, or all."""
     estimate = record.estimate
     if isinstance(estimate, PanelEstimates) and series.item:
         return round(float(estimate.sizes[series.item - 1]))
@@ -153,5 +152,4 @@ def ground_truth_of(
 
 
 def short_id(id: str) -> str:
-    """Escape and shorten an untrusted identifier."""
     return ascii(id[:LONGEST_ID])

@@ -64,12 +64,10 @@ class SmoothedHorizon:
     domain: ValueDomain = BOOLEAN
 
     def index(self, epoch: int) -> int | None:
-        """Return the array index of an epoch; None if the epoch is not included."""
         index = epoch - self.first_epoch
         return index if 0 <= index < len(self.estimates.values) else None
 
     def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
-        """Return the estimate at `index`; `reports` is the number of reports in all epochs."""
         return kind_of(self.domain).smoothed_estimate(self.estimates, index, reports)
 
 

@@ -49,11 +49,9 @@ class WatchedEstimates:
 
     @property
     def reads_horizon(self) -> bool:
-        """True if changes require all earlier epochs of the horizon."""
         return self._changes is not None and not self._job.protocol_entry.per_epoch
 
     def start_over(self) -> None:
-        """Reset: another worker publishes, or the topic is read again."""
         self.latest: PublishedNumbers | None = None
         self._changes = Changes(self._job, 1) if has_changes(self._job) else None
 

@@ -68,7 +68,7 @@ class Sessions:
         return f"{body}.{self._sign(body)}"
 
     def holds(self, token: str) -> bool:
-        """Return whether a token is valid: signed by this process, unexpired, not logged out."""
+        """Return whether a token is signed by this process, unexpired, and not logged out."""
         body, _, signature = token.rpartition(".")
         if not token.isascii():
             # Not signed here: the header bytes were not UTF-8, and cannot be encoded.
@@ -77,7 +77,6 @@ class Sessions:
         return signed and body not in self._ended and self._clock() < _end_of(body)
 
     def end(self, token: str) -> None:
-        """Invalidate a token, including all its copies."""
         if self.holds(token):
             body = token.rpartition(".")[0]
             # Expired tokens are invalid anyway.
@@ -101,7 +100,6 @@ class LoginAttempts:
     _all: list[float] = field(default_factory=list)
 
     def wait(self, peer: str) -> float:
-        """Return the seconds until an address may try again; 0 if it may try now."""
         now = self.clock()
         self._all = _recent(self._all, now)
         own = _recent(self._failed.get(network_of(peer), []), now)

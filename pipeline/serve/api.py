@@ -454,7 +454,6 @@ def _asset_response(request: web.Request, asset: Asset) -> web.Response:
 
 
 def _series(state: JobState, query: Mapping[str, str], most: int) -> tuple[Series, ...]:
-    """Return the requested or the default series, at most `most`."""
     ids = series_ids(query)
     asked = (query.get(name, "") for name in ("measure", "by", "where", "value"))
     selection = ChosenRows.parse(*asked)

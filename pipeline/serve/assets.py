@@ -28,8 +28,6 @@ _ASK_AGAIN = "no-cache"
 
 @dataclass(frozen=True)
 class Asset:
-    """A static file; `caching` is the value of its header ``Cache-Control``."""
-
     content: bytes
     type: str
     caching: str
@@ -40,7 +38,6 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """Gzip-compressed content; None for raster images."""
         if self.type.startswith("image/") and "svg" not in self.type:
             return None
         return gzip.compress(self.content, 6, mtime=0)
@@ -50,14 +47,12 @@ LOGIN_PAGE = "login.html"
 
 
 def load_login_page() -> str:
-    """Return the login form, with placeholders that `dpstream.pipeline.serve.login` replaces."""
     return (
         files("dpstream.pipeline.serve").joinpath("static", LOGIN_PAGE).read_text(encoding="utf-8")
     )
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """Return all files by path: the page, the files that it loads, and BokehJS from its wheel."""
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
     bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
     assets = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}

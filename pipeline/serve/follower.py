@@ -73,8 +73,6 @@ News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Rejected
 
 
 class Reader:
-    """Choose which single-partition topics to read, and interpret the records in them."""
-
     def __init__(self, only: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
         self._spending = Spending()
@@ -175,8 +173,6 @@ class _Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records read, by topic; topics in `behind` have or might have further unread records."""
-
     records: Mapping[str, Sequence[LogRecord]]
     behind: frozenset[str] = frozenset()
 
@@ -300,8 +296,6 @@ class KafkaSource:
 
 
 class JobFollower(threading.Thread):
-    """Thread that reads topics until it is stopped, and passes news to `tell`."""
-
     def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
         super().__init__(name="follower", daemon=True)
         self._source = source

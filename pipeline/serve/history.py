@@ -134,7 +134,6 @@ class History:
         return slice(start, max(start, stop))
 
     def epochs(self, part: slice = slice(None)) -> NDArray[np.int64]:
-        """Return epoch numbers, int64, shape (n,)."""
         return np.array(self._epochs[part], np.int64)
 
     def triples(
@@ -161,11 +160,9 @@ class History:
         return [columns[each].rows for each in series]
 
     def ranked(self, count: int) -> list[int]:
-        """Return the numbers (from 1) of the `count` items with the largest sums over epochs."""
         return list(map(int, self._sums.most(count)))
 
     def find_all(self, ids: Sequence[str]) -> tuple[Series, ...]:
-        """Return the series with these IDs; raise `SeriesError` if one is unknown."""
         if not self.rows:
             return self.kind.find_all(self.domain, ids)
         known = {each.id: each for each in self.rows}

@@ -39,8 +39,6 @@ _MOST_ENCODED = 64
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Content of ``dpstream.jobs``, limited to the shown jobs."""
-
     jobs: Mapping[str, DeployedJob]
     phases: Mapping[str, Phase]
     charges: Sequence[Charge]
@@ -52,8 +50,6 @@ def milliseconds() -> int:
 
 
 class JobStore:
-    """State of all jobs by name, and the viewers waiting for news."""
-
     def __init__(self, clock: Callable[[], int] = milliseconds) -> None:
         self.run = secrets.token_hex(8)
         self.jobs: dict[str, JobState] = {}
@@ -120,7 +116,6 @@ class JobStore:
                 self._watched = +self._watched
 
     def set_jobs(self, found: Jobs) -> None:
-        """Set the current jobs; a new deployment starts without data."""
         self._looked.set()
         for name in set(self.jobs) - set(found.jobs):
             del self.jobs[name]
@@ -141,7 +136,6 @@ class JobStore:
     def add_points(
         self, job: str, deployment: bytes, points: Sequence[Point], first_epoch: int | None = None
     ) -> None:
-        """Add published epochs and, if known, the deployment's first epoch."""
         state = self._state(job, deployment)
         if state is None:
             return

@@ -55,7 +55,6 @@ class LoginHandler:
         return bool(token) and self._sessions.holds(token)
 
     async def answer(self, request: web.Request) -> web.StreamResponse | None:
-        """Return the response to send instead of the page; None if the user has access."""
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
@@ -79,7 +78,6 @@ class LoginHandler:
         return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
 
     def _leave(self, request: web.Request) -> web.Response:
-        """Log out: invalidate the token, including all its copies."""
         self._sessions.end(request.cookies.get(self._cookie, ""))
         response = _go_to(PATH)
         response.del_cookie(

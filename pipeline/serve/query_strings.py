@@ -49,7 +49,6 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the distinct IDs of the requested series, at most `MOST_SERIES`."""
     ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
     if len(ids) > MOST_SERIES:
         raise InvalidQueryError(f"series: got {len(ids):,} ids; expected at most {MOST_SERIES}")

@@ -166,7 +166,6 @@ class Site:
         return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
-        """Resolve a name to one address, preferably IPv4; raise `OSError` if that fails."""
         addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
@@ -202,7 +201,6 @@ class Site:
         self._call(self.job_store.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
-        """Update the set of watched jobs; called periodically."""
         opened = set(self.job_store.watched)
         in_use = self.job_store.viewers > 0 or self.job_store.requested_recently
         self._shown = (
@@ -234,7 +232,7 @@ class Site:
                     self._notify("Kafka does not respond; the page shows this and retries")
 
     def rejected(self, message: str) -> None:
-        """Notify the operator of a message, but only once per text."""
+        """Notify the operator of a message, once per text."""
         if message not in self._rejections:
             self._rejections.add(message)
             self._call(self._notify, message)

@@ -45,7 +45,6 @@ class ViewerRequest:
     deployment: str | None = None
 
     def outdated(self, job_store: JobStore) -> str | None:
-        """Return why the viewer's data is outdated; None if it is current."""
         if self.start is not None and self.start != job_store.run:
             return "the server was restarted"
         if self.job is None or (self.start is None and self.deployment is None):

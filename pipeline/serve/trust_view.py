@@ -28,7 +28,6 @@ class Party:
 
 
 def parties_of(job: DeployedJob) -> tuple[Party, ...]:
-    """Return the parties in a job, from the holders of values to the readers of estimates."""
     return tuple(_parties(job))
 
 
@@ -64,7 +63,6 @@ def _shufflers(job: DeployedJob) -> str:
 
 
 def trust_body(job: DeployedJob) -> dict[str, Any]:
-    """Return the API's description of trust: the parties, and a sentence about them."""
     parties = parties_of(job)
     own = "the user's own device"
     if job.devices is None:

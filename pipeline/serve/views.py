@@ -254,7 +254,6 @@ def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
 
 
 def begins(job: DeployedJob, epoch: int) -> int | None:
-    """Return the start of an epoch in milliseconds since 1970; None without a calendar."""
     calendar = job.epochs.calendar
     return None if calendar is None else _begins(calendar, epoch)
 
@@ -268,7 +267,6 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 
 
 def series_json(job: DeployedJob, series: Series) -> dict[str, Any]:
-    """Return the API's description of a series, in the words of the job."""
     if series.row is not None:
         row = series.row
         return {
@@ -302,7 +300,6 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
 
 
 def _measures(job: DeployedJob) -> dict[str, Any]:
-    """Return what a job measures, and by which attributes; empty lists without measures."""
     public = set(job.public_attributes)
     return {
         "measures": [
@@ -363,7 +360,6 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the requested or the default series; raise `SeriesError` if a series is unknown."""
     return history.find_all(ids) if ids else history.chosen(CHOSEN)
 
 

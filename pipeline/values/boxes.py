@@ -72,7 +72,6 @@ def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
 
 
 def coordinate(text: str, size: int, option: str) -> int:
-    """Parse an integer within [0, size)."""
     try:
         number = int(text)
     except ValueError:

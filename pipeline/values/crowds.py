@@ -75,7 +75,6 @@ class CrowdDomain(ValueDomain):
         return range(first, first + self.contents.size)
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return each user's crowd, followed by the user's items; see `ValueDomain.parse`."""
         crowds, items, problems = self._parsed(texts)
         numbers = np.where(items > 0, 1 + (crowds[:, None] - 1) * self.contents.size + items, 0)
         first = np.where(crowds > 0, 1 + (crowds - 1) * self.contents.size, 0)
@@ -95,7 +94,6 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Return crowds (n,) and items (n, m), from 1, or 0 if absent; and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

@@ -64,7 +64,6 @@ class Duration:
             raise ValueError("a duration must be above 0 and at most 1000 years")
 
     def __str__(self) -> str:
-        """Format as ISO 8601; equal durations have the same text."""
         years, months = divmod(self.months, 12)
         minutes, seconds = divmod(self.exact.seconds, 60)
         hours, minutes = divmod(minutes, 60)

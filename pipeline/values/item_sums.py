@@ -23,7 +23,6 @@ class ItemSums:
 
     @classmethod
     def of_each(cls, items: NDArray[np.int64], counts: NDArray[np.number[Any]]) -> ItemSums:
-        """Construct from distinct items in any order."""
         order = np.argsort(items)
         return cls(items[order], counts[order])
 
@@ -51,7 +50,6 @@ class ItemSums:
         return float(self.counts[((starts <= points) & (points < ends)).all(axis=0)].sum())
 
     def plus(self, items: NDArray[np.int64], counts: NDArray[np.float64]) -> ItemSums:
-        """Add the numbers of distinct items in any order."""
         if np.array_equal(items, self.items):
             return ItemSums(self.items, self.counts + counts)
         other, every = ItemSums.of_each(items, counts), np.union1d(self.items, items)

@@ -99,7 +99,6 @@ class NumericDomain(ValueDomain):
 
     @cached_property
     def edge_labels(self) -> tuple[str, ...]:
-        """Labels of the edges, in ascending order."""
         return tuple(self.equal.edge_labels())
 
     @property
@@ -107,7 +106,7 @@ class NumericDomain(ValueDomain):
         return self.low, self.high, self.buckets
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """Parse a range between two bucket edges; see `ValueDomain`."""
+        """Parse a range between two bucket edges."""
         low, high = two_ends(text, option)
         start = self._edge_at(finite(low, option) if low else self.low, option)
         end = self._edge_at(finite(high, option) if high else self.high, option)

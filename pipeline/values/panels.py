@@ -38,12 +38,6 @@ class PanelDomain(ValueDomain):
     ('active', 'active: os=ios', 'active: os=web', 'spent', 'spent: os=ios', 'spent: os=web')
     >>> domain.parse(["1;5"])[0].tolist(), domain.group_of({"os": "web"})
     ([[1, 2147483648]], 1)
-
-    Attributes:
-        rows: Measure, label and attributes of each item, in order.
-        questions: The questions.
-        attributes: Names of the public attributes.
-        groups: Number of public groups, at least 1.
     """
 
     initial = 0

@@ -68,7 +68,6 @@ class SetDomain(ValueDomain):
 
     @cached_property
     def items(self) -> tuple[str, ...] | None:
-        """Labels of all items, if the domain can be listed."""
         return self.every_label if self.size <= MOST_LABELED else None
 
     @property
@@ -97,7 +96,6 @@ class SetDomain(ValueDomain):
         return CategoryDomain(self.every_label)
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """See `ValueDomain`; both ends are included."""
         two_ends(text, option)
         labels = set(self.every_label)
         # Labels can contain colons themselves.
@@ -110,7 +108,7 @@ class SetDomain(ValueDomain):
         return Box(" to ".join(ends), (first,), (last + 1,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """See `ValueDomain`; a tree can have more leaves than values."""
+        """Clip to the values, because a tree can have more leaves than values."""
         last = self.size - 2
         return super().quantile(min(value, last), min(low, last), min(high, last + 1))
 
@@ -166,8 +164,6 @@ class _NumberSets(SetDomain):
 
 
 class _WrittenOut(SetDomain):
-    """Items that are parsed individually, without a table of labels."""
-
     @cached_property
     def every_label(self) -> tuple[str, ...]:
         return tuple(map(self.label, range(1, self.size)))

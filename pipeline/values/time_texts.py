@@ -34,8 +34,7 @@ class Times:
         moments: Microseconds since 1970, int64, shape (texts,); 0 for problems.
         problems: Problem descriptions by index.
         zoneless: Number of texts without a time zone, which are parsed in the reader's zone.
-        unclear: Number of zoneless texts at a clock change: times that occur twice if clocks were
-            set back, or never if they were set forward.
+        unclear: Number of zoneless texts that occur twice or never because of a clock change.
     """
 
     moments: NDArray[np.int64]

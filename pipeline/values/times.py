@@ -177,7 +177,6 @@ class EpochCalendar:
         return moment + (epoch - 1) * rest
 
     def epoch_of(self, moment: datetime) -> int:
-        """Return the epoch that contains a time; at most 0 before the start."""
         if self.zone is None:
             return self.length.epoch_of(self.start, moment)
         return self.length.epoch_by(self.start, moment, self.start_of)
@@ -202,7 +201,6 @@ class EpochCalendar:
         return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the epochs of times in microseconds; both arrays are int64, shape (n,)."""
         if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)

@@ -108,13 +108,11 @@ class ValueDomain(ABC):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a user's value at an epoch."""
         numbers = self.columns if self.slots is None else self.slots
         return () if numbers is None else (numbers,)
 
     @property
     def identity(self) -> object:
-        """Key that distinguishes this domain's values from those of other domains."""
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
@@ -135,7 +133,6 @@ class ValueDomain(ABC):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Number of values along each axis."""
         return (self.size - 1,)
 
     def label(self, item: int) -> str:
@@ -149,7 +146,6 @@ class ValueDomain(ABC):
         return self.parse(names)
 
     def check_supports(self, option: str) -> None:
-        """Raise `QueryError` unless these values support a query option."""
         if option not in self.supported_options:
             others, last = (
                 ", ".join(self.supported_options[:-1]),

@@ -68,7 +68,6 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
 
 def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Yield spaces with over `items` points: one of two coordinates, others up to `most` points."""
     order = items
     while not is_prime(order):
         order += 1

@@ -72,10 +72,7 @@ class ShiftedEitherWay:
         return self._all(lambda whole: whole.delta(epsilon) <= delta)
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small.
-
-        The search starts at the epsilon for all cells up, and raises it to cover all patterns.
-        """
+        """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small."""
         return raised(
             lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
             self._composed(self.cells, self.cells).epsilon(delta),

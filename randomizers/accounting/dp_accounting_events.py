@@ -168,7 +168,6 @@ def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _square(mechanism: _Mechanism, privacy_losses: Losses | None) -> float:
-    """Return the mean square of a mechanism's loss; without `privacy_losses`, approximately."""
     if privacy_losses is None:
         return 1 / mechanism[1] ** 2
     return float(privacy_losses.masses @ np.square(privacy_losses.losses))

@@ -56,7 +56,6 @@ class KeptNodes:
         return int(self.size.bit_count() == 1)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of each item's kept ancestors, from the leaf up, padded with `NONE`."""
         check_items(items, self.size)
         cells = np.empty((len(items), self.messages), np.int64)
         node = items.copy()

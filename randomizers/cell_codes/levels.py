@@ -61,12 +61,12 @@ class Levels:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Number of neighboring values covered by a node of each level, from the root down to 1."""
+        """Number of neighboring values in a node of each level, from the root down to 1."""
         return tuple(self.leaves // nodes for nodes in self.nodes)
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Number of nodes on each level, from the root down; cells are numbered in this order."""
+        """Number of nodes on each level, from the root down."""
         return tuple(accumulate(self.branching, mul, initial=1))
 
     @property
@@ -82,7 +82,6 @@ class Levels:
         return 1
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of each item's ancestors, from the root down."""
         check_items(items, self.size)
         offsets = np.array([0, *accumulate(self.nodes[:-1])], np.int64)
         return offsets + (items[:, None] - 1) // np.array(self.widths, np.int64)

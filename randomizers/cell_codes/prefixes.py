@@ -27,12 +27,7 @@ FEWEST_HASHED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PrefixLevel:
-    """One level of prefixes.
-
-    Attributes:
-        length: Length of the prefixes, in bits.
-        buckets: Number of cells: 2^length if every prefix has its own cell; fewer if hashed.
-    """
+    """Prefixes of `length` bits; there are 2^length `buckets`, or fewer if prefixes are hashed."""
 
     length: int
     buckets: int
@@ -81,7 +76,6 @@ class PrefixCells:
 
     @property
     def bits(self) -> int:
-        """Number of bits in an item; items are numbered from 1 to 2^bits."""
         return self.levels[-1].length
 
     @property
@@ -106,7 +100,6 @@ class PrefixCells:
         return tuple(accumulate((level.buckets for level in self.levels), initial=0))
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return each item's cells: int64, shape (items, levels); -1 for item 0 (no item)."""
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
             raise ValueError(
                 f"items range from {items.min()} to {items.max()}; expected 0 to 2^{self.bits}"

@@ -221,7 +221,7 @@ def joined(
 def _history_before(
     epoch: int, statement: Statement, events: DeviceEvents, earlier: Membership | None
 ) -> dict[str, Any]:
-    """Return the history of a device that joins at an epoch, with an earlier one's events."""
+    """Return the history of a device that joins at an epoch, with earlier events."""
     saved = None
     if earlier is not None and earlier.history is not None:
         before, now = earlier.statement.clock, statement.clock
@@ -289,7 +289,6 @@ def epoch_at(statement: Statement, now: int, ago: int = 0) -> int:
 
 
 def _history(document: Document, job: str) -> tuple[Membership, DeviceEvents, EventHistory]:
-    """Return a membership, its events and history; raise `DeviceError` without any."""
     member = document.member(job)
     if member is None:
         raise NotJoinedError(f"the device has not joined job {job}: call join first")

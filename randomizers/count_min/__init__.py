@@ -121,7 +121,6 @@ class CountMinLaw(Constants):
         epsilon, delta: Privacy loss for a user's items at one epoch.
         stream_epsilon: Loss of all epochs of a horizon together, with the same delta.
         items: k, the maximum number of items per user.
-        noise: Distribution of the dummies in each cell.
     """
 
     last_epoch: int

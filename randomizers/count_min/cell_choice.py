@@ -116,7 +116,6 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 
 def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iterator[HashedRows]:
-    """Yield rows of buckets to choose from, with the row and bucket counts that the job sets."""
     seed = f"count_min of {size} items"
     open_rows = parameters.rows in (None, 1)
     if open_rows and (parameters.buckets is None or parameters.buckets >= size):

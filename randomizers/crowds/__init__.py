@@ -31,8 +31,6 @@ from dpstream.topics.message_formats import MessageFormat
 
 
 class ContentsLaw(Protocol):
-    """Interface of the mechanism that draws the messages within crowds."""
-
     def to_json(self) -> dict[str, Any]: ...
 
     def of_one_epoch(self) -> Any: ...
@@ -83,7 +81,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Privacy loss from an epoch's crowd sizes, rounded up; one user can change two of them."""
+        """Privacy loss of an epoch's crowd sizes, rounded up; one user can change two of them."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property

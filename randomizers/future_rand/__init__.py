@@ -67,11 +67,10 @@ class FutureRand(Devices[FutureRandLaw]):
     """Devices of a FutureRand job for one horizon, each with the order and signs it drew once.
 
     A device's absence must not depend on its value. A device reports a partial sum only if it was
-    present at both ends of the interval. If it guessed the value at an end that it missed, it would
-    report some changes later than other devices, which biases estimates. Without guesses, reporting
-    devices represent absent ones without bias. A device enrolled within the interval need not have
-    been present at the start: newcomers are marked and counted separately. Enrollment times are
-    public.
+    present at both ends of the interval. If it guessed a value that it missed, it would report some
+    changes later than other devices, which biases estimates. A device enrolled within the interval
+    need not have been present at the start. These newcomers are marked and counted separately, as
+    enrollment times are public.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -168,7 +167,7 @@ class FutureRand(Devices[FutureRandLaw]):
         return np.concatenate(due)[:, None]
 
     def _index(self) -> None:
-        """List the devices of each order, so that an epoch touches only those that are due."""
+        """Group the devices by order, so that an epoch touches only those that are due."""
         by_order = np.argsort(self._order, kind="stable")
         ends = np.cumsum(np.bincount(self._order, minlength=len(self.law.composed)))
         self._members = np.split(by_order, ends[:-1])

@@ -235,7 +235,6 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message from each present device: unsigned, shape (devices present, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         sets = set_rows(epoch, values, present, self.population, law.slots, law.items)

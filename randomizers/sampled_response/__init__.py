@@ -121,7 +121,6 @@ class SampledResponseParameters:
 
     @property
     def numbers(self) -> Numbers | None:
-        """Range and number of buckets, for numbers."""
         low, high, buckets = self.low, self.high, self.buckets
         if low is None or high is None or buckets is None:
             return None
@@ -247,7 +246,6 @@ class SampledResponseLaw(Constants):
 
     @property
     def loss(self) -> float:
-        """Privacy loss of the answers, rounded up."""
         return self.flips.loss
 
     @property
@@ -270,7 +268,6 @@ class SampledResponseLaw(Constants):
 
     @property
     def c_gap(self) -> float:
-        """Difference a - b of the `probabilities`."""
         own, other = self.probabilities
         return float(own - other)
 
@@ -285,8 +282,6 @@ class SampledResponseLaw(Constants):
 
 
 class PhasedLaw(Protocol):
-    """Constants that devices with phases need; see `SampledResponseLaw`."""
-
     @property
     def last_epoch(self) -> int: ...
 
@@ -376,7 +371,6 @@ class PhasedDevices(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the answers due: unsigned, shape (answers, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         if law.slots > 1:
@@ -421,7 +415,6 @@ class PhasedDevices(Devices[LawT]):
         return {"phase": phases}
 
     def _index(self) -> None:
-        """Sort the devices by phase, so that an epoch touches only those that are due."""
         self._by_phase = np.argsort(self._phase, kind="stable")
         counts = np.bincount(self._phase, minlength=self.law.last_epoch)
         self._ends = np.concatenate([[0], np.cumsum(counts)])

@@ -58,17 +58,14 @@ class LeveledResponseLaw(Constants):
 
     @property
     def last_epoch(self) -> int:
-        """T, the number of epochs of a horizon."""
         return self.levels[0].last_epoch
 
     @property
     def loss(self) -> float:
-        """Privacy loss of an answer, rounded up: that of the level with the largest loss."""
         return max(level.loss for level in self.levels)
 
     @property
     def reports(self) -> int:
-        """Number of answers per device and horizon."""
         return 1
 
     @property
@@ -77,7 +74,6 @@ class LeveledResponseLaw(Constants):
 
     @property
     def items(self) -> int:
-        """Number of items, which is the number of buckets of a tree."""
         return self.code.size
 
     @property

@@ -142,7 +142,6 @@ class ShuffledCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's whole stream.
         max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         noise: Noise of each epoch's cell.
     """

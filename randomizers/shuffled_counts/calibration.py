@@ -49,7 +49,6 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
-    """Return epsilon if the noise comes from `honest` (at least 1) honest users."""
     noise = noise_of_cells(law.noise, honest)
     delta = law.delta * (1 - FOR_TABLES)
     if not law.boost:

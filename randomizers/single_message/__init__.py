@@ -85,7 +85,6 @@ class SingleMessageParameters:
 
 
 def check_response(response: str, slots: int, items: int) -> None:
-    """Raise `ValueError` unless a response supports users with `slots` of `items` items."""
     if response not in ("randomized_response", "rappor"):
         raise ValueError(f"response is {response!r}; expected 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:
@@ -137,12 +136,11 @@ class SingleMessageLaw(Constants):
             )
 
     def of_one_epoch(self) -> SingleMessageLaw:
-        """Return the constants for one epoch; jobs that differ only in their horizon share them."""
+        """Return the constants for one epoch, shared by jobs that differ only in their horizon."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def bits(self) -> bool:
-        """True if a message has a bit for every item."""
         return self.response == "rappor"
 
     @property
@@ -162,7 +160,6 @@ class SingleMessageLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        """Message format: packed bits, or a symbol in the narrowest unsigned integer."""
         if self.bits:
             return MessageFormat(np.dtype("u1"), -(-self.items // 8))
         symbols = self.items + 1

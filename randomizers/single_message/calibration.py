@@ -44,13 +44,12 @@ def calibrate(
 
 
 def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
-    """Return epsilon if a message is hidden among those of `honest` (at least 1) honest users."""
     hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
     return min(amplified_epsilon(coin, honest, law.delta, windows) for coin in hidden)
 
 
 def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
-    """Return models of a shuffled message with local loss `loss`; each yields a valid bound."""
+    """Return models of a shuffled message; each yields a valid bound."""
     if response == "randomized_response":
         return [of_any_randomizer(loss), of_randomized_response(loss, items + 1)]
     return [of_any_randomizer(loss), *([of_rappor(loss)] if slots == 1 else [])]

@@ -46,8 +46,6 @@ LOSS_OF_AN_EPOCH = 3e-10
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamParameters:
-    """Parameters of value_stream: epsilon for a whole stream, and the number of boosted changes."""
-
     epsilon: float
     max_changes: int
 
@@ -153,8 +151,6 @@ class ValueStreamLaw(Constants):
 
 
 class SymbolDevices(FollowingDevices[LawT]):
-    """Devices that each track a Boolean and report symbols for it."""
-
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
         super().__init__(law, booleans)
         self._booleans = booleans
@@ -183,7 +179,6 @@ class SymbolDevices(FollowingDevices[LawT]):
 
     @classmethod
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """Restore devices; raise `ValueError` if a remaining budget exceeds the whole budget."""
         devices = super().restore(law, arrays, epoch)
         budgets = devices._left
         if not ((budgets >= 0) & (budgets <= devices._booleans.squared_norm_budget)).all():

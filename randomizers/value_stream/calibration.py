@@ -39,7 +39,6 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
 
 def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
-    """Return the mechanism with a given change kernel, optimal or not."""
     kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
     reserve = (kernel.boost + 0.5) ** 2 / 40
     squared_norm_budget = kernel.squared_norm_budget(last_epoch, parameters.max_changes) + reserve
@@ -55,7 +54,6 @@ def law_of_budget(
     last_epoch: int,
     loss: float,
 ) -> ValueStreamLaw:
-    """Return the mechanism with a kernel and a squared-norm budget, for a loss before rounding."""
     theta = best_threshold(loss)
     beginning = float(
         reach(np.zeros(1), np.array([squared_norm_budget]), theta * math.sqrt(squared_norm_budget))[

@@ -81,7 +81,6 @@ class DividedDevices(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[Any]:
-        """Return the messages of all parts; values are valid for all present devices."""
         words = []
         for number, members in enumerate(self._members, start=1):
             here = None if present is None else present[members]
@@ -100,7 +99,6 @@ class DividedDevices(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the messages of a part's own devices."""
         reports = self._parts[number - 1].report(epoch, values, present, rng)
         assert not isinstance(reports, CountedMessages)
         return reports

@@ -39,7 +39,7 @@ def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> 
 
 
 def draw_symbols(count: int, rng: np.random.Generator) -> NDArray[np.int16]:
-    """Draw symbols of the base distribution, minus 80; one random integer each, shape (count,)."""
+    """Draw symbols of the base distribution, minus 80."""
     return symbols_at(_words(count, rng))
 
 

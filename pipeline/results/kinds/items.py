@@ -26,8 +26,6 @@ _MOST_FOUND = 200
 
 
 class FoundKind(PublishedKind):
-    """Counts of the most frequent items, which may differ between epochs."""
-
     in_one: ClassVar[CountsQuery] = Top(1)
     in_few: ClassVar[CountsQuery] = Top(3)
 
@@ -35,7 +33,6 @@ class FoundKind(PublishedKind):
         return Items()
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return a query for the items with the largest mean over all epochs."""
         return Top(count).steady(records, count)
 
     def sentence(

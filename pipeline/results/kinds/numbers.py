@@ -34,8 +34,6 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class NumbersKind(PublishedKind):
-    """Counts for all buckets in a range of numbers."""
-
     in_one: ClassVar[CountsQuery] = Quantiles((0.5,))
     in_few: ClassVar[CountsQuery] = Quantiles(QUARTILES)
     largest_are: ClassVar[str] = "range"

@@ -22,8 +22,6 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class CountKind(PublishedKind):
-    """Number of users with the value 1."""
-
     single: ClassVar[bool] = True
     same_items: ClassVar[bool] = True
     in_one: ClassVar[CountsQuery] = Count()
@@ -41,7 +39,6 @@ class CountKind(PublishedKind):
         record: EstimateRecord,
         ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        """See `PublishedKind`; ground truth is also known for epochs without an estimate."""
         for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
             numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline("", *numbers, population=record.population)

@@ -89,7 +89,6 @@ class ShuffledItemCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's whole stream.
         max_changes, boost: k boosted changes, each with r more messages; 0 without a boost.
         buckets: Number of hash buckets s, a prime.
         held: Noise of the messages about a current item.
@@ -246,7 +245,6 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Return real messages, then dummies; as counts if there are few distinct messages."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         values = checked_items(epoch, values, present, self.population, law.size)
@@ -290,7 +288,6 @@ def checked_items(
     population: int,
     size: int,
 ) -> NDArray[np.int64]:
-    """Return the items as int64; raise `ValueError` if a present device's item is out of range."""
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
             f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
@@ -323,7 +320,6 @@ def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
 
 
 def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedMessages:
-    """Draw the shuffler's dummies for a window; none if contributors add the dummies."""
     dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
     words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
     return CountedMessages(words[:, None], counts.astype(np.uint32))
@@ -335,7 +331,7 @@ def draw_dummies(
     contributors: int,
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
-    """Draw the dummies from `contributors` contributors, uniform over the messages of each kind."""
+    """Draw the dummies of `contributors` contributors, uniform over the messages of each kind."""
     dtype = law.message_format.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):

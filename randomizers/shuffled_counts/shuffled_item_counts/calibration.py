@@ -53,7 +53,6 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
-    """Return epsilon if the noise comes from `honest` (at least 1) honest users."""
     reports = ItemReports(law.last_epoch, law.max_changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
@@ -83,7 +82,6 @@ class _Job:
         return min(laws, key=self._error)
 
     def law(self, boost: int) -> ShuffledItemCountsLaw:
-        """Return the mechanism with a given boost and as many buckets as messages allow."""
         requested = self.parameters
         if requested.buckets is not None:
             return self.law_of(boost, requested.buckets)
@@ -112,7 +110,6 @@ class _Job:
         )
 
     def _error(self, law: ShuffledItemCountsLaw) -> float:
-        """Return the mean squared error of a count if the minimum number of users have an item."""
         overlap = law.hashes.overlap
         variance = sum(noise.mean for noise in law.noises) + self.minimum * overlap / (1 - overlap)
         kept = (law.boost / (law.boost + 1)) ** 2
@@ -128,7 +125,7 @@ def _enough_buckets(items: int) -> int:
 def _fitting(
     law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
 ) -> ShuffledItemCountsLaw:
-    """Return the mechanism with the most buckets within the message limit, or with two buckets."""
+    """Return the mechanism with the most buckets within the message limit; at least two."""
     buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:

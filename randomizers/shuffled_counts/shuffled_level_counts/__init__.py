@@ -51,7 +51,6 @@ class ShuffledLevelCountsLaw(Constants):
     ((8,), [0, 5], np.uint32(1000))
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's whole stream.
         max_changes, boost: Number of boosted changes, and of messages for each; 0 without boost.
         held: Noise of each cell for current values.
         left: Noise of each cell for previous values of users who change; None without boost.
@@ -87,7 +86,6 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def rooted(self) -> bool:
-        """True if devices send messages about the root."""
         return not self.boost
 
     @property
@@ -122,7 +120,6 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected number of messages per horizon from a user who always has a value."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user

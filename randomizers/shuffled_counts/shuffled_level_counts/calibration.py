@@ -66,7 +66,6 @@ def range_error(law: ShuffledLevelCountsLaw) -> float:
 
 
 def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
-    """Return epsilon if the noise comes from `honest` (at least 1) honest users."""
     share = honest / law.held.minimum
     delta, below = law.delta * (1 - FOR_TABLES), len(law.levels.branching)
     if law.left is None:

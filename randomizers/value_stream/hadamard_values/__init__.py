@@ -98,7 +98,6 @@ class HadamardValuesLaw(Constants):
 
     @property
     def rows(self) -> int:
-        """Number of rows of the matrix: the least power of two above the number of items."""
         return rows_for(self.items)
 
 

@@ -62,7 +62,6 @@ class RangeValuesParameters:
 
     @property
     def levels(self) -> int:
-        """Number L of levels, where 2^L is the number of buckets."""
         return (self.buckets - 1).bit_length()
 
 
@@ -138,7 +137,7 @@ class RangeValues(DividedDevices[RangeValuesLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32]:
-        """Return level * 2^LEVEL_SHIFT plus the level's report: uint32, shape (reports, 1)."""
+        """Return level * 2^LEVEL_SHIFT plus the level's report."""
         self._check(epoch, values, present)
         return self._report(epoch, values, present, rng)
 
