@@ -223,8 +223,8 @@ def _period_lines(periods: Periods) -> Iterator[str]:
     if interval is not None and periods.averages is None:
         yield f"\nthe last epoch of every {interval:,} epochs"
     elif interval is not None:
-        mean = "mean over" if change is None else "periods of"
-        yield f"\n{mean} {interval:,} epochs, starting with the one shown"
+        over = f"{periods.value} over" if change is None else "periods of"
+        yield f"\n{over} {interval:,} epochs, starting with the one shown"
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import QueryOptions, default_query, make_query
-from dpstream.pipeline.results.row_queries import RowsQuery, rows_query
+from dpstream.pipeline.results.row_queries import RowsQuery, measures_of, rows_query
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -105,7 +105,7 @@ def estimates(
         Aggregate | None,
         typer.Option(
             help="(with --interval) mean: the mean of the epochs, the default. last: the last "
-            "epoch. sum: their sum, for numbers of events."
+            "epoch. sum: their sum, for means of measures of type count or sum."
         ),
     ] = None,
     share: Annotated[
@@ -304,7 +304,8 @@ def estimates(
             if share:
                 raise UsageProblem("--change of ranges applies to counts: remove --share")
         chosen = aggregate or Aggregate.mean
-        periods = Periods(deployed, interval, change, chosen, of_shares=share)
+        names = () if computed is None else measures_of(deployed, computed)
+        periods = Periods(deployed, interval, change, chosen, of_shares=share, measures=names)
         published = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         records = periods.records(published)
         if plot is not None:

@@ -106,10 +106,10 @@ class ChangedGroundTruths(GroundTruths):
 
 
 class AveragedGroundTruths(GroundTruths):
-    """Mean of the ground truth over the window that ends with an epoch, rounded to integers."""
+    """Mean or sum of the ground truth over the window that ends with an epoch, in integers."""
 
-    def __init__(self, ground_truths: GroundTruths, window: int) -> None:
-        self._ground_truths, self._window = ground_truths, window
+    def __init__(self, ground_truths: GroundTruths, window: int, *, sums: bool = False) -> None:
+        self._ground_truths, self._window, self._sums = ground_truths, window, sums
         self.last_epoch = ground_truths.last_epoch
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
@@ -119,4 +119,4 @@ class AveragedGroundTruths(GroundTruths):
             if now is None:
                 return None
             total = total + now
-        return np.rint(total / self._window).astype(np.int64)
+        return total if self._sums else np.rint(total / self._window).astype(np.int64)

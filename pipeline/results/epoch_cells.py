@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import INCOMPLETE, NORMAL_95
 from dpstream.aggregators.item_covariances import ItemCovariances
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.panel_estimates import PanelEstimates
@@ -40,6 +40,7 @@ MOST_COMPLEMENTED: Final = 256
 
 _OVERLAP: Final = "the groups have some, but not all, of their users in common"
 _SUPPRESSED: Final = "too few devices of the group reported"
+_INCOMPLETE: Final = "too few devices reported in some epoch of the period"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,9 @@ class PanelCells(EpochCells):
 
     def missing(self, items: Sequence[int]) -> str | None:
         known = np.isfinite(self._estimate.values[np.array(items, np.intp) - 1])
-        return None if known.all() else _SUPPRESSED
+        if known.all():
+            return None
+        return _INCOMPLETE if INCOMPLETE in self._estimate.flags else _SUPPRESSED
 
     def _scale(self, item: int) -> float:
         mean = self._rows[item - 1].question in self._means

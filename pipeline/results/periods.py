@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,6 +10,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.changes import Changes, check_changes
 from dpstream.pipeline.results.roll_ups import RollUpError, check_window, roll_ups
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.measures import Measure
 
 
 class Aggregate(StrEnum):
@@ -30,6 +31,7 @@ class Periods:
         interval: Epochs of a period, at least 2; None for single epochs.
         change: Number of periods since which changes are shown; None for the numbers themselves.
         of_shares: True if changes are those of shares of the users.
+        measures: Measures that are shown; () for all of the job.
     """
 
     job: DeployedJob
@@ -37,15 +39,11 @@ class Periods:
     change: int | None = None
     aggregate: Aggregate = Aggregate.mean
     of_shares: bool = False
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.aggregate is Aggregate.sum:
-            people = self.job.people
-            raise RollUpError(
-                f"job {self.job.name} counts {people}: a sum over {self.interval:,} epochs would "
-                f"count the same ones again, and the number of different {people} does not follow "
-                f"from shorter periods. Declare a measure {{type: active, within: {self.interval}}}"
-            )
+            check_sums(self.job, self.interval, self.measures)
         if self.averages is not None:
             check_window(self.job, self.averages)
         if self.change is not None:
@@ -53,8 +51,8 @@ class Periods:
 
     @property
     def averages(self) -> int | None:
-        """Number of epochs whose mean is shown; None if single epochs are shown."""
-        return self.interval if self.aggregate is Aggregate.mean else None
+        """Number of epochs whose mean or sum is shown; None if single epochs are shown."""
+        return None if self.aggregate is Aggregate.last else self.interval
 
     @property
     def epochs_back(self) -> int | None:
@@ -66,7 +64,7 @@ class Periods:
         """Name of the numbers; see `PublishedRows`."""
         if self.change is not None:
             return "change"
-        return "estimate" if self.averages is None else "mean"
+        return "estimate" if self.averages is None else self.aggregate.value
 
     def records(self, records: Iterable[EstimateRecord]) -> Iterator[EstimateRecord]:
         """Yield one record for every period, from those of all epochs."""
@@ -74,12 +72,13 @@ class Periods:
         if self.change is not None:
             changing = Changes(self.job, *self._lag, of_shares=self.of_shares)
         if self.averages is not None:
-            records = roll_ups(self.job, records, self.averages)
+            sums = self.aggregate is Aggregate.sum
+            records = roll_ups(self.job, records, self.averages, sums=sums)
         for record in records:
             shown = record if changing is None else changing.next(record)
             if shown is None:
                 continue
-            if self.aggregate is Aggregate.mean or not record.epoch % (self.interval or 1):
+            if self.averages is not None or not record.epoch % (self.interval or 1):
                 yield shown
 
     @property
@@ -98,5 +97,40 @@ class Periods:
             return f"change since {back} ago"
         if self.interval is None:
             return ""
-        what = "mean over" if self.averages is not None else "last of"
+        what = "last of" if self.averages is None else f"{self.value} over"
         return f"{what} {self.interval:,} epochs"
+
+
+def check_sums(job: DeployedJob, epochs: int, measures: Collection[str] = ()) -> None:
+    """Raise `RollUpError` unless numbers of these measures can be added over epochs.
+
+    By default, of all measures of the job. Events can be added, but not users: the same ones are
+    counted at several epochs.
+    """
+    declared = job.measures or {}
+    shown = list(measures or declared or ("",))
+    for name in shown:
+        measure = declared.get(name, Measure("active"))
+        if measure.type in ("count", "sum") and measure.answer == "mean" and measure.within == 1:
+            continue
+        advice = f"Declare a measure {{type: {measure.type}, within: {epochs}}}"
+        if measure.to_json().keys() - {"type", "within"}:
+            advice += f" with the other keys of {name}"
+        subject = f"measure {name}" if name else f"job {job.name}"
+        if measure.answer != "mean":
+            reason = (
+                f"counts {job.people}: a sum over {epochs:,} epochs would count the same ones "
+                f"again, and the number of different {job.people} does not follow from shorter "
+                "periods"
+            )
+        elif measure.type not in ("count", "sum"):
+            reason = f"is of type {measure.type}: only numbers of type count and sum can be added"
+        else:
+            reason = (
+                f"is within {measure.within:,} epochs: a sum over {epochs:,} epochs would add the "
+                "same events again"
+            )
+            advice += ", or one within 1 epoch, whose sums are possible"
+        if len(shown) > 1:
+            advice += ". For another measure alone, add --measure NAME"
+        raise RollUpError(f"{subject} {reason}. {advice}")

@@ -21,8 +21,8 @@ _WHY = {
 _GAP = "required reports are missing"
 _FLAGS = {
     GAP: f"{_GAP}, so no 95 % interval is claimed",
-    INCOMPLETE: "some epochs of the window have no estimate; the mean and its interval cover only "
-    "the others",
+    INCOMPLETE: "some epochs of the window have no estimate; a mean and its interval cover only "
+    "the others, and a sum is not shown",
     SMALL_GROUP: "groups with fewer reporting devices than parameters.by_minimum have no numbers",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }

@@ -1,6 +1,6 @@
-"""Means of published estimates over windows of consecutive epochs, such as days of hourly epochs.
+"""Means and sums of published estimates over windows of consecutive epochs, such as days of hours.
 
-A mean and its interval are functions of published estimates: no other data is read, and no privacy
+They and their intervals are functions of published estimates: no other data is read, and no privacy
 is spent. The same records give the same numbers, bit for bit.
 """
 
@@ -30,13 +30,13 @@ class RollUpError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class WindowRecord(EstimateRecord):
-    """Mean over a window; `epoch` is its last epoch, and `reports` is the sum over its epochs.
+    """Mean or sum over a window; `epoch` is its last one, and `reports` is the sum over its epochs.
 
     Contributors and population are means over the averaged epochs, rounded.
 
     Attributes:
         first_epoch: First epoch of the window.
-        averaged: Number of epochs with an estimate; `estimate` is the mean of these estimates.
+        averaged: Number of epochs with an estimate; `estimate` is the mean or sum of these.
     """
 
     first_epoch: int = field(kw_only=True)
@@ -57,13 +57,17 @@ def check_window(job: DeployedJob, epochs: int) -> None:
 class RollUps:
     """Means over windows of epochs, from records in the order of publication.
 
+    With `sums`, these are sums. A sum is unknown if an epoch of its window has no estimate.
+
     Windows follow one another from epoch `first` on, by default from epoch 1. If estimates build on
     earlier estimates, all records of the window's horizon are required.
     """
 
-    def __init__(self, job: DeployedJob, epochs: int, first: int = 1) -> None:
+    def __init__(
+        self, job: DeployedJob, epochs: int, first: int = 1, *, sums: bool = False
+    ) -> None:
         check_window(job, epochs)
-        self._job, self._epochs, self._first = job, epochs, first
+        self._job, self._epochs, self._first, self._sums = job, epochs, first, sums
         aggregation = job.protocol_entry.aggregation
         errors = aggregation.window_errors(job.law, job.parameters)
         self._errors: WindowErrors = errors or IndependentWindows()
@@ -129,13 +133,16 @@ class RollUps:
         averaged = len(self._records)
         if self._sum is None:
             return None
-        values = self._sum / averaged
+        divisor = float(averaged)
+        if self._sums:
+            divisor = 1 if averaged == self._epochs else math.nan
+        values = self._sum / divisor
         incomplete = () if averaged == self._epochs else (INCOMPLETE,)
         about = reports, population, (*self._flags, *incomplete)
         last = self._estimates[-1] if self._estimates else None
         if isinstance(last, PanelEstimates):
-            return last.mean_of(values, np.sqrt(self._errors.variance) / averaged, *about)
-        deviation = math.sqrt(float(self._errors.variance)) / averaged
+            return last.mean_of(values, np.sqrt(self._errors.variance) / divisor, *about)
+        deviation = math.sqrt(float(self._errors.variance)) / divisor
         width = NORMAL_95 * deviation
         if self._job.domain.kind == "value":
             return Estimate.around(float(values[0]), deviation, width, *about)
@@ -146,9 +153,9 @@ class RollUps:
 
 
 def roll_ups(
-    job: DeployedJob, records: Iterable[EstimateRecord], epochs: int
+    job: DeployedJob, records: Iterable[EstimateRecord], epochs: int, *, sums: bool = False
 ) -> Iterator[WindowRecord]:
-    windows = RollUps(job, epochs)
+    windows = RollUps(job, epochs, sums=sums)
     return (mean for record in records if (mean := windows.next(record)) is not None)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.item_covariances import ItemCovariances
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.counts_queries import Answer, Items, Query
-from dpstream.pipeline.results.derived_queries import answer_of, item_covariances
+from dpstream.pipeline.results.derived_queries import PairQuery, answer_of, item_covariances
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
 from dpstream.pipeline.results.measure_rows import MeasureRow
 from dpstream.pipeline.results.measure_series import NO, ChosenRows, measure_series, with_rows
@@ -20,6 +20,7 @@ from dpstream.pipeline.results.ratios import DerivedNumber, quantile_of
 from dpstream.pipeline.results.series import Series, SeriesError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
+from dpstream.pipeline.values.panels import PanelDomain
 
 Statistic = Literal["count", "mean", "share"]
 
@@ -158,3 +159,18 @@ def rows_query(
         covariances=covariances,
         simultaneous=simultaneous,
     )
+
+
+def measures_of(job: DeployedJob, query: Query) -> tuple[str, ...]:
+    """Return the measures that a query shows; () if it is not about measures."""
+    if isinstance(query, RowsQuery):
+        return tuple(dict.fromkeys(each.row.measure for each in query.rows))
+    if isinstance(query, PairQuery) and isinstance(job.domain, PanelDomain):
+        items = (
+            each
+            for pair in query.pairs
+            for side in (pair.first, pair.second)
+            for each in side.items
+        )
+        return tuple(dict.fromkeys(job.domain.rows[item - 1].measure for item in items))
+    return ()

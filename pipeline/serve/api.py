@@ -22,7 +22,7 @@ from dpstream.pipeline.results.cohorts import CohortError, Cohorts
 from dpstream.pipeline.results.derived_queries import pair_query
 from dpstream.pipeline.results.epoch_cells import Side
 from dpstream.pipeline.results.measure_rows import rows_of
-from dpstream.pipeline.results.measure_series import ChosenRows
+from dpstream.pipeline.results.measure_series import ChosenRows, with_rows
 from dpstream.pipeline.results.pairs import Pair, Statistic
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
@@ -180,19 +180,21 @@ class Api:
 
     async def _shown(self, request: web.Request) -> JobState:
         state = await self._state(request)
-        periods = self._periods(state, request)
+        periods = self._periods(state, request, _series(state, request.query, views.MOST_SENT))
         if periods.change is None and periods.interval is None:
             return state
         # A long history takes a moment: do not block the event loop.
         points = list(state.history.points)
         return await asyncio.to_thread(views.derived, state, points, periods)
 
-    def _periods(self, state: JobState, request: web.Request) -> Periods:
+    def _periods(self, state: JobState, request: web.Request, series: Sequence[Series]) -> Periods:
         lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
         interval = whole(request.query, "interval", 2, _LONGEST_CHANGE)
         aggregate = Aggregate(one_of(request.query, "aggregate", "mean", "last", "sum"))
+        rows = with_rows(series) if aggregate is Aggregate.sum else []
+        measures = tuple(dict.fromkeys(row.measure for _, row in rows))
         try:
-            return Periods(state.job, interval, lag, aggregate)
+            return Periods(state.job, interval, lag, aggregate, measures=measures)
         except (ChangeError, RollUpError) as error:
             raise ProblemError(404, str(error)) from None
 
@@ -285,8 +287,10 @@ class Api:
         if "change" in request.query:
             raise InvalidQueryError(f"change: a {statistic} has no changes")
         state, query = await self._state(request), request.query
-        periods, (first, last) = self._periods(state, request), epoch_range(query)
-        sums = [self._sum(state, query, side) for side in sides]
+        series = [_summed(state, query, side) for side in sides]
+        sums = [self._sum(state, each) for each in series]
+        periods = self._periods(state, request, [one for each in series for one in each])
+        first, last = epoch_range(query)
         separator = " / " if statistic == "ratio" else " - "
         name = separator.join(side.name for side in sums)
         try:
@@ -306,11 +310,7 @@ class Api:
 
         return _json(await asyncio.to_thread(answer))
 
-    def _sum(self, state: JobState, query: Mapping[str, str], side: str) -> Side:
-        ids = tuple(dict.fromkeys(filter(None, query.get(side, "").split(","))))
-        if not ids:
-            raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
-        series = state.history.find_all(ids)
+    def _sum(self, state: JobState, series: Sequence[Series]) -> Side:
         name = "+".join(each.label for each in series)
         items = tuple(item for each in series for item in each.items or (each.number,))
         rows = {row.items: row for row in rows_of(state.job)}
@@ -468,6 +468,14 @@ def _series(state: JobState, query: Mapping[str, str], most: int) -> tuple[Serie
             "value=VALUE, or series=ID,ID"
         )
     return found
+
+
+def _summed(state: JobState, query: Mapping[str, str], side: str) -> Sequence[Series]:
+    """Return the series whose sum is one side of a ratio or difference."""
+    ids = tuple(dict.fromkeys(filter(None, query.get(side, "").split(","))))
+    if not ids:
+        raise InvalidQueryError(f"{side}: expected IDs of items, such as {side}=1,2")
+    return state.history.find_all(ids)
 
 
 def _close(chunks: Iterator[bytes]) -> None:

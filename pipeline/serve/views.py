@@ -23,7 +23,7 @@ from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.measure_words import measure_label
-from dpstream.pipeline.results.periods import Periods
+from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,
@@ -111,7 +111,7 @@ def derived(state: JobState, points: Sequence[Point], periods: Periods) -> JobSt
     """
     truths, averaged = state.ground_truths, periods.averages
     if truths is not None and averaged is not None:
-        truths = AveragedGroundTruths(truths, averaged)
+        truths = AveragedGroundTruths(truths, averaged, sums=periods.aggregate is Aggregate.sum)
     if truths is not None and periods.epochs_back is not None:
         truths = ChangedGroundTruths(truths, periods.epochs_back)
     history = History(state.job.domain, rows=state.history.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import cast
 
@@ -127,6 +128,63 @@ def test_declared_ratios_are_known_by_name_in_all_groups(dpstream: Commands, app
     compared = ("--difference", "platform=ios,platform=other")
     output = dpstream("estimates", app, "--ratio", "stickiness", *compared).output
     assert "more of platform=ios than of platform=other (0.533 and 0.3)" in output
+
+
+def test_sums_over_a_period_are_those_of_events_per_user(dpstream: Commands, app: str) -> None:
+    asked = ("estimates", app, "--interval", 2, "--aggregate")
+    (row,) = csv.DictReader(
+        io.StringIO(dpstream(*asked, "sum", "--measure", "spent", "--csv", "-").output)
+    )
+    assert (row["first_epoch"], row["statistic"], float(row["sum"])) == ("1", "mean", 25.0)
+    assert float(row["standard_error"]) > 0.5 * math.sqrt(2)
+    table = dpstream(*asked, "sum", "--measure", "spent", "--by", "platform").output
+    assert [line.split()[-4] for line in table.splitlines()[1:3]] == ["30.0", "10.0"]
+    assert "sum over 2 epochs, starting with the one shown" in table
+    (last,) = csv.DictReader(
+        io.StringIO(dpstream(*asked, "last", "--measure", "mau", "--csv", "-").output)
+    )
+    assert (last["epoch"], float(last["estimate"])) == ("2", 4_000.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--measure", "wau"], "counts users: a sum over 4 epochs would count the same ones again"),
+        (["--measure", "wau"], "Declare a measure {type: active, within: 4}\n"),
+        (["--measure", "recent"], "is within 2 epochs: a sum over 4 epochs would add the same"),
+        (["--measure", "most"], "{type: max, within: 4} with the other keys of most"),
+        (["--ratio", "spent/wau"], "measure wau counts users"),
+        ([], "measure wau counts users"),
+        ([], "For another measure alone, add --measure NAME"),
+        (["--measure", "spent", "--change", "1"], "how the errors of two windows are correlated"),
+    ],
+)
+def test_sums_of_other_measures_are_refused_with_what_to_declare(
+    dpstream: Commands, tmp_path: Path, options: list[str], message: str
+) -> None:
+    path = tmp_path / "app.yaml"
+    measures = (
+        "  recent: {type: count, within: 2, mean: {low: 0, high: 9}}\n"
+        "  most: {type: max, number: amount, mean: {low: 0, high: 50}}\nattributes"
+    )
+    path.write_text(JOB_FILE.replace("attributes", measures))
+    assert dpstream("deploy", path).code == 0
+    refused = dpstream("estimates", "app", "--interval", 4, "--aggregate", "sum", *options)
+    assert (refused.code, message in refused.errors) == (1, True), refused.errors
+
+
+def test_sum_with_a_missing_epoch_is_refused(
+    dpstream: Commands, cluster: MemoryCluster, app: str
+) -> None:
+    job = find_deployed(cast(Cluster, cluster), app)
+    published = EstimateRecord(job.deployment, 3, WindowStatus.SUPPRESSED, 3, 9, 10_000, None, {})
+    cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
+    asked = ("estimates", app, "--interval", 3, "--measure", "spent", "--csv", "-")
+    (mean,) = csv.DictReader(io.StringIO(dpstream(*asked).output))
+    assert (float(mean["mean"]), mean["flags"]) == (12.5, "incomplete")
+    (total,) = csv.DictReader(io.StringIO(dpstream(*asked, "--aggregate", "sum").output))
+    assert (total["sum"], total["flags"]) == ("", "incomplete")
+    assert total["refused"] == "too few devices reported in some epoch of the period"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,19 @@ async def test_curves_are_selected_by_measure_and_attributes(cluster: MemoryClus
             assert why in problem["error"]
 
 
+async def test_periods_of_sums_are_those_of_means_per_user(cluster: MemoryCluster) -> None:
+    deploy(cluster)
+    period = "interval=2&aggregate=sum"
+    async with live_page(cluster) as page:
+        (total,) = (await page.get(f"{PATH}/curve?measure=minutes&{period}"))["series"]
+        assert total["value"] == [14.5]
+        problem = await page.get(f"{PATH}/curve?{period}", 404)
+        assert "Declare a measure {type: active, within: 2}" in problem["error"]
+        ids = [each["id"] for each in (await page.get(PATH))["series"] if each["measure"] == "wau"]
+        sides = f"numerator={ids[1]}&denominator={ids[0]}"
+        assert "counts users" in (await page.get(f"{PATH}/ratio?{sides}&{period}", 404))["error"]
+
+
 async def test_sums_of_private_cells_have_intervals(cluster: MemoryCluster) -> None:
     """Each of the four cells with yes has an interval of 9.8, and their sum one of twice that."""
     job = deploy_text(cluster, CELLS, b"r" * 16)
