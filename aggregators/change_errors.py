@@ -179,6 +179,5 @@ class SampledChanges:
 
 
 def deviation_of(published: Published) -> float | None:
-    """Return the standard error of an epoch's counts, or None if unknown."""
     headline = published.headline
     return None if headline is None else headline.standard_error

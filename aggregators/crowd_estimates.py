@@ -66,7 +66,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def released(self) -> dict[int, CrowdEstimate]:
-        """The released crowds by their zero-based position."""
         return {place: each for place, each in enumerate(self.crowds) if each is not None}
 
     @property

@@ -49,8 +49,6 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count each crowd's remaining messages; aggregators from `empty` count their contents."""
-
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)
         self._empty = empty
@@ -59,7 +57,6 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         self._contents: dict[int, ContentsT] = {}
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if messages are invalid for the epoch; crowd 0 stands for no crowd."""
         law, form = self.law, self.law.message_format
         check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))

@@ -34,8 +34,6 @@ PartT = TypeVar("PartT", bound=PartCounts)
 
 
 class DividedCounts(LawAggregator[LawT], Generic[LawT, PartT]):
-    """Count the messages of each part with an aggregator of its own, in `parts`."""
-
     part_name: ClassVar[str]
     """Name of a part in messages, such as "level"."""
 
@@ -72,7 +70,6 @@ class DividedCounts(LawAggregator[LawT], Generic[LawT, PartT]):
         return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
     def read_parts(self, data: bytes) -> Self:
-        """Read a result of `to_bytes` into this aggregator; raise `ValueError` for other bytes."""
         start = 0
         for index, part in enumerate(self.parts):
             begin = start + _LENGTH_BYTES

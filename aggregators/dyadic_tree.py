@@ -108,7 +108,6 @@ class DyadicTree:
 
     @classmethod
     def from_bytes(cls, horizon: int, cells: int, data: bytes) -> Self:
-        """Read a result of `to_bytes`; raise `ValueError` if the bytes do not fit the tree."""
         # Arrays are several times slower for the few counts of a single window.
         if 0 < len(data) <= _FEW_BYTES and len(data) % _ENTRY.itemsize == 0:
             tree = cls(horizon, cells)

@@ -95,7 +95,6 @@ class EpochTables:
 
     @classmethod
     def from_bytes(cls, cells: int, last_epoch: int, data: bytes) -> Self:
-        """Read a `to_bytes` result; raise `ValueError` if invalid for `cells` or `last_epoch`."""
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
@@ -221,7 +220,6 @@ class ResumableTables(TableAggregator[LawT], Generic[LawT]):
         return {"epoch": epoch, "counts": [] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Load a result of `state_after` into an empty aggregator, in place of earlier reports."""
         epoch, counts = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, *counts)) or (
             len(counts) not in (0, self.cells)

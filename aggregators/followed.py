@@ -59,7 +59,6 @@ class Followed(NamedTuple):
     def estimate(
         self, reports: int, population: int, *, changes_used: bool = False
     ) -> Estimate | None:
-        """Return the published estimate, or None before the first reports."""
         if not self.known:
             return None
         deviation = self.deviation
@@ -181,8 +180,6 @@ class Received(NamedTuple):
 
 
 class BoostedLaw(Protocol):
-    """Constants of a mechanism that adds a decaying boost to a value for each change."""
-
     @property
     def last_epoch(self) -> int: ...
 
@@ -235,7 +232,6 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         )
 
     def followed(self, epoch: int, participation: Participation) -> Followed:
-        """Return an epoch's estimate and the propagation of its error; see `estimate`."""
         if self._participation is not participation or self._followed.epoch > epoch:
             self._restart()
             self._participation = participation

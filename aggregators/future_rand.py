@@ -194,7 +194,6 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
 
 def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
-    """Estimate the number of devices with value 1 from the increments of all epochs so far."""
     total = prefix.total()
     value, half_width = float(total.value[0]), prefix.half_width(population)
     flags = (GAP,) if total.gaps else ()

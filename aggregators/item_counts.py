@@ -69,7 +69,6 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:
-        """Estimate the users with each item, or the top items of a domain too large to list."""
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 

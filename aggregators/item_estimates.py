@@ -115,10 +115,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         return self
 
     def plus(self, later: Self) -> ItemEstimates:
-        """Add another epoch.
-
-        Variances of independent noise add; so do the standard deviations of lasting noise.
-        """
+        """Add another epoch; standard deviations of lasting noise add, unlike others."""
         shared = math.sqrt(2 * self.lasting * later.lasting)
         deviation = math.hypot(self.standard_error, later.standard_error, shared)
         return ItemEstimates(

@@ -92,7 +92,6 @@ class PrefixCombiner:
         return combiner
 
     def total(self) -> Increment:
-        """Return the increment from the start of the horizon to the current epoch."""
         return joined(self.pieces, self._counts)
 
     def half_width(self, population: int) -> float:
@@ -133,10 +132,7 @@ class Prefixes:
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
-        """Start from the saved prefix `body` (`PrefixCombiner.to_json`), without its reports.
-
-        Later calls must pass the same `participation`.
-        """
+        """Start from the saved prefix `body`; later calls must pass the same `participation`."""
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
         self._participation, self._resumed = participation, self._combiner.epoch
 

@@ -75,7 +75,6 @@ class _Cells:
         return quantile * self.with_users(self.deviation)
 
     def with_users(self, deviation: float) -> float:
-        """Return a standard error that includes the variance due to the users in a cell."""
         return math.sqrt(deviation * deviation + self.held_variance)
 
 

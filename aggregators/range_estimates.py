@@ -47,10 +47,7 @@ class OrderedEstimates(ItemEstimates, ABC):
         return np.stack([values, values - widths, values + widths])
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return cumulative counts and their standard errors.
-
-        Both are float64, shape (buckets + 1,); index t covers the buckets before t.
-        """
+        """Return cumulative counts before each bucket, and their errors; shape (buckets + 1,)."""
         ends = np.arange(len(self.values) + 1)
         counts = np.insert(np.cumsum(self.values), 0, 0.0)
         counts[-1] = self.total
@@ -135,10 +132,7 @@ class RangeEstimates(OrderedEstimates):
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile, in buckets from 0: 2.5 is the middle of the third bucket.
-
-    The 95 % interval starts and ends where a bucket does.
-    """
+    """A quantile and its 95 % interval, in buckets from 0: 2.5 is the middle of the third."""
 
     value: float
     ci95_low: int

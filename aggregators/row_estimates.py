@@ -128,7 +128,6 @@ class RowEstimates(Counts):
         return float(np.abs(self.errors).mean())
 
     def values(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Estimate how many users have each of `items`, float64; estimates can be negative."""
         values = np.empty(len(items))
         for start in range(0, len(items), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)

@@ -89,8 +89,6 @@ class ResumableItemsAggregator(ResumableTables[SampledResponseLaw], SampledItems
 
 
 class SmoothedItemsAggregator(ResumableItemsAggregator):
-    """Count answers about so few items that each item can be smoothed over a horizon."""
-
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
@@ -137,7 +135,6 @@ def counts_of_answers(
 def answers_inside(
     law: SampledResponseLaw, counts: NDArray[np.int64]
 ) -> tuple[int, NDArray[np.int64]]:
-    """Return the total number of answers, and the number in the set of each item."""
     if isinstance(law.sets, Subsets):
         return int(counts[0]), counts[1:]
     first = int(not law.complete)

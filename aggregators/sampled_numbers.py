@@ -107,6 +107,5 @@ def sampled_numbers(law: LeveledResponseLaw) -> SampledNumbersAggregator:
 
 
 def asked_level(level: SampledResponseLaw, reports: float, population: float) -> AskedLevel:
-    """Return the contributions to a range's variance from a level with `reports` answers."""
     weight, parts = 1 / node_variance(level), contrast_variances(level)
     return AskedLevel.of(level.items, weight, parts, reports, population)

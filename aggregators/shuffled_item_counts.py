@@ -56,7 +56,6 @@ def dummies_variance(hashes: AffineHashes, spread: float) -> float:
 
 
 def collisions_variance(hashes: AffineHashes, items: int, messages: float) -> float:
-    """Return the mean variance of item counts due to messages that collide in a hash."""
     return messages * (1 - 1 / items) * hashes.overlap / (1 - hashes.overlap)
 
 

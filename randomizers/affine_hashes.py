@@ -90,7 +90,6 @@ class AffineHashes:
 
     @property
     def shorter(self) -> AffineHashes:
-        """Hashes of items with one digit fewer, whose directions are numbered first."""
         return AffineHashes(self.buckets, self.digits - 1)
 
     def buckets_of(
@@ -113,7 +112,6 @@ class AffineHashes:
         return buckets
 
     def draw(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw one of each item's messages uniformly."""
         directions = rng.integers(0, self.directions, len(items), np.int64)
         return directions * self.buckets + self.buckets_of(directions, items)
 

@@ -72,7 +72,6 @@ def equal_variances(levels: Levels, variance: float = 1.0, *, rooted: bool) -> l
 
 
 def mean_deviation(levels: Levels, variances: Sequence[float]) -> float:
-    """Return the mean standard deviation of counts in random ranges, for given cell variances."""
     found = level_range_variances(levels, variances, *random_ranges(levels.size))
     return float(np.sqrt(found).mean())
 

@@ -74,7 +74,6 @@ class ComposedLaw:
         return log_rounded_up(Fraction(max(self.weights), min(self.weights)))
 
     def probability(self, distance: int) -> Fraction:
-        """Return the probability of each sign vector at a given distance from the input."""
         return Fraction(self.weights[distance], sum(self.masses))
 
     def sample(

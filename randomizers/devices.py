@@ -185,7 +185,6 @@ class Devices(ABC, Generic[LawT]):
         return self._declared[name].of_new(0)
 
     def _draw(self, count: int, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
-        """Draw the declared arrays, by name, for `count` newly enrolled devices."""
         return {}
 
     def _index(self) -> None:

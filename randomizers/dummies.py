@@ -47,7 +47,6 @@ class Dummies(ABC):
         """
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the number of dummies in each cell, shape (cells,); arguments are as for `draw`."""
         return np.bincount(self.draw(contributors, cells, rng), minlength=cells)
 
     @property

@@ -57,7 +57,6 @@ class EqualBuckets:
         return (decimal(self.high) - decimal(self.low)) / self.count
 
     def find(self, number: float) -> int:
-        """Return the index of the bucket that contains a number in [low, high)."""
         return math.floor(self.edge_at(number))
 
     def find_all(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -88,7 +87,6 @@ class EqualBuckets:
         return index if abs(position - index) <= _TOLERANCE else None
 
     def edge(self, index: float) -> float:
-        """Return the float nearest to `index` bucket widths above `low`."""
         return float(decimal(self.low) + self._width * Fraction(index))
 
     def edge_labels(self) -> list[str]:
@@ -113,10 +111,7 @@ class EqualBuckets:
 
 
 def check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
-    """Raise `ValueError` unless a job can split [low, high) into buckets, a power of two.
-
-    `initial` is a value within this range, or None.
-    """
+    """Raise `ValueError` unless a job can split [low, high), with `initial`, into 2^n buckets."""
     for name, value in (("low", low), ("high", high), ("initial", initial)):
         if value is not None and not _is_number(value):
             raise ValueError(f"'{name}' is {value!r}; expected a number")

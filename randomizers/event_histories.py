@@ -122,7 +122,6 @@ class EventHistory:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents, without the arguments of the history."""
         return {
             "closed": self._closed,
             "measures": [track.to_json() for track in self._tracks.values()],

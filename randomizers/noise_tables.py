@@ -152,8 +152,6 @@ def discrete_laplace_table(decay: Fraction) -> NoiseTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterTables:
-    """Tables for negative-binomial numbers: a Poisson number of clusters of logarithmic sizes."""
-
     clusters: NoiseTable
     sizes: NoiseTable
 
@@ -177,7 +175,6 @@ class ClusterTables:
         return drawn
 
     def distance(self, draws: int, most_clusters: int) -> float:
-        """Return the total variation distance of draws with at most `most_clusters` clusters."""
         return draws * self.clusters.distance + most_clusters * self.sizes.distance
 
 

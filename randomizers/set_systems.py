@@ -26,8 +26,6 @@ _AT_ONCE = 1 << 14
 
 
 class SetSystem(Constants, ABC):
-    """Interface of set systems; values and points are numbered from 0."""
-
     __slots__ = ()
 
     @property
@@ -60,7 +58,6 @@ class SetSystem(Constants, ABC):
 
     @property
     def outside(self) -> int:
-        """Number of points outside each S_x."""
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
@@ -175,13 +172,11 @@ class Subsets(SetSystem):
         return points
 
     def members(self) -> NDArray[np.bool_]:
-        """Return whether each point is in each block, shape (points, values)."""
         return _members(self.values, self.size)
 
 
 @lru_cache(maxsize=64)
 def _choices(values: int, size: int) -> NDArray[np.uint32]:
-    """Return C(n, k) for n below `values` and k up to `size`."""
     rows = [[math.comb(n, k) for k in range(size + 1)] for n in range(values)]
     return np.array(rows, np.uint32)
 

@@ -48,10 +48,7 @@ _ROLES = {
 
 
 def _role_of(arguments: Sequence[str], lacking: str) -> str:
-    """Return the role that runs a command, as `dpstream acl` calls it.
-
-    `lacking` is the name of the resource to which access was denied.
-    """
+    """Return the role that runs a command; access to the resource `lacking` was denied."""
     command, *rest = arguments or ("",)
     job = lacking.partition(".")[0]
     if command == "run":

@@ -266,7 +266,6 @@ class LazyCommand(PlainCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command itself: a `TyperCommand` or a `TyperGroup`."""
         assert self.name is not None
         return _load(self.name, self._entry)
 

@@ -64,7 +64,6 @@ def load_input(
     skip_bad_rows: bool,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the input that a job's producer reports, and print warnings about its content."""
     log = load(
         job,
         path,
@@ -87,14 +86,12 @@ def load_ground_truth(job: Job, path: Path) -> ValueLog:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a progress bar on standard error, if standard error is a terminal."""
     with _progress(MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         yield progress
 
 
 @contextmanager
 def progress_to_go() -> Iterator[Progress]:
-    """Show a progress bar with the remaining time, for steps of very different durations."""
     with _progress(TimeElapsedColumn(), TimeToGo()) as progress:
         yield progress
 
@@ -111,8 +108,6 @@ def _progress(*columns: ProgressColumn) -> Progress:
 
 
 class TimeToGo(ProgressColumn):
-    """Column that shows the estimated remaining time at the speed so far."""
-
     def __init__(self) -> None:
         super().__init__()
         self._done, self._at = 0.0, 0.0

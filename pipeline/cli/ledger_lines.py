@@ -26,8 +26,6 @@ from dpstream.randomizers.guarantee import rounded_up
 
 
 class Selection:
-    """Selected entries: those about a job, those about a population, or all."""
-
     def __init__(self, job: str | None, population: str | None) -> None:
         self._job = job
         self._population = population
@@ -46,7 +44,6 @@ class Selection:
         return wanted and (self._job is None or budget.population in populations)
 
     def has_fact(self, draft: Draft) -> bool:
-        """Return whether an entry that is neither a charge nor a budget is selected."""
         return self._job in (None, draft.facts.get("job")) and self._population is None
 
 

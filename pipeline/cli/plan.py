@@ -35,7 +35,6 @@ def write_plan_plot(made: Plan, path: Path) -> None:
 
 
 def draw_plan(made: Plan) -> Figure:
-    """Plot the standard errors of all published and smoothed estimates, in users, by epoch."""
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]

@@ -93,7 +93,6 @@ def show_plan(plan: Plan) -> None:
 
 
 def _show_measures(rows: Sequence[tuple[MeasureErrors, GroupError]]) -> None:
-    """Print root mean squared errors; counts also as a share of the users, means of the range."""
     print_table(
         {
             "measure": lambda row: row[0].name,
@@ -239,7 +238,6 @@ def _show_changes(plan: Plan) -> None:
 
 
 def show_changes(previews: Sequence[MeasurePreview], max_changes: int | None) -> None:
-    """Show the changes of users in an event log, and what they mean for `max_changes`."""
     print_text("\nusers by number of changes", "bold")
     print_table(
         ["measure", *(f">at most {budget}" for budget in BUDGETS)],

@@ -35,7 +35,6 @@ def warn_of_readers(path: Path) -> None:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the TLS context of a certificate chain and its key (PEM), or raise `UsageProblem`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate, key):

@@ -21,8 +21,6 @@ def counted(count: int, noun: str = "row") -> str:
 
 
 class InputError(DpstreamError, ValueError):
-    """The input is unusable."""
-
     exit_code = WRONG_INPUT
 
 

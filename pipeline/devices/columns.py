@@ -149,7 +149,6 @@ class Columns:
 
 
 def columns_needed(fields: Sequence[str] | None = None) -> str:
-    """Return the columns that a header must have, for messages."""
     if fields is None:
         return _NEEDED
     return f"the columns {', '.join(dict.fromkeys(('user', *fields)))} and epoch or time"
@@ -174,7 +173,6 @@ def no_such_columns(
     where: str,
     fields: Sequence[str] | None = None,
 ) -> str:
-    """Return a message with the missing columns, the existing columns, and how to map them."""
     needed = columns_needed(fields)
     if input_format.columns != AS_IT_IS.columns:
         called = [

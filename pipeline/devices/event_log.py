@@ -89,7 +89,6 @@ def read_events(
     input_format: InputFormat | None = None,
     domain: EventDomain | None = None,
 ) -> tuple[InputTable, Events]:
-    """Read the events in a file, with the fields in `domain`, by default ``job.event_domain``."""
     input_format = job.input_format if input_format is None else input_format
     domain = job.event_domain if domain is None else domain
     reader = RowReader(domain, job.epochs.calendar, input_format)

@@ -14,8 +14,6 @@ from dpstream.pipeline.values.item_sums import ItemSums
 
 
 class GroundTruths(ABC):
-    """Ground truth for every estimate, up to the input's `last_epoch`."""
-
     last_epoch: int
 
     @abstractmethod
@@ -84,7 +82,6 @@ class ItemGroundTruths(GroundTruths):
 
 
 def mean_counts(log: CountedItems, epochs: Sequence[int]) -> ItemSums:
-    """Return the mean number of users with each item over several epochs, at least one."""
     total = ItemSums(*log.counts_at(epochs[0]))
     for epoch in epochs[1:]:
         items, counts = log.counts_at(epoch)

@@ -71,7 +71,6 @@ class InputStore:
         )
 
     def rows_to(self, epoch: int) -> Iterator[WaitingRow]:
-        """Yield the waiting rows for epochs up to `epoch`, by partition, in log order."""
         found = self._connection.execute(
             "SELECT epoch, partition, event, user, position, value FROM input_rows "
             "WHERE epoch <= ? ORDER BY partition, event, rowid",
@@ -114,7 +113,6 @@ class InputStore:
         )
 
     def users(self, *, listed: bool) -> list[str]:
-        """Return all users with an event, sorted; if `listed`, only users who are listed."""
         found = self._connection.execute(
             "SELECT user FROM input_users WHERE listed >= ? ORDER BY user", (int(listed),)
         )

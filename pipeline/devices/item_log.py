@@ -95,7 +95,6 @@ def load_job_log(
     users: Collection[str] | None = None,
     input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Read a job's input: events if the job has measures, otherwise as `load_value_log` does."""
     load: Callable[..., ValueLog]
     if job.measures is None:
         load = partial(load_value_log, domain=job.domain, calendar=job.epochs.calendar)
@@ -125,7 +124,6 @@ def load_value_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
-    """Read a change or item log, as the domain requires."""
     load = load_change_log if domain.slots is None else load_item_log
     return load(
         path,

@@ -133,7 +133,6 @@ class Keys:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object; raise `ValueError` for any other text."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -166,7 +166,6 @@ class LiveSource:
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
-        """Close the epochs that have ended by `now`, in order."""
         events: list[Event] = []
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))

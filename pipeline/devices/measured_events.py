@@ -40,7 +40,6 @@ class Cells:
         return self.users[first:stop], self.amounts[first:stop]
 
     def through(self, first: int, last: int) -> Iterator[tuple[int, Integers, NDArray[Any]]]:
-        """Yield the epochs from `first` to `last` that have cells, with users and amounts."""
         begin, end = np.searchsorted(self.epochs, [first, last + 1])
         for epoch in np.unique(self.epochs[begin:end]).tolist():
             yield epoch, *self.at(epoch)

@@ -27,10 +27,7 @@ def parquet_file(
     crowd: str | None,
     fields: Sequence[str] | None = None,
 ) -> tuple[Columns, Iterator[Records]]:
-    """Return the columns and records of a file; rows are numbered from 1.
-
-    Raises `InputError` if the file is damaged or lacks a column.
-    """
+    """Return the columns and rows, numbered from 1; raise `InputError` for a damaged file."""
     import pyarrow as pa
 
     table = _opened(name, file)

@@ -94,7 +94,6 @@ def input_warnings(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrollment(log: ValueLog) -> str:
-    """Return a message for the operator: how many users are enrolled, and what is public."""
     users = counted(len(log.users), "user")
     if log.on_user_list:
         return f"{users} on the user list, which is public"
@@ -256,7 +255,6 @@ class LiveProducer:
 
     @property
     def unknown_users(self) -> int:
-        """Number of users in this run who have a row but are not enrolled."""
         return len(self._unknown_users | self._unlisted())
 
     @property
@@ -264,10 +262,7 @@ class LiveProducer:
         return self._producer.job.domain.slots
 
     def take(self, events: Iterable[Event]) -> None:
-        """Process events from a `LiveSource`.
-
-        Raises `InputError` if no user is enrolled at the first value or the end of the first epoch.
-        """
+        """Process events from a `LiveSource`; raise `InputError` if no user is enrolled in time."""
         for event in events:
             match event:
                 case Listed(user):

@@ -77,7 +77,6 @@ class ProducerStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context manager for an atomic transaction, which is durable at its end."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -111,7 +110,6 @@ class ProducerStore:
         )
 
     def leaving(self) -> list[int]:
-        """Return the positions of users who leave when the horizon ends."""
         rows = self._connection.execute("SELECT position FROM leaving ORDER BY position")
         return [position for (position,) in rows]
 

@@ -29,10 +29,7 @@ _GROUPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Parser of rows; a log with times requires a `calendar`.
-
-    Raises `InputError` if the format does not fit the domain.
-    """
+    """Parser of rows; raises `InputError` if the format does not fit the domain."""
 
     domain: ValueDomain = BOOLEAN
     calendar: EpochCalendar | None = None
@@ -58,10 +55,7 @@ class RowReader:
         return self._times.parse(texts)
 
     def values(self, texts: Sequence[str]) -> tuple[Sequence[str], dict[int, str], int]:
-        """Convert texts to values in the job's domain.
-
-        Returns the converted texts, problems by index, and the number of clamped numbers.
-        """
+        """Return the values of texts, problems by index, and the number of clamped numbers."""
         input_format = self.input_format
         problems: dict[int, str] = {}
         if input_format.values or input_format.true or input_format.false or input_format.decimal:

@@ -51,7 +51,6 @@ class UserHistories:
             self._histories[user] = self._restored(json.loads(document))
 
     def close(self, epoch: int, rows: Iterable[WaitingRow], users: Sequence[str]) -> ClosingEpoch:
-        """Return the values of `users` at the end of an epoch, from all rows up to this epoch."""
         changed: dict[str, EventHistory] = {}
         for row in rows:
             if row.user not in changed:

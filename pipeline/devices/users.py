@@ -64,7 +64,6 @@ def load_job_users(job: Job, path: str | PathLike[str]) -> Collection[str]:
 
 
 def enroll_users(producer: Producer, users: Collection[str]) -> None:
-    """Enroll the users on a list, in the public groups that a `Roster` states."""
     names, groups = list(users), None
     if producer.job.public_columns:
         # Imported late because other jobs do not need it.

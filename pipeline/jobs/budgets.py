@@ -354,7 +354,6 @@ class BudgetAccount:
 def accounts_of(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a job's users, with charges by all deployments."""
     own = Charge.of(job)
     others = [
         other for other in _of_the_same_users(own, charges) if other.deployment != own.deployment
@@ -432,7 +431,6 @@ def _float_of(number: Fraction | None) -> float | None:
 
 
 def endless_warning(job: Job) -> str | None:
-    """Return a warning if a job makes budgets of a shared population unenforceable; else None."""
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (

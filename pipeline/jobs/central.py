@@ -48,7 +48,6 @@ class Hiding:
 
 
 def hiding(entry: Protocol, parameters: object) -> Hiding | None:
-    """Return how shuffling hides streams; None if it does not."""
     if entry.loss_of_streams:
         return Hiding(one_window=False, binary=False)
     if entry.sampled is None or _leveled(parameters):

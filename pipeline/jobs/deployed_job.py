@@ -239,7 +239,6 @@ class DeployedJob(Job):
         return self.share_format(self.law)
 
     def format_of(self, role: Role) -> MessageFormat:
-        """Return the message format in a topic: plain, sealed, or the shuffler's release format."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:

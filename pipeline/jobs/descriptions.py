@@ -34,7 +34,6 @@ _LABEL = b"dpstream job description\0"
 
 
 def statement_of(job: DeployedJob) -> str:
-    """Return the description as canonical JSON, for a job whose devices report for themselves."""
     assert job.devices is not None
     start, length = job.epochs.start, job.epochs.length
     assert start is not None

@@ -118,14 +118,12 @@ class DeviceReports(Section):
         return tuple(map(bytes.fromhex, self.seal))
 
     def key_at(self, epoch: int) -> bytes | None:
-        """Return the public key that an epoch's reports are sealed to; None if unsealed."""
         if not self.seal:
             return None
         period = 0 if self.rotate is None else (epoch - 1) // self.rotate
         return self.keys[min(period, len(self.seal) - 1)]
 
     def periods(self) -> list[tuple[bytes, int, int | None]]:
-        """Return each key with its first and last epoch; the last key's last epoch is None."""
         rotate, last = self.rotate or 1, len(self.seal) - 1
         return [
             (key, 1 + period * rotate, None if period == last else (period + 1) * rotate)

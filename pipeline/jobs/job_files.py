@@ -636,7 +636,6 @@ JobType = TypeVar("JobType", bound=Job)
 
 
 def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
-    """Validate JSON values as a `Job` or `DeployedJob`, with the parameters of its protocol."""
     with _of_protocol():
         protocol = PROTOCOLS.get(str(values.get("protocol")))
     exact = _for_no_protocol(model) if protocol is None else _for_protocol(model, protocol)

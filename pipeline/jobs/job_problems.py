@@ -37,8 +37,6 @@ class Problem:
 
 
 class JobError(DpstreamError, ValueError):
-    """The job is invalid; the message has one line per problem."""
-
     exit_code = WRONG_INPUT
 
     def __init__(self, problems: Sequence[Problem]) -> None:

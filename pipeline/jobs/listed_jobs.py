@@ -42,7 +42,6 @@ class ListedJobs:
         return found.phase
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply a record; unreadable records are skipped."""
         if key is None:
             return
         if key.startswith(_ABOUT_CHARGES):

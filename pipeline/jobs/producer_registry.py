@@ -79,7 +79,6 @@ class ProducerRegistry:
 
     @property
     def first_epoch(self) -> int:
-        """Lowest first epoch of all registrations; 1 without any."""
         return self._first_epoch or 1
 
     def apply(self, producer_record: LogRecord) -> None:

@@ -31,7 +31,6 @@ class Route:
 
     @property
     def stages(self) -> dict[str, Role]:
-        """Names of the stages and the topics they read, in the order of the data flow."""
         parallel = {instance_name(number): role for number, role in enumerate(self.reports, 1)}
         chained = {shuffle_stage_name(index): role for index, role in enumerate(self.hops, 1)}
         sharers = dict.fromkeys(SHARERS if self.shared else (), Role.SHUFFLED)

@@ -73,7 +73,6 @@ REPLACING_STREAMS = (
 
 
 def added_devices(devices: int, *, shared: bool) -> str:
-    """Describe how many devices each party in a sealed job adds, and why."""
     parties = "each aggregator" if shared else "each party after the first shuffler"
     return (
         f"{parties} adds the reports of {devices:,} devices without a value, so the guarantee "
@@ -176,7 +175,6 @@ class Sealed(Section):
             )
 
     def trust(self, instances: int) -> str:
-        """Describe how sealing changes the required trust, for a number of parallel shufflers."""
         if self.shares:
             return (
                 "no shuffler reads a report, and neither aggregator learns more than the sum over "
@@ -203,7 +201,6 @@ class Sealed(Section):
         return keys[min(period, len(keys) - 1)]
 
     def last_epoch_of(self, party: str, period: int) -> int | None:
-        """Return the last epoch sealed to a party's key in a period; None for its last key."""
         if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
         return (period + 1) * self.rotate

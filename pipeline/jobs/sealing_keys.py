@@ -28,7 +28,6 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
 
 
 def make_key_pair(private_file: Path, public_file: Path) -> bytes:
-    """Write a new key pair; only the owner can access the private key. Return the public key."""
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():
@@ -51,7 +50,6 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Read a 32-byte public key; raise `WrongKeyError` if the file has no public key."""
     try:
         key = load_pem_public_key(read_key_file(path, "public key", private=False))
     except ValueError:
@@ -69,6 +67,5 @@ def read_private_key(path: Path) -> X25519PrivateKey:
 
 
 def private_keys_in(folder: Path) -> dict[Path, X25519PrivateKey]:
-    """Read the private keys in a folder's ``.key`` files; empty without a folder."""
     files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
     return {path: read_private_key(path) for path in files}

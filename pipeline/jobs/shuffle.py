@@ -71,7 +71,6 @@ class Shuffle(Section):
         return values
 
     def trust(self, *, sealed: bool) -> str:
-        """Describe how parallel shufflers divide messages and, unless `sealed`, what one sees."""
         divided = (
             f"{self.instances} shufflers work in parallel, and each message goes to one of them "
             "at random"

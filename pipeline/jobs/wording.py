@@ -38,8 +38,6 @@ Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Wording(Section):
-    """Keys of a job file that contain texts for readers."""
-
     title: Line | None = _words(100, "what is counted")
     description: Line | None = _words(1_000, "a note for readers")
     unit: Line | None = _words(40, "the name of the users in the plural, such as students")

@@ -43,7 +43,6 @@ class MeasurePreview:
     flips: float
 
     def advice(self, max_changes: int | None) -> str:
-        """Return what the changes mean for ``parameters.max_changes``."""
         epochs = len(self.answers)
         if self.measure.answer == "mean" and self.flips > epochs * MOST_FLIPS:
             return (

@@ -128,10 +128,7 @@ def usual_edges(totals: NDArray[np.float64], *, whole: bool) -> list[float]:
 
 
 def fitting_changes(changes: NDArray[np.float64], least: int, most: int) -> int:
-    """Return the smallest `least` times a power of two that suffices for most users.
-
-    At most `most`, the number of epochs, is ever needed.
-    """
+    """Return `least` times the smallest power of two that suffices for most users, up to `most`."""
     wanted = min(float(np.quantile(changes, COVERED_CHANGES, method="higher")), most)
     found = least
     while found < wanted:

@@ -112,7 +112,6 @@ class _QuestionErrors:
 
 
 def cheaper_notes(job: Job, users: int) -> tuple[str, ...]:
-    """Say what private breakdowns cost, and what they would cost if an attribute were public."""
     private = [question for question in job.questions if question.attributes]
     if job.measures is None or job.trust == "shuffle" or not private:
         return ()

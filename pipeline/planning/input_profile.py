@@ -197,7 +197,6 @@ class _Sample:
         self.distinct = [Counter(filter(None, column)) for column in self.columns]
 
     def roles(self) -> _Roles:
-        """Return the use of every column; raise `InputError` without users or times."""
         stated = self.input_format.columns
         why: dict[int, str] = {}
         epoch = self._stated(stated.epoch, why)
@@ -262,7 +261,6 @@ class _Sample:
         )
 
     def _named(self, role: str, names: Sequence[str], fits: Callable[[int], bool]) -> Iterator[int]:
-        """Yield the columns with one of the names that fit, by the order of the names."""
         plain = [re.sub(r"[^a-z0-9]", "", each.casefold()) for each in self.names]
         inner = [
             re.sub(r"[^a-z0-9]", "", each.casefold().rpartition(".")[2]) for each in self.names

@@ -33,8 +33,6 @@ _ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
-    """Forecast of the errors from noise, and from other items in the same cells."""
-
     def __init__(
         self,
         law: CountMinLaw,

@@ -29,8 +29,6 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for crowds of equal size, derived from the forecast for a single crowd."""
-
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law
         self._contents = contents

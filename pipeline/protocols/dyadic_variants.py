@@ -81,7 +81,6 @@ def dyadic_protocol(
     calibrate: Callable[[Any, int, int], Any],
     examples: tuple[Example, ...],
 ) -> Protocol:
-    """Return the registry entry for a protocol with FutureRand's devices and estimators."""
     return Protocol(
         name=name,
         parameters=parameters,

@@ -45,8 +45,6 @@ class FollowedForecast(ABC):
 
 
 class ValueStreamForecast(FollowedForecast):
-    """Forecast if each device sends one symbol per epoch."""
-
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
         self._unit = law.squared_norm_budget / law.gain**2
@@ -67,14 +65,11 @@ class ValueStreamForecast(FollowedForecast):
         return np.sqrt(users * self._unit * self._kernel.variances(self._last_epoch))
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows; errors of neighboring epochs are correlated."""
         variances = self._kernel.window_variances(self._last_epoch, window)[::window]
         return math.sqrt(users * self._unit * float(variances.mean())) / window
 
 
 class HadamardValuesForecast:
-    """Forecast per item: twice a Boolean value's error, plus the error from random rows."""
-
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
         self.reports_per_user = self._boolean.reports_per_user

@@ -41,16 +41,11 @@ class DividedForecast(Forecast, typing.Protocol):
     """Forecast that also states what messages reveal to one of several parallel shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
-        """Return the forecast for at least 2 parallel shufflers.
-
-        `sealed` is True if messages are sealed to the aggregator.
-        """
+        """Return the forecast for several parallel shufflers; `sealed` hides messages from them."""
 
 
 @typing.runtime_checkable
 class DyadicForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose reports cover dyadic intervals."""
-
     @property
     def horizon(self) -> int:
         """Number of epochs, rounded up to a power of two."""
@@ -58,16 +53,12 @@ class DyadicForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class SmoothedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose estimates can be smoothed over the whole horizon."""
-
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the smoothed estimates, in users, shape (epochs,)."""
 
 
 @typing.runtime_checkable
 class WindowForecast(Forecast, typing.Protocol):
-    """Forecast that also predicts means over windows of epochs."""
-
     def window_error(self, users: int, window: int) -> float | None:
         """Return the RMSE of means over `window` epochs, in users; None if it is unknown."""
 
@@ -88,8 +79,6 @@ class ShareForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class BoostedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose devices can boost the changes they track."""
-
     @property
     def boost(self) -> int:
         """Number of real messages that a device adds to its first message; 0 without boosting."""
@@ -97,21 +86,16 @@ class BoostedForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose paper has a bound on the largest of all errors."""
-
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return a bound on all errors, in users, that holds with probability 1 - `exceeded`."""
 
 
 @typing.runtime_checkable
 class SearchedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol that can search a domain too large to be listed."""
-
     def detection_notes(self, users: int) -> Iterable[str]: ...
 
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
-    """Describe how many users must have an item for a prefix search to find the item."""
     # Imported here because devices load this module and must not import `accounting`.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
@@ -136,8 +120,6 @@ def bucket_notes(low: float, high: float, buckets: int, widest: float) -> tuple[
 
 @typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
-    """Forecast of a Boolean protocol that tracks a limited number of changes per user."""
-
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Return the expected value, per user, of estimate minus ground truth, shape (epochs,)."""
 

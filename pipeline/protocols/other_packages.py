@@ -55,7 +55,6 @@ class Registry(MutableMapping[str, Protocol]):
         return offered
 
     def check(self, name: str) -> None:
-        """Raise `ProtocolError` if several packages claim a name."""
         claims = [_package(entry) for entry in self._offered.get(name, ())]
         if name in self._own and claims:
             raise ProtocolError(

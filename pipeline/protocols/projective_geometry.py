@@ -26,8 +26,6 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast of the errors in an item's set from other users' messages."""
-
     def __init__(
         self,
         law: ProjectiveGeometryLaw,

@@ -29,8 +29,6 @@ from dpstream.randomizers.value_tree import range_variances, widest_range
 
 
 class RangeValuesForecast:
-    """Forecast if each device reports on one level, and least squares combines the levels."""
-
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
     ) -> None:
@@ -72,7 +70,6 @@ class RangeValuesForecast:
         return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
 
     def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
-        """Return the standard errors for the range of buckets [start, end), numbered from 0."""
         return np.sqrt(users * range_variances(self._level_variances, start, end))
 
     @property

@@ -30,7 +30,6 @@ OWN: Final = {
 
 
 def module_of(name: str) -> str:
-    """Return the module name of a built-in protocol, here and in `conformance.laws`."""
     return OWN[name].partition(":")[0]
 
 

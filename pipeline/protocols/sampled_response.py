@@ -79,7 +79,6 @@ class _EqualEpochs:
         return np.full(len(self.reports_per_user), self._deviation(users))
 
     def window_error(self, users: int, window: int) -> float | None:
-        """Return the RMSE of means over windows; errors of epochs are nearly independent."""
         if window * self._reports > self._horizon:
             return None
         return self._deviation(users) / math.sqrt(window)
@@ -95,8 +94,6 @@ class _EqualEpochs:
 
 
 class SampledResponseForecast(_EqualEpochs):
-    """Forecast for yes or no, and for items that can be listed."""
-
     def __init__(
         self, law: SampledResponseLaw, requested: SampledResponseParameters, last_epoch: int
     ) -> None:

@@ -64,8 +64,6 @@ class ShuffledCountsForecast:
 
 
 class ShuffledItemCountsForecast:
-    """Forecast for counts of items, which is the same for every item."""
-
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
         self.boost = law.boost
@@ -94,8 +92,6 @@ class ShuffledItemCountsForecast:
 
 
 class ShuffledLevelCountsForecast:
-    """Forecast for counts of numbers, which is the same for every value, and for ranges."""
-
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
         self.boost = law.boost

@@ -22,8 +22,6 @@ from dpstream.randomizers.single_message import (
 
 
 class SingleMessageForecast(PerEpochForecast):
-    """Forecast of the errors from other users' randomized messages that match an item."""
-
     def __init__(
         self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None
     ) -> None:

@@ -48,8 +48,6 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class CohortShare:
-    """Share of a cohort at an epoch, `since` epochs after the cohort's first epoch."""
-
     cohort: str
     since: int
     epoch: int

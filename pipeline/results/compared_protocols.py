@@ -281,7 +281,6 @@ def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
 def window_error(
     entry: Protocol, law: Law, forecast: Forecast, users: int, window: int
 ) -> float | None:
-    """Return the RMSE of means over windows, in users; None if it cannot be predicted."""
     if isinstance(forecast, WindowForecast):
         return forecast.window_error(users, window)
     if not entry.per_epoch or entry.lasting_noise(law):

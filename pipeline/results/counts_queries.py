@@ -100,7 +100,6 @@ class Answers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the limits of the answers."""
         notes = []
         if self.detection_threshold is not None:
             notes.append(
@@ -223,10 +222,7 @@ class Items(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Top(CountsQuery):
-    """Query at most `count` of the most frequent items.
-
-    `numbers` has the indices of a crowd and its items; None means all items.
-    """
+    """Query at most `count` of the most frequent items among `numbers` (None: all items)."""
 
     count: int
     numbers: range | None = None
@@ -356,7 +352,6 @@ class Query:
 
     @property
     def percent(self) -> bool:
-        """True if derived numbers are shown as percentages or points."""
         return False
 
     @property
@@ -365,7 +360,6 @@ class Query:
 
     @property
     def name_columns(self) -> tuple[str, ...]:
-        """Headers of the columns in files that name an answer."""
         return () if self.column is None else (self.column,)
 
     def names_of(self, answer: Answer) -> tuple[str | None, ...]:

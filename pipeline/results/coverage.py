@@ -132,7 +132,6 @@ def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
 
 
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
-    """Describe which share of the intervals should contain the ground truth."""
     if len(_exceeding(job, log)):
         return "95 % expected only if all users meet the assumption below"
     many, one = ("trials", "trial") if runs > 1 else ("runs", "run")

@@ -146,7 +146,6 @@ def write_curves(
 
 
 def name_axes(axes: Axes, job: Job, counted: str) -> None:
-    """Label the axes; dates are in the job's time zone."""
     calendar = job.epochs.calendar
     if calendar is None:
         axes.set_xlabel("epoch")

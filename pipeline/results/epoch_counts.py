@@ -34,8 +34,6 @@ class NoCountsError(DpstreamError):
 
 @typing.runtime_checkable
 class CountsCells(typing.Protocol):
-    """`Aggregator` whose cells support queries beyond its published estimates."""
-
     @property
     def ordered(self) -> bool:
         """True if the cells form a tree, as ranges and quantiles require."""
@@ -178,7 +176,6 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return counts for the latest released epoch, or else for the latest epoch, or None."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:

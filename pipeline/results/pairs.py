@@ -132,7 +132,6 @@ def _unit(job: DeployedJob, side: Side) -> Unit:
 def _quotients(
     job: DeployedJob, measures: Sides, text: str, declared: Mapping[str, tuple[str, str]]
 ) -> Mapping[str, tuple[Side, Side]]:
-    """Return the ratio of two measures in each group."""
     names = declared.get(text) or tuple(part.strip() for part in text.partition("/")[::2])
     top, bottom = (measures.get(name) for name in names)
     if top is not None and bottom is not None:
@@ -142,10 +141,7 @@ def _quotients(
 
 
 def parse_pair(job: DeployedJob, measures: Sides, text: str, statistic: Statistic) -> Pair:
-    """Parse ``A/B`` or ``A,B``, where A and B are items or rows, or sums such as ``X+Y``.
-
-    Items may contain separators.
-    """
+    """Parse ``A/B`` or ``A,B`` of items, rows or sums such as ``X+Y``; items may contain these."""
     separator, option = _SEPARATORS[statistic], f"--{statistic}"
     problem = f"{option}: got {text!r}; expected two items, such as A{separator}B"
     labels = {

@@ -187,7 +187,6 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
 
 
 def default_counts_query(job: DeployedJob) -> CountsQuery:
-    """Return the default query: all items if there are few, the quartiles, or the top ten items."""
     if "--quantile" in job.domain.supported_options and has_tree(job):
         return Quantiles(QUARTILES)
     return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

@@ -48,7 +48,6 @@ class WindowRecord(EstimateRecord):
 
 
 def check_window(job: DeployedJob, epochs: int) -> None:
-    """Raise `RollUpError` unless means over windows of this many epochs have intervals."""
     problem = job.window_problem(job.law, epochs)
     if problem is not None:
         raise RollUpError(f"job {job.name}, windows of {epochs:,} epochs: {problem}")
@@ -162,7 +161,6 @@ def roll_ups(
 def window_mean(
     job: DeployedJob, records: Iterable[EstimateRecord], first: int, last: int
 ) -> WindowRecord:
-    """Return the mean over epochs `first` to `last`; raise `RollUpError` without any estimate."""
     if not 1 <= first <= last:
         raise RollUpError(f"epochs {first} to {last}: expected 1 <= first <= last")
     windows = RollUps(job, last - first + 1, first)

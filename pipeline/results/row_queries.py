@@ -27,8 +27,6 @@ Statistic = Literal["count", "mean", "share"]
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A row, the sum of items that it is, and what is shown of it."""
-
     row: MeasureRow
     side: Side
     statistic: Statistic

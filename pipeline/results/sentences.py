@@ -80,7 +80,6 @@ def sentence_of(
 
 
 def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
-    """Describe what one epoch publishes; `titled` has the same meaning as in `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))
@@ -92,10 +91,7 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
 def headline_of(
     job: DeployedJob, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
 ) -> Headline:
-    """Return the epoch as one number, of the first measure if there are measures.
-
-    `ground_truth` is as for `PublishedKind.headline`.
-    """
+    """Return the epoch as one number; `ground_truth` is as for `PublishedKind.headline`."""
     if rows := measure_series(job):
         return row_headline(rows, record, ground_truth)
     return kind_of(job.domain).headline(job.domain, record, ground_truth)

@@ -70,7 +70,6 @@ def item_series(domain: ValueDomain, items: Iterable[int]) -> tuple[Series, ...]
 
 
 def range_series(domain: ValueDomain) -> Iterator[Series]:
-    """Yield a series for every bucket, unless there are too many."""
     labels = domain.items if domain.size <= MOST_LABELS else ()
     for index, label in enumerate(labels or ()):
         yield Series(f"r{label}", label, buckets=(index, index + 1))

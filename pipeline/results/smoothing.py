@@ -46,8 +46,6 @@ class SmoothingError(DpstreamError):
 
 @typing.runtime_checkable
 class Smoother(typing.Protocol):
-    """An `Aggregator` that supports smoothing."""
-
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return estimates for epochs 1 to `last_epoch` from everything added so far."""
 

@@ -32,10 +32,7 @@ MOST_METRICS = 200
 
 
 class WatchedEstimates:
-    """Track the estimates of a job, epoch by epoch.
-
-    `latest` has the numbers of the last published epoch; None before the first epoch.
-    """
+    """Track a job epoch by epoch; `latest` has the numbers of the last published epoch."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -70,7 +67,6 @@ class WatchedEstimates:
 
 
 def _whole(series: Sequence[Series], most: int) -> tuple[Series, ...]:
-    """Return the totals and then those breakdowns that are at most `most` series together."""
     found: list[Series] = []
     for names in dict.fromkeys(tuple(row.attributes) for _, row in with_rows(series)):
         more = [each for each, row in with_rows(series) if tuple(row.attributes) == names]
@@ -80,7 +76,6 @@ def _whole(series: Sequence[Series], most: int) -> tuple[Series, ...]:
 
 
 def _totals(ratios: Query, record: EstimateRecord) -> Iterator[PublishedNumber]:
-    """Yield the ratios among all users that are not refused."""
     for answer in ratios.answers_of(record):
         if answer.refused is None and ": " not in answer.name:
             yield PublishedNumber({"ratio": answer.name}, answer.value, _interval(answer, record))
@@ -92,7 +87,6 @@ def _rows(
     record: EstimateRecord,
     change: EstimateRecord | None,
 ) -> Iterator[PublishedNumber]:
-    """Yield the numbers of rows that are not suppressed, with the changes of some."""
     if record.estimate is None:
         return
     triples = triples_of(series, record.estimate, NO_QUANTILES, gaps=True)

@@ -59,8 +59,6 @@ class Shown:
 
 
 class BackgroundListener(Protocol):
-    """Callbacks for results, called in the background thread."""
-
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
@@ -91,7 +89,6 @@ class HorizonSmoother:
     def read_new(
         self, cluster: Cluster, clock: Callable[[], float]
     ) -> list[tuple[int, SmoothedHorizon]]:
-        """Read new epochs, and return the horizons that have changed."""
         started = clock()
         if started < self._next:
             return []

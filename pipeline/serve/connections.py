@@ -50,8 +50,6 @@ _WELL_FORMED = re.compile(
 
 
 class Connections:
-    """Open connections to a server; `make` creates the inner protocol of a connection."""
-
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: Limits) -> None:
         self.make = make
         self.limits = limits

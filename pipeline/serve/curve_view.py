@@ -56,7 +56,6 @@ def curve(
 def pairs(
     job: DeployedJob, query: PairQuery, records: Iterable[EstimateRecord], limit: int
 ) -> dict[str, Any]:
-    """Return a ratio or difference at the latest `limit` epochs, in the order of epochs."""
     rows, sentence = [], None
     for record in [each for each in records if known(each.estimate)][-limit:]:
         start = record.first_epoch if isinstance(record, WindowRecord) else record.epoch

@@ -64,8 +64,6 @@ class BrokerAvailability:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Kafka denies access that the page needs; the message gives the remedy."""
-
     message: str
 
 

@@ -47,7 +47,6 @@ class HashedPassword:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file written by ``dpstream password``; raise `PasswordError` if it is invalid."""
         try:
             form, cost, salt, digest = read_whole_text(path).strip().split("$")
             found = cls(_bytes(salt), _bytes(digest), int(cost))

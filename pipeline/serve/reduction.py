@@ -27,7 +27,6 @@ class Simultaneous:
 
     @classmethod
     def of(cls, job: Job) -> Self | None:
-        """Return the simultaneous band that `plan` states; None if epochs are independent."""
         epochs = job.epochs.count
         if job.protocol_entry.per_epoch or epochs == 1:
             return None
@@ -61,10 +60,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Increasing indices of the epochs drawn for a curve, each with its pixel column.
-
-    `columns` is None for curves that were not reduced.
-    """
+    """Increasing indices of the epochs drawn, with their pixel columns; None if not reduced."""
 
     kept: NDArray[np.intp]
     columns: NDArray[np.intp] | None

@@ -131,10 +131,7 @@ class Site:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Start answering requests; return the page's address.
-
-        Raises `NoPortError` if the port is taken, or if the address is not local.
-        """
+        """Start to answer requests; return the address, or raise `NoPortError` if it is taken."""
         await self._runner.setup()
         make = self._runner.server
         assert make is not None

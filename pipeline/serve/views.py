@@ -352,7 +352,6 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series to send to a viewer: the requested ones, or all if few, or a selection."""
     if ids:
         return history.find_all(ids)
     listed = history.listed()

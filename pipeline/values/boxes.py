@@ -10,17 +10,12 @@ from dpstream.pipeline.values.times import shown
 
 
 class QueryError(DpstreamError, ValueError):
-    """A job does not support a query; the message names supported queries."""
-
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Values or points between two ends along each axis; a range if there is one axis.
-
-    `starts` are zero-based and `ends` are exclusive.
-    """
+    """Values or points in [starts, ends) along each axis, from 0; a range if there is one axis."""
 
     name: str
     starts: tuple[int, ...]

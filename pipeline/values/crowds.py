@@ -66,7 +66,6 @@ class CrowdDomain(ValueDomain):
         return f"{crowd.strip()}{BETWEEN}{value.strip()}"
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the crowd of each value, or 0 for values without a crowd."""
         return -(-values // self.contents.size)
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:

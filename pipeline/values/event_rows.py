@@ -73,7 +73,6 @@ class EventDomain(ValueDomain):
         """None, because events are no answers."""
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return the values of the only field; shape (len(texts), 1)."""
         return self.parse_fields([texts], len(texts))
 
     def parse_fields(
@@ -93,7 +92,6 @@ class EventDomain(ValueDomain):
         return values, problems
 
     def place_of(self, column: str, *, number: bool = False) -> int:
-        """Return the place of a column among the fields, as a number or as a label."""
         if number:
             return self._first_number + self.numbers.index(column)
         return self._first_label + list(self.declared).index(column)

@@ -13,10 +13,7 @@ from dpstream.pipeline.values.boxes import Box
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemSums:
-    """A number for each item; 0 for omitted items.
-
-    `items` are int64, ascending, at least 1; `counts` have the same shape.
-    """
+    """A number for each of `items` (int64, ascending, from 1); 0 for omitted items."""
 
     items: NDArray[np.int64]
     counts: NDArray[np.number[Any]]
@@ -41,7 +38,6 @@ class ItemSums:
         return np.where(self.items[places] == items, self.counts[places], 0)
 
     def within(self, box: Box, grid: tuple[int, ...]) -> float:
-        """Return the sum over a box in a grid; with a single axis, over a range."""
         if len(grid) == 1:
             first, last = np.searchsorted(self.items, [box.starts[0] + 1, box.ends[0] + 1])
             return float(self.counts[first:last].sum())

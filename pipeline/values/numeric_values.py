@@ -94,7 +94,6 @@ class NumericDomain(ValueDomain):
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """Label of each bucket: its start and end."""
         return tuple(f"{low}:{high}" for low, high in pairwise(self.edge_labels))
 
     @cached_property
@@ -106,7 +105,6 @@ class NumericDomain(ValueDomain):
         return self.low, self.high, self.buckets
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """Parse a range between two bucket edges."""
         low, high = two_ends(text, option)
         start = self._edge_at(finite(low, option) if low else self.low, option)
         end = self._edge_at(finite(high, option) if high else self.high, option)

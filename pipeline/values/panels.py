@@ -74,14 +74,12 @@ class PanelDomain(ValueDomain):
 
     @property
     def largest(self) -> NDArray[np.int64]:
-        """Largest answer to each question, shape (questions,)."""
         return np.array([_largest(question) for question in self.questions], np.int64)
 
     def named(self, names: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         return CategoryDomain(self.items).parse(names)
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return answers, shape (len(texts), questions); see `ValueDomain.parse`."""
         parted = [text.split(SEPARATOR) for text in texts]
         problems = {
             index: f"value {shown(text)} has {len(parts)} answers; expected {self.columns}"

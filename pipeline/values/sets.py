@@ -77,7 +77,6 @@ class SetDomain(ValueDomain):
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
-        """Labels of all items, for domains of any size."""
         assert isinstance(self.domain, tuple)
         return self.domain
 

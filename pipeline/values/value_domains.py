@@ -94,10 +94,7 @@ class ValueDomain(ABC):
     def parse_fields(
         self, columns: Sequence[Sequence[str]], rows: int
     ) -> tuple[NDArray[Any], dict[int, str]]:
-        """Return the values of rows from a column for each field, in the format of `parse`.
-
-        Without `fields`, there is one column.
-        """
+        """Return the values of rows, in the format of `parse`, from a column for each field."""
         (texts,) = columns
         return self.parse(texts)
 
@@ -158,10 +155,7 @@ class ValueDomain(ABC):
             )
 
     def numbers_of(self, names: Sequence[str], option: str = "--item") -> tuple[int, ...]:
-        """Return the distinct numbers of items by name.
-
-        Raises `QueryError` for unknown names; the message can suggest a similar one.
-        """
+        """Return the distinct numbers of items by name; raise `QueryError` for unknown names."""
         numbers, problems = self.named(names)
         for problem in problems.values():
             raise QueryError(f"{option}: {problem.removeprefix('value ')}")

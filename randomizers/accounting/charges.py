@@ -150,6 +150,5 @@ def _losses(epsilon: float, delta: float) -> Losses:
 
 
 def _width(counts: Counter[tuple[float, float]], total: float) -> float:
-    """Return a grid width such that the most frequent losses are grid points."""
     epsilon = max(counts, key=lambda kind: (counts[kind] * kind[0], kind))[0]
     return epsilon / math.ceil(epsilon * _POINTS / total)

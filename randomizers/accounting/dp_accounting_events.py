@@ -110,7 +110,6 @@ def _pmf(losses: LossDistribution) -> Any:
 
 
 def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
-    """Yield an event's mechanisms and their counts, except mechanisms without a privacy loss."""
     from dp_accounting import dp_event
 
     match event:

@@ -67,7 +67,6 @@ def _equal(one: _Point, other: _Point) -> bool:
 
 
 def _point(data: bytes) -> _Point | None:
-    """Decode 32 bytes to a point; return None if they do not encode a point."""
     number = int.from_bytes(data, "little")
     sign, y = number >> 255, number & ((1 << 255) - 1)
     if y >= _P:

@@ -241,7 +241,6 @@ class CountMin(Devices[CountMinLaw]):
     def stage_dummies(
         law: CountMinLaw,
     ) -> Callable[[int, np.random.Generator], CountedMessages] | None:
-        """Return a function to draw the shuffler's dummies for a window, or None without them."""
         dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
         if dummies is None:
             return None

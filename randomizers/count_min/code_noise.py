@@ -123,7 +123,6 @@ def differing_cells(
 def stream_epsilon(
     parameters: CountMinParameters, code: CellCode, noise: CellNoiseLaw, last_epoch: int
 ) -> float:
-    """Return the loss of `last_epoch` epochs together, with the delta of one epoch."""
     spared = parameters.delta * (1 - FOR_TABLES)
     cells, requested = noise_of_cells(noise), parameters
     return cells_epsilon(cells, code, requested.items, last_epoch, spared, requested.calibration)

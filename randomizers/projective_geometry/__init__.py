@@ -160,7 +160,6 @@ class ProjectiveGeometryLaw(Constants):
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
 
     def epsilon_of(self, epochs: int) -> float:
-        """Return the privacy loss of `epochs` epochs together, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), epochs)
 
     @property

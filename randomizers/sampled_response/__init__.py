@@ -128,7 +128,6 @@ class SampledResponseParameters:
 
     @property
     def searched(self) -> bool:
-        """True if the domain is too large to list, so that top items are searched for."""
         domain = self.domain
         return isinstance(domain, Bits | Strings) and domain_size(domain) > MOST_ITEMS
 

@@ -57,7 +57,6 @@ def calibrate(parameters: SampledResponseParameters, last_epoch: int) -> Sampled
 def calibrate_any(
     parameters: SampledResponseParameters, last_epoch: int
 ) -> SampledResponseLaw | LeveledResponseLaw:
-    """Calibrate for values of any kind: numbers, items of a domain too large to list, or others."""
     if parameters.numbers is not None:
         return calibrate_numbers(parameters.epsilon, parameters.numbers.buckets, last_epoch)
     if parameters.searched:

@@ -92,6 +92,5 @@ def _law(
 
 
 def _relative_variance(law: SingleMessageLaw) -> float:
-    """Return the variance, per message, of the count of an item that no user has."""
     held, other = map(float, law.probabilities)
     return other * (1 - other) / (held - other) ** 2

@@ -233,7 +233,6 @@ class SymbolDevices(FollowingDevices[LawT]):
         reporting: NDArray[np.intp] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Return the symbols of a slice of devices, or of `reporting` positions in the slice."""
         noise = self._noise[devices].view(np.bool_)
         if reporting is not None:
             noise = noise[reporting]

@@ -69,10 +69,7 @@ class DividedDevices(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the messages of the devices in a part; `values` and `present` are theirs.
-
-        Values of absent devices are 0.
-        """
+        """Return the messages of the devices in a part; values of absent devices are 0."""
 
     def _report(
         self,
@@ -104,7 +101,6 @@ class DividedDevices(Devices[LawT]):
         return reports
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the merged state arrays of all parts, as wide as the widest part's."""
         states = [part.state_arrays() for part in self._parts]
         arrays = super().state_arrays()
         for name in dict.fromkeys(name for state in states for name in state):

@@ -95,7 +95,6 @@ def tail_thresholds(bounds: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 
 def accepts(shares: NDArray[np.float64], words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which uniform 64-bit integers accept their proposals, with probabilities `shares`."""
     certain = shares >= 1
     thresholds = np.ldexp(np.where(certain, 0.0, shares), 64).astype(np.uint64)
     return certain | (words < thresholds)

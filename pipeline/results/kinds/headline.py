@@ -29,7 +29,6 @@ class Headline:
     population: int | None = None
 
     def shown(self, value: float | None) -> str:
-        """Format a number or its ground truth: whole users, or a median to a tenth of a bucket."""
         if value is None:
             return "-"
         if self.population is not None:

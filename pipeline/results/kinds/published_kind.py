@@ -26,8 +26,6 @@ Ranked = Callable[[int], list[int]]
 
 
 class PublishedKind(ABC):
-    """Interface of a kind of publication, for a domain of values: queries, sentences and curves."""
-
     single: ClassVar[bool] = False
     """True if a single number is published per epoch; such a number needs no name."""
 

@@ -40,8 +40,6 @@ _KNOWN, _ABSENT, _NEW = 0, 1, 2
 
 
 class ItemStreamLaw(Protocol):
-    """Constants that devices need, for any encoding of items as messages."""
-
     @property
     def last_epoch(self) -> int: ...
 
@@ -266,7 +264,6 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     def _boosted(
         self, epoch: int, now: NDArray[np.int64], present: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the new and the old items of boosted changes; update the state."""
         if epoch > self.epoch + 1:
             self._seen[self._seen == _KNOWN] = _ABSENT
         here = np.ones(self.population, np.bool_) if present is None else present

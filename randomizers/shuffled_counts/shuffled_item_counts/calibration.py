@@ -73,7 +73,6 @@ class _Job:
         return domain_size(self.parameters.domain or ())
 
     def best_law(self) -> ShuffledItemCountsLaw:
-        """Return the mechanism with the job's boost, or with the best one near sqrt(T / 4k)."""
         requested = self.parameters
         if requested.max_changes is None or requested.boost is not None:
             return self.law(requested.boost or 0)

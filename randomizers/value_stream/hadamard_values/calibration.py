@@ -86,7 +86,6 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
 
 
 def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
-    """Return the variance per user of an item's estimate, averaged over all epochs."""
     return (
         4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.squared_norm_budget / law.gain**2
         + 1
