@@ -95,6 +95,53 @@ def test_groups_have_one_axis_and_lead_to_the_next_breakdown(
     seen.assert_well_behaved()
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_table_shows_the_groups_of_any_week(
+    width: int, served: ServedPage, watch: Watch, artifacts: Path
+) -> None:
+    publish(served)
+    seen = watch(served.address, viewport={"width": width, "height": 900})
+    seen.open("?epoch=4")
+    seen.wait_for_epoch(10)
+    page = seen.page
+    picker, table = page.get_by_role("group", name="Week of the table"), page.locator(".rows")
+    heading, charts = picker.locator("h3"), page.locator(".breakdowns .groups")
+    expect(heading).to_have_text("Week of Jun 22, 2026")
+    # 200 + 15 epoch + 5 sin(epoch), of 500 devices.
+    expect(table.locator("tbody tr").first).to_contain_text("256")
+    expect(table.locator("tbody tr").first).to_contain_text("51.2 %")
+    expect(page.locator(".curves .legend .value")).to_contain_text("356")
+    latest = charts.inner_text()
+    assert "347" in latest
+    picker.get_by_role("button", name="Next week").focus()
+    for epoch in range(5, 10):
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(f"epoch={epoch}$"))
+    expect(heading).to_have_text("Week of Jul 27, 2026")
+    page.screenshot(path=artifacts / f"week-{width}.png", full_page=True)
+    page.keyboard.press("Enter")
+    expect(heading).to_have_text("Week of Aug 3, 2026")
+    assert "epoch" not in page.url
+    expect(table.locator("tbody tr").first).to_contain_text("347")
+    # The latest week has no next one: the focus moves on.
+    expect(picker.get_by_role("button", name="Previous week")).to_be_focused()
+    expect(picker.get_by_role("button", name="Next week")).to_be_disabled()
+    assert charts.inner_text() == latest
+    page.go_back()
+    expect(heading).to_have_text("Week of Jul 27, 2026")
+    page.locator(".curves .chart").click()
+    page.wait_for_url(re.compile("epoch=[3-8]$"))
+    page.locator(".curves .chart").press("Home")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("epoch=1$"))
+    expect(heading).to_have_text("Week of Jun 1, 2026")
+    expect(picker.get_by_role("button", name="Previous week")).to_be_disabled()
+    picker.get_by_role("button", name="Latest week").click()
+    expect(heading).to_have_text("Week of Aug 3, 2026")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    seen.assert_well_behaved()
+
+
 def test_measure_and_difference_are_in_the_address(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:

@@ -44,7 +44,14 @@ export class Breakdowns {
     this.where = h("p", { class: "where", hidden: true });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.body = h("div", { class: "breakdown", role: "tabpanel" });
-    this.element = h("section", { class: "card breakdowns", "aria-label": "Breakdowns" }, this.tabs, this.where, this.problem, this.body);
+    const { period } = model.detail;
+    const step = (name, words, epoch) => h("button", { type: "button", "aria-label": words, onclick: () => this.choose(epoch()) }, name);
+    this.steps = [step("‹", `Previous ${period}`, () => this.epoch - 1), step("›", `Next ${period}`, () => this.epoch + 1), step("Latest", `Latest ${period}`, () => model.lastEpoch)];
+    this.heading = h("h3", { "aria-live": "polite" });
+    this.picker = h("div", { class: "epochs", role: "group", "aria-label": `${capital(period)} of the table`, hidden: true }, h("div", { class: "buttons" }, this.steps), this.heading,
+      h("p", { class: "note" }, `A click in the chart above chooses a ${period}, too.`));
+    this.rows = h("div", { class: "scroll all rows" });
+    this.element = h("section", { class: "card breakdowns", "aria-label": "Breakdowns" }, this.tabs, this.where, this.problem, this.body, this.picker, this.rows);
   }
 
   close() {
@@ -78,15 +85,29 @@ export class Breakdowns {
     const { signal } = (this.#loading = new AbortController());
     this.#mark();
     try {
-      const drawn = await { difference: () => this.#difference(signal), cohorts: () => this.#triangle(signal), ratios: () => this.#ratios(signal) }[this.show]?.() ?? await this.#groups(signal);
+      const other = { difference: () => this.#difference(signal), cohorts: () => this.#triangle(signal), ratios: () => this.#ratios(signal) }[this.show];
+      const { drawn, rows } = other ? { drawn: await other() } : await this.#groups(signal);
       if (signal.aborted) return;
       this.body.replaceChildren(...drawn);
+      this.rows.replaceChildren(...(rows ? [rows.table] : []));
+      this.picker.hidden = !rows;
+      if (rows) this.#pick(rows.when);
       this.problem.hidden = true;
     } catch (failure) {
       if (failure.name === "AbortError") return;
       setText(this.problem, failure.message);
       this.problem.hidden = false;
     }
+  }
+
+  // Show the groups of an epoch; those of the latest one are updated.
+  choose(epoch) {
+    if (!this.show) view.set({ epoch: epoch < this.model.lastEpoch ? String(epoch) : "" });
+  }
+
+  // Epoch of the table.
+  get epoch() {
+    return Number(view.state.epoch) || this.model.lastEpoch;
   }
 
   #button(name, by, show, onclick) {
@@ -117,13 +138,30 @@ export class Breakdowns {
     const path = (what) => jobPath(this.model.name, what);
     const { detail } = this.model;
     const asked = { measure: measureOf(detail).name, by: breakdown.attributes.filter((name) => !where.some(([each]) => each === name)).join(","), where: view.state.where };
-    const { rows: [row] } = await ask(path("table"), { ...asked, limit: 1 }, signal);
-    if (!row) return [h("p", { class: "empty" }, "No estimate yet; this page updates automatically.")];
-    const value = ({ id }) => row.series[id]?.[0] ?? -Infinity;
-    const sorted = [...every].sort((one, other) => value(other) - value(one));
-    const { series } = await ask(path("curve"), { series: sorted.slice(0, MOST_GROUPS).map(({ id }) => id).join(","), columns: COLUMNS }, signal);
-    const curves = new Map(series.map((body) => [body.id, body]));
-    return [this.#charts(series, where), this.#table(sorted, row, curves, breakdown, where)];
+    const rowOf = async (epoch) => (await ask(path("table"), { ...asked, from: epoch, to: epoch, limit: 1 }, signal)).rows[0];
+    const latest = await rowOf("");
+    if (!latest) return { drawn: [h("p", { class: "empty" }, "No estimate yet; this page updates automatically.")] };
+    const sorted = ({ series }) => [...every].sort((one, other) => (series[other.id]?.[0] ?? -Infinity) - (series[one.id]?.[0] ?? -Infinity));
+    const ids = sorted(latest).slice(0, MOST_GROUPS).map(({ id }) => id).join(",");
+    const { series } = await ask(path("curve"), { series: ids, columns: COLUMNS }, signal);
+    const drawn = [this.#charts(series, where)];
+    const { epoch } = view.state;
+    const row = epoch ? await rowOf(epoch) : latest;
+    if (!row) return { drawn, rows: { when: epochWords(detail, Number(epoch)), table: h("p", { class: "empty" }, `This page has no ${detail.period} ${epoch}.`) } };
+    // Groups grow as users enroll: shares are of the group at that epoch.
+    const then = epoch ? (await ask(path("curve"), { series: ids, from: epoch, to: epoch }, signal)).series : series;
+    const when = epochWords(detail, row.epoch, row.begins);
+    return { drawn, rows: { when, table: this.#table(sorted(row), row, new Map(then.map((body) => [body.id, body])), breakdown, where, when) } };
+  }
+
+  #pick(when) {
+    setText(this.heading, when);
+    const able = [this.epoch > (this.model.detail.first_epoch ?? 1), this.epoch < this.model.lastEpoch, Boolean(view.state.epoch)];
+    this.steps.forEach((button, index) => {
+      // A disabled button would lose the focus.
+      if (!able[index] && document.activeElement === button) this.steps[able.indexOf(true)]?.focus();
+      button.disabled = !able[index];
+    });
   }
 
   // Charts of equal height on one axis, so that bands can be compared.
@@ -142,7 +180,7 @@ export class Breakdowns {
         known && smallCurve(body, detail, { ends }));
     });
     return h("div", {}, h("div", { class: "groups" }, figures),
-      h("p", { class: "note" }, `${capital(label)}, with 95 % intervals. All charts have the same axis, from ${format(ends[0])} to ${format(ends[1])}.`));
+      h("p", { class: "note" }, `${capital(label)}, with 95 % intervals and the number of the latest ${detail.period}. All charts have the same axis, from ${format(ends[0])} to ${format(ends[1])}.`));
   }
 
   #named({ labels, answer }, where) {
@@ -150,7 +188,7 @@ export class Breakdowns {
     return [...(answer ? [answer] : []), ...own].join(", ");
   }
 
-  #table(sorted, row, curves, breakdown, where) {
+  #table(sorted, row, curves, breakdown, where, when) {
     const { detail } = this.model;
     const { unit } = measureOf(detail);
     const format = valueOf(unit);
@@ -168,8 +206,7 @@ export class Breakdowns {
     });
     const by = breakdown.attributes.filter((name) => !where.some(([each]) => each === name)).join(", ") || "group";
     const columns = [column(by), numbers(unit === "users" ? detail.people : "mean"), numbers("95 % CI"), ...(shares ? [numbers("share of the group")] : [])];
-    const when = epochWords(detail, row.epoch, row.begins);
-    return h("div", { class: "scroll all" }, h("h3", {}, when), table(`${measureOf(detail).label} by ${by}, ${when}`, columns, rows));
+    return table(`${measureOf(detail).label} by ${by}, ${when}`, columns, rows);
   }
 
   // The view of the next breakdown that contains a group.

@@ -45,6 +45,7 @@ export class Chart extends EventTarget {
     if (matchMedia("(pointer: coarse)").matches) for (const tool of plot.toolbar.tools) tool.active = false;
     plot.on_event("mousemove", (event) => this.#point(event.x));
     plot.on_event("mouseleave", () => this.#point(null));
+    plot.on_event("tap", (event) => this.dispatchEvent(new CustomEvent("choose", { detail: event.x })));
     plot.on_event("doubletap", () => this.dispatchEvent(new CustomEvent("range", { detail: null })));
     const epochs = this.#model("epochs");
     const told = () => this.#quiet || this.#ask(epochs);

@@ -115,7 +115,7 @@ export class CurvesCard {
     if (loading.signal.aborted) return;
     this.#drawSwitches();
     this.numbers.show();
-    this.#read(null);
+    this.read();
     this.element.dispatchEvent(new CustomEvent("drawn", { detail: this.marks, bubbles: true }));
   }
 
@@ -174,12 +174,13 @@ export class CurvesCard {
   #panel(models) {
     const place = h("div", {
       class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
-      "aria-label": `Chart of ${models.map((model) => model.name).join(" and ")}. The left and right arrow keys step through epochs, plus and minus zoom; the table below has the numbers.`,
-      onkeydown: (event) => this.#press(event), onblur: () => this.#read(null),
+      "aria-label": `Chart of ${models.map((model) => model.name).join(" and ")}. The left and right arrow keys step through epochs, Enter chooses one for breakdowns, plus and minus zoom; the table below has the numbers.`,
+      onkeydown: (event) => this.#press(event), onblur: () => this.read(),
     });
     const chart = new Chart(place);
     chart.shown = this.shown;
-    chart.addEventListener("point", (event) => this.#read(event.detail));
+    chart.addEventListener("point", (event) => this.read(event.detail));
+    chart.addEventListener("choose", (event) => this.#choose(event.detail));
     chart.addEventListener("range", (event) => this.#go(event.detail ? event.detail.join("-") : "all"));
     const legend = h("ul", { class: "legend" });
     const heading = this.#needsHeading(models) && h("h3", {}, this.#named(models[0]));
@@ -285,7 +286,7 @@ export class CurvesCard {
   draw() {
     for (const { chart } of this.#charts) chart.set(chart.curves);
     this.#zoom();
-    this.#read(this.#cursor);
+    this.read(this.#cursor);
     this.numbers.refresh();
   }
 
@@ -310,19 +311,28 @@ export class CurvesCard {
     const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
     if (event.key in steps) {
       const at = this.#cursor ?? Math.min(to, this.lastEpoch) + (steps[event.key] < 0 ? 1 : -1);
-      this.#read(Math.min(Math.max(at + steps[event.key], from), Math.min(to, this.lastEpoch)));
-    } else if (event.key === "Home") this.#read(from);
-    else if (event.key === "End") this.#read(Math.min(to, this.lastEpoch));
+      this.read(Math.min(Math.max(at + steps[event.key], from), Math.min(to, this.lastEpoch)));
+    } else if (event.key === "Enter" && this.#cursor) this.#choose(this.#cursor);
+    else if (event.key === "Home") this.read(from);
+    else if (event.key === "End") this.read(Math.min(to, this.lastEpoch));
     else if (event.key === "+" || event.key === "=") this.#scale(0.5);
     else if (event.key === "-") this.#scale(2);
-    else if (event.key === "Escape") this.#read(null);
+    else if (event.key === "Escape") this.read();
     else return;
     event.preventDefault();
   }
 
-  // Show the values at an epoch in the legends, by default at the latest.
-  #read(epoch) {
+  // Choose the epoch at a place of the axis.
+  #choose(x) {
+    const [from, to] = this.range;
+    const epoch = Math.min(Math.max(Math.round(x), from), to, this.lastEpoch);
+    this.element.dispatchEvent(new CustomEvent("choose", { detail: epoch }));
+  }
+
+  // Show the values at an epoch in the legends, by default at the chosen or the latest one.
+  read(epoch = null) {
     this.#cursor = epoch;
+    epoch ??= Number(view.state.epoch) || null;
     for (const panel of this.#charts) {
       const { chart, legend, format } = panel;
       if (!panel.at) continue;

@@ -45,6 +45,7 @@ export class JobPage {
       this.items.marks = event.detail;
       this.items.redraw();
     });
+    this.curves.element.addEventListener("choose", (event) => this.breakdowns?.choose(event.detail));
     for (const part of this.parts) this.#follow(part);
     this.#tab();
   }
@@ -74,8 +75,9 @@ export class JobPage {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
     if (state.measure !== before.measure && this.measure) this.measure.querySelector("select").value = measureOf(this.models[0].detail).name;
-    if (["measure", "by", "where", "show", "pair"].some((name) => state[name] !== before[name])) this.breakdowns?.load();
+    if (["measure", "by", "where", "epoch", "show", "pair"].some((name) => state[name] !== before[name])) this.breakdowns?.load();
     if (String(state.series) !== String(before.series) || state.measure !== before.measure || state.range !== before.range || state.change !== before.change || state.interval !== before.interval || state.theme !== before.theme) this.curves.load();
+    else if (state.epoch !== before.epoch) this.curves.read();
     if (state.crowd === before.crowd) this.items?.redraw();
     else this.items?.change();
   }

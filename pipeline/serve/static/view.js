@@ -1,11 +1,12 @@
 // State of the view, stored in the page address, so that links and the back button restore it.
 
-const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", interval: "", measure: "", by: "", where: "", show: "", pair: "", tab: "results", theme: "", embed: "" };
+const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", interval: "", measure: "", by: "", where: "", epoch: "", show: "", pair: "", tab: "results", theme: "", embed: "" };
 const CHANGE = /^[1-9]\d{0,4}$/;
+const EPOCH = /^[1-9]\d{0,15}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
-const { series, crowd, range, measure, by, where, show, pair } = DEFAULTS;
+const { series, crowd, range, measure, by, where, epoch, show, pair } = DEFAULTS;
 // The part of the view that is about one job: another job starts without it.
-export const OF_ANY_JOB = { series, crowd, range, measure, by, where, show, pair };
+export const OF_ANY_JOB = { series, crowd, range, measure, by, where, epoch, show, pair };
 export const MOST_SERIES = 12;
 // Maximum number of jobs side by side; `with` has all names but the first, separated by commas.
 export const MOST_JOBS = 4;
@@ -15,6 +16,7 @@ function read(search) {
   const range = asked.get("range") ?? "";
   const change = asked.get("change") ?? "";
   const interval = asked.get("interval") ?? "";
+  const epoch = asked.get("epoch") ?? "";
   return {
     job: asked.get("job") ?? "",
     with: asked.get("with") ?? "",
@@ -27,6 +29,8 @@ function read(search) {
     measure: asked.get("measure") ?? "",
     by: asked.get("by") ?? "",
     where: asked.get("where") ?? "",
+    // Epoch of the table of groups; empty for the latest one.
+    epoch: EPOCH.test(epoch) ? epoch : "",
     show: ["difference", "cohorts", "ratios"].includes(asked.get("show")) ? asked.get("show") : "",
     pair: asked.get("pair") ?? "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
