@@ -38,16 +38,12 @@ def first_node(epoch: int) -> int:
 
 
 class DyadicTree:
-    """Sparse int64 counts for every cell of every node of a horizon.
+    """Sparse int64 counts for every cell of every node of a horizon, a power of two of epochs.
 
     >>> tree = DyadicTree(horizon=4, cells=2)
     >>> tree.add(2, np.array([[3, 1], [0, 5]]))
     >>> tree.node(order=1, index=1).tolist(), tree.node(order=0, index=1).tolist()
     ([0, 5], [0, 0])
-
-    Args:
-        horizon: Number of epochs, a power of two.
-        cells: Number of counts per node.
     """
 
     def __init__(self, horizon: int, cells: int) -> None:

@@ -164,10 +164,8 @@ def _step(boost: float, decay: float) -> _Step:
 class Received(NamedTuple):
     """Sum of an epoch's reports.
 
-    Attributes:
-        total: Number of devices with value 1, plus the boosts of all devices, in users.
-        variance: Variance of the noise in `total`.
-        present: Number of devices with reports, at least 1.
+    `total` is the number of devices with value 1, plus the boosts of all devices, with the noise
+    `variance`. At least one device is `present`.
     """
 
     total: float

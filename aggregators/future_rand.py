@@ -262,7 +262,6 @@ class IntervalScales:
         group: Number of devices in the larger group.
         received: Number of reports of the larger group.
         scale: Scale of the larger group's signs, group / (c_gap * received); 0 without reports.
-        newcomer_scale: Scale of the newcomers' signs.
         newcomer_variance: Variance of the newcomers' sum.
         all_newcomers: True if the interval is not the first, but began without enrolled devices.
             Newcomers are then the larger group.

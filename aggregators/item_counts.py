@@ -168,14 +168,8 @@ def item_estimates(
 
     Absent users are assumed to be like those that report. If a fraction p of N users has an item
     and a random n of them report, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
-
-    Args:
-        counts: Estimated number of contributors with each item, shape (items,).
-        noise: Noise variance of `counts`.
-        over_items: Reduction of p (1 - p) over all items: the mean or the maximum.
-        reports: Number of reports.
-        epoch: Epoch of the estimates.
-        participation: Participation, with at least one contributor.
+    `counts` are the contributors with each item, shape (items,), with the variance `noise`.
+    `over_items` reduces p (1 - p) over all items: the mean or the maximum.
     """
     contributors = int(participation.contributors[epoch])
     population = int(participation.population[epoch])

@@ -26,13 +26,13 @@ class SmoothedEstimates:
     Attributes:
         values: float64, shape (epochs, counts), in users; unbiased and consistent: increments of
             single epochs sum to the increment of any longer interval.
-        standard_errors: Shape (epochs,): standard error of every value of an epoch.
-        half_widths: Shape (epochs,): half-width of the 95 % intervals around the values.
+        standard_errors, half_widths: Shape (epochs,): the same for every value of an epoch; the
+            half-width is that of the 95 % interval.
         gaps: bool, shape (epochs,): True if the estimate depends on epochs that no report
             separates, so that no coverage is claimed.
         population: int64, shape (epochs,): number of users the values describe.
-        online_shrunk: Shape (epochs, counts): biased estimates from reports up to each epoch.
-        shrunk: Shape (epochs, counts): biased estimates from all reports.
+        online_shrunk, shrunk: Shape (epochs, counts): biased estimates, from reports up to each
+            epoch, and from all reports.
         level_variances: Shape (levels, epochs): as in `RangeEstimates`, for buckets only.
     """
 

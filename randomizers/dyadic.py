@@ -40,7 +40,6 @@ class FutureRandLaw:
 
     Attributes:
         horizon: Number of epochs d, a power of two.
-        epsilon: Requested epsilon; the mechanism spends `loss`.
         order_weights: For each order 0 to log2 d, an integer proportional to its probability.
         composed: Distribution of signs for each order.
     """

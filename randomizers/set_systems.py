@@ -111,10 +111,6 @@ class Subsets(SetSystem):
     >>> pair, triples = Subsets(2, 1), Subsets(6, 3)
     >>> pair.points, pair.block, pair.common, triples.points, triples.block, triples.common
     (2, 1, 0, 20, 10, 4)
-
-    Attributes:
-        values: Number of values, 2 to `MOST_VALUES`.
-        size: Number of values in a subset, below the number of values.
     """
 
     values: int

@@ -156,11 +156,10 @@ def load_change_log(
     * Rows before epoch 1 determine the initial value. Without a value, such rows only list a user.
     * Rows after `last_epoch`, by default the last epoch in any row, are not used. With
       `to_last_row`, the log ends with its last row if that row is earlier.
-    * Rows that repeat each other are harmless. Unreadable rows are bad. A row that contradicts an
-      earlier line for the same user and epoch (or time, in a log with times) is bad, too, unless
-      ``input_format.duplicates`` selects one of the rows.
-    * `users` is the user list, with or without rows. If None, the users are all users with a row,
-      including bad rows and rows outside the horizon.
+    * Unreadable rows are bad. So are rows that contradict an earlier line for the same user and
+      time or epoch, unless ``input_format.duplicates`` selects one of them.
+    * `users` is the user list. If None, the users are all users with a row, even a bad row or one
+      outside the horizon.
 
     Raises:
         BadRowsError: If there are bad rows and `skip_bad_rows` is false. All bad rows are counted;

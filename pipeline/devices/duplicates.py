@@ -48,8 +48,8 @@ class RowAction(Enum):
         NEWER: The row is newer than all known rows, so its value counts.
         SAME: The row repeats the known value.
         OLDER: A row for a later time was read before, so this row has no effect.
-        PREFERRED: Of several rows for the same time, the rule selects this row.
-        PASSED_OVER: Of several rows for the same time, the rule selects another row.
+        PREFERRED, PASSED_OVER: Of several rows for the same time, the rule selects this row, or
+            another one.
         CONTRADICTS: A row for the same time has another value, and no rule selects either row.
     """
 

@@ -153,13 +153,8 @@ def produce_change_log(
 
     The users of the log are enrolled. After the producer's first closed epoch, users are enrolled
     only from a user list, because a later first row reveals something about a value. At most `rate`
-    epochs are closed per second.
-
-    Returns:
-        Number of users with rows who are not enrolled.
-
-    Raises:
-        InputError: If an enrolled user is not in the log, or the producer reads a topic.
+    epochs are closed per second. Returns the number of users with rows who are not enrolled. Raises
+    `InputError` if an enrolled user is not in the log, or the producer reads a topic.
     """
     reject_reader_of_topic(producer)
     positions = {user: position for position, user in enumerate(change_log.users)}

@@ -31,11 +31,9 @@ BY_COMMAND = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class BudgetDeclaration:
-    """Declared budget limit for a population.
+    """Declared budget limit for a population; epsilon and delta are None if it was lifted.
 
     Attributes:
-        epsilon: Limit on the total epsilon; None if an operator has lifted the budget.
-        delta: Limit on the total delta; None if an operator has lifted the budget.
         job: Job whose file declares the budget, or with whose deployment an operator set it.
         deployment: Deployment of that job, 32 hexadecimal digits, or `BY_COMMAND`.
         at: Time of declaration, milliseconds since 1970.

@@ -95,8 +95,7 @@ class DeployedJob(Job):
     """A job with the values that are added at deployment.
 
     Attributes:
-        deployment: 16 random bytes.
-        fingerprint: 16 bytes, see `fingerprint_of`.
+        deployment, fingerprint: 16 random bytes, and 16 bytes of `fingerprint_of`.
         constants: Calibrated mechanism (`Law`), as JSON.
         start_offsets: The deployment's first offset in each partition, by topic.
         topic_ids: Kafka's topic IDs; empty if the cluster has none.

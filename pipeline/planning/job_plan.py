@@ -123,32 +123,29 @@ class FreshBudget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Prediction for a job.
+    """Prediction for a job in which all `users` always report. Errors and bounds are in users.
 
     Attributes:
         parties: Guarantee against each party that sees any of the job's data.
         budget: Budget use of the job; None without a budget that allows a horizon.
         contributors: Guarantees with fewer honest users; empty if not requested, or if the
             guarantee does not depend on honest users.
-        alternatives: Predictions for the job and other protocols; empty if not requested, or if
-            there are no other protocols.
+        alternatives: Predictions for the job and other protocols, if requested and there are any.
         comparison: Alternatives, and always the job itself, with local losses, bytes and CPU
             seconds; empty if not requested.
         crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
             equal size.
-        measures: Predicted errors of each measure, for all users and by size of group; empty
-            without measures.
+        measures: Predicted errors of each measure, for all users and by size of group.
         cells: Description of the cells; None for protocols without cells.
-        predicted_error: Mean absolute error for a rare item, in users; None without cells.
-        noise_error: Mean absolute error from the noise alone, in users.
-        users: Number of users, all of whom always report.
-        rmse: Expected RMSE over all epochs, in users.
+        predicted_error: Mean absolute error for a rare item; None without cells.
+        noise_error: Mean absolute error from the noise alone.
+        rmse: Expected RMSE over all epochs.
         share: Share of users with the counted value for which errors are predicted; None if errors
             do not depend on this share.
-        half_rmse: Expected RMSE for a value that half of the users have; None if `share` is None.
-        share_rmses: Expected RMSE for a value with each share in `SHARES`; empty without a `share`.
+        half_rmse, share_rmses: Expected RMSE for a value that half of the users have, or each share
+            in `SHARES`; None or empty if `share` is None.
         smoothed_rmse: Expected RMSE of the smoothed estimates; None without smoothing.
-        largest_error: Bound, in users, that no error at any epoch exceeds in 19 of 20 runs.
+        largest_error: Bound that no error at any epoch exceeds in 19 of 20 runs.
         published_bound: Such a bound by a theorem in the protocol's paper; None without a theorem.
         horizon: Number of epochs, rounded up to a power of two; None if rounding is not needed.
         reports_per_user: Expected number of reports per device over all epochs.

@@ -68,7 +68,6 @@ class PartyGuarantee:
         success_rate: Maximum success rate of a guess about everything a user does in a horizon,
             once the party has seen its data (baseline: one half).
         neighbors: Pairs of inputs that the guarantee compares; empty if nothing is hidden from it.
-        assumes: Assumptions of the guarantee.
     """
 
     kind: Kind

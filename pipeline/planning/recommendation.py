@@ -51,16 +51,15 @@ Trust = Literal["none", "shuffle"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A protocol that suits the job.
+    """A protocol that suits the job; all numbers are for the whole horizon.
 
     Attributes:
-        expected: The protocol's error, messages, trust and epsilon for the whole horizon.
-        central_epsilon: Epsilon of the whole horizon against the analyst; if shuffling is
-            guaranteed, after shuffling.
-        local_epsilon: Epsilon of the whole horizon against an observer who links a device's
-            messages; None if nothing is hidden from such an observer.
-        bytes_per_user: Bytes per user in the horizon, without headers.
-        cpu_seconds: CPU time for a million devices over the horizon, on one core of this machine.
+        expected: The protocol's error, messages, trust and epsilon.
+        central_epsilon: Epsilon against the analyst; if shuffling is guaranteed, after shuffling.
+        local_epsilon: Epsilon against an observer who links a device's messages; None if nothing
+            is hidden from such an observer.
+        bytes_per_user: Bytes per user, without headers.
+        cpu_seconds: CPU time for a million devices, on one core of this machine.
     """
 
     expected: Alternative
@@ -73,11 +72,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Recommended protocol.
+    """Recommended protocol: the index `chosen`, None if all need more trust or none was compared.
 
-    Attributes:
-        chosen: Index of the protocol; None if all need more trust, or if none was compared.
-        why_not: Index of every other protocol, with the reason against it, in order of preference.
+    `why_not` has the index of every other protocol, with the reason against it, the best first.
     """
 
     chosen: int | None

@@ -68,10 +68,9 @@ class EpochCounts:
     """Counts for an epoch, or sums or means over several, in which a user counts once per epoch.
 
     Attributes:
-        epochs: Released epochs from `first` to `last`; the counts cover these epochs.
+        epochs: Released epochs from `first` to `last`, which the counts cover.
         suppressed: Other epochs from `first` to `last`.
-        contributors: Number of reporting users, summed over epochs.
-        population: Number of users, summed over epochs.
+        contributors, population: Numbers of users, summed over epochs.
         counts: Cells with their counts; None without a released window.
     """
 

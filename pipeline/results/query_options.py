@@ -37,9 +37,8 @@ class QueryOptions:
     Attributes:
         items: Names of items; ``@FILE`` reads them from a file, one per line.
         top: Maximum number of the most frequent items.
-        ranges: Ranges, each as ``LOW:HIGH``.
+        ranges, boxes: Ranges, each as ``LOW:HIGH``, and boxes, each as ``A1:B1,A2:B2``.
         quantiles: Quantiles between 0 and 1, such as 0.5.
-        boxes: Boxes, each as ``A1:B1,A2:B2``.
         crowd: Label of a crowd; by itself, it requests the crowd's size and all its items.
     """
 
@@ -147,16 +146,6 @@ def default_query(domain: ValueDomain) -> Query:
 
 def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery) -> Answers:
     """Answer a query about the window of an epoch, or about a sum of several windows.
-
-    >>> import numpy as np
-    >>> from dpstream.aggregators.cell_window import CellWindow
-    >>> from dpstream.pipeline.values.sets import SetDomain
-    >>> from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
-    >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
-    >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
-    >>> found = evaluate(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
-    >>> [(answer.name, answer.value, answer.standard_error) for answer in found.answers]
-    [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
 
     Raises:
         UnsupportedQueryError: If the job's cells do not support the query.

@@ -50,11 +50,8 @@ class _ReleasedPartition:
 class WindowPosition:
     """Position of a window: the first complete attempt by every parallel shuffler.
 
-    Attributes:
-        start: Offset of the window's first chunk.
-        stop: Offset after the window's last chunk; chunks of other windows can lie in between.
-        records: Number of the window's chunks.
-        bytes: Size of the window's messages, in bytes.
+    The window's `records` are chunks from the offset `start` to below `stop`; chunks of other
+    windows can lie in between. `bytes` is the size of its messages.
     """
 
     partition: int

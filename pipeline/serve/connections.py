@@ -29,7 +29,6 @@ class Limits:
         heartbeat_seconds: Interval between two heartbeats on a WebSocket.
         news_seconds: Minimum time between two messages about pipelines and the list of jobs.
         blocked_seconds: Time after which a viewer that reads nothing is dropped.
-        downloads: Maximum number of concurrent downloads.
     """
 
     connections: int = 3_000

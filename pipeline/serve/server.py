@@ -66,7 +66,6 @@ class SiteSettings:
         port: Port to listen on; 0 means any free port.
         jobs: Names of the shown jobs; empty means all jobs.
         ground_truths: Input files that contain the ground truth, by job name.
-        tls: TLS context; None for plain HTTP.
     """
 
     address: str = "127.0.0.1"

@@ -28,14 +28,13 @@ class BlockedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ViewerRequest:
-    """Subscription of a viewer.
+    """Subscription of a viewer to a job, or to the list of jobs (None).
 
     Attributes:
-        job: The viewed job; None for the list of jobs.
         after: Last epoch that the viewer has.
-        start: Server run in which the viewer received that epoch; None for any run.
+        start, deployment: Server run and deployment in which the viewer received that epoch; None
+            for any.
         series: IDs of the requested series; empty for the default series.
-        deployment: Deployment in which the viewer received that epoch; None for any deployment.
     """
 
     job: str | None = None

@@ -29,11 +29,7 @@ class EventDomain(ValueDomain):
     * A label is its position among the column's declared labels, from 1; the next number for every
       other label, and 0 if the field is empty.
 
-    Args:
-        names: Names of the events that measures tell apart; without any, no column has them.
-        numbers: Columns with numbers.
-        labels: Declared labels by column.
-        timed: Name of a measure or attribute for which rows must have times; empty without any.
+    `timed` names a measure or attribute for which rows must have times; empty without any.
 
     >>> domain = EventDomain(["search"], [], {"plan": ["free", "pro"]})
     >>> domain.fields, domain.parse_fields([["open", "search"], ["pro", ""]], 2)[0].tolist()

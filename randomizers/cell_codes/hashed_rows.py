@@ -24,20 +24,16 @@ MOST_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class HashedRows:
-    """Rows with the same number of buckets; an item raises one cell in each row.
+    """Rows (tau) with the same number of buckets (s); an item raises one cell in each row.
+
+    Hashes are derived from `seed`, a public text. It is empty for a histogram, which has one row
+    and a bucket for every item.
 
     >>> rows = HashedRows(size=1000, rows=2, buckets=50, seed="example")
     >>> rows.cells, rows.messages
     (100, 2)
     >>> rows.encode(np.array([1, 1000])).tolist()
     [[29, 73], [23, 60]]
-
-    Attributes:
-        size: Number of items, which are numbered 1 to `size`.
-        rows: Number of rows, tau.
-        buckets: Number of buckets per row, s.
-        seed: Public text from which hashes are derived; empty for a histogram, which has one row
-            and a bucket for every item.
     """
 
     size: int

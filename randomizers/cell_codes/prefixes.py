@@ -51,15 +51,14 @@ class PrefixLevel:
 class PrefixCells:
     """Cells of all levels, numbered one level after the other.
 
+    Levels are by increasing prefix length; the last prefixes are whole items. Hashes are derived
+    from `seed`, a public text.
+
     >>> code = PrefixCells((PrefixLevel(2, 4), PrefixLevel(8, 100)), seed="example")
     >>> code.cells, code.messages
     (104, 2)
     >>> code.encode(np.array([1, 256, 0])).tolist()
     [[0, 33], [3, 49], [-1, -1]]
-
-    Attributes:
-        levels: Levels by increasing prefix length; the last prefixes are whole items.
-        seed: Public text from which hashes are derived.
     """
 
     kind: ClassVar[str] = "prefixes"

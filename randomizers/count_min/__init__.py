@@ -76,8 +76,7 @@ class CountMinParameters:
     Attributes:
         epsilon, delta: Privacy loss for a user's items at one epoch.
         items: k, the maximum number of items per user and epoch.
-        rows: Number of rows, tau.
-        buckets: Number of buckets per row, s.
+        rows, buckets: Number of rows, tau, and of buckets per row, s.
         estimator: Estimator of single items; None selects, for each epoch, the two-sided estimator
             that is predicted to be best.
         dummies: Party that adds the dummies, and their distribution.
@@ -115,12 +114,9 @@ class CountMinParameters:
 
 @dataclass(frozen=True, slots=True)
 class CountMinLaw(Constants):
-    """All constants of a count_min job.
+    """All constants of a count_min job; k is `items`, the maximum number of items per user.
 
-    Attributes:
-        epsilon, delta: Privacy loss for a user's items at one epoch.
-        stream_epsilon: Loss of all epochs of a horizon together, with the same delta.
-        items: k, the maximum number of items per user.
+    `stream_epsilon` is the loss of all epochs of a horizon together, with the same delta.
     """
 
     last_epoch: int

@@ -81,7 +81,6 @@ class ProjectiveGeometryLaw(Constants):
     Attributes:
         slots: k, the maximum number of items per user and epoch.
         order, coordinates: q and t, the numbers of field elements and of a point's coordinates.
-        minimum: Minimum number of contributors among whom a message is hidden.
         odds: Weights of each point in the item's set and of each point outside.
         shuffled_epsilon: Epsilon of one epoch if the shuffler is trusted to shuffle.
         shuffled_stream_epsilon: Epsilon of all epochs together; both are with `shuffled_delta`.

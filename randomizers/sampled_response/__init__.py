@@ -196,7 +196,6 @@ class SampledResponseLaw(Constants):
 
     Attributes:
         last_epoch: T, the number of epochs of a horizon.
-        epsilon: Requested epsilon, at least the loss of the answers.
         flips: Weight of every sequence of r answers, by the number of answers outside their sets.
         sets: Set of points for each value.
         items: Number of items; 1 for yes or no.

@@ -66,9 +66,8 @@ class ShuffledCountsParameters:
         calibration: Basis of the guarantee; None for "rigorous" with a boost, else "exact".
         dummies: Distribution of dummies, and the party that adds them.
         messages_per_user: Maximum number of messages per user over the whole horizon.
-        domain: None for values 0 and 1. Labels of items, of which a user has at most one at a time
-            (`shuffled_item_counts`). Or numbers or bits, in a tree for ranges and quantiles
-            (`shuffled_level_counts`).
+        domain: None for values 0 and 1; labels of items, of which a user has at most one at a time;
+            or numbers or bits, in a tree for ranges and quantiles.
         cells: Encoding of items: "balls_into_bins", a hash drawn for every message (default), or
             "count_min", a cell for every item, which needs few messages if there are few items.
         buckets: Number of buckets for balls into bins; None for the most that messages allow.

@@ -104,10 +104,8 @@ class SingleMessageLaw(Constants):
 
     Attributes:
         slots: k, the maximum number of items per user.
-        minimum: Minimum number of contributors among whom a message is hidden.
         odds: Weights of the true symbol and of each other symbol, or of a true and a flipped bit.
-        epsilon: Epsilon of one epoch after shuffling, with `delta`.
-        stream_epsilon: Epsilon of all epochs together after shuffling, with `delta`.
+        epsilon, stream_epsilon: Epsilon of one epoch, and of all epochs together, after shuffling.
     """
 
     items: int

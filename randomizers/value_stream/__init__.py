@@ -70,7 +70,6 @@ class ValueStreamLaw(Constants):
 
     Attributes:
         last_epoch: T, the number of epochs.
-        epsilon: Privacy loss of a user's whole stream.
         max_changes: k, the number of boosted changes per device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, the amount that a change adds to u.

@@ -43,8 +43,7 @@ class HadamardValuesParameters:
         epsilon: Privacy loss of a user's whole stream.
         max_changes: Number of item changes per user after the first item.
         domain: Labels of the items, at most 4,096.
-        boosted: Number of boosted flips of the tracked Boolean; None for the number with the least
-            error (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
+        boosted: Number of boosted flips of the tracked Boolean; None for that with the least error.
     """
 
     epsilon: float
@@ -74,10 +73,9 @@ def check_changes(max_changes: int, boosted: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HadamardValuesLaw(Constants):
-    """All constants of a job, for devices and estimators.
+    """All constants of a job.
 
     Attributes:
-        items: Size of the domain.
         max_changes: Requested item changes after the first item, at most the number of epochs.
         unboosted_share: Fraction of users with more flips than are boosted, if every user changes
             `max_changes` times, each time to a random other item.

@@ -67,12 +67,7 @@ class RangeValuesParameters:
 
 @dataclass(frozen=True, slots=True)
 class RangeValuesLaw(Constants):
-    """All constants of a job, for devices and estimators.
-
-    Attributes:
-        levels: Constants for the nodes of each level, in order from level 1.
-        level_weights: Integer weight of each level, proportional to its probability.
-    """
+    """All constants of a job: those for the nodes of each level, and integer weights of levels."""
 
     levels: tuple[HadamardValuesLaw, ...]
     level_weights: tuple[int, ...]
