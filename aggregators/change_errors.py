@@ -45,9 +45,9 @@ class FollowedErrors:
         self.now = self._after(reports, population)
 
     def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
-        """Return the covariances of earlier errors with value and boosts after the latest epoch.
+        """Propagate the covariances of earlier errors with value and boosts by one epoch.
 
-        The arguments are these covariances before that epoch. The result has shape (2, ...).
+        The result has shape (2, ...).
         """
         boost, decay = self._kernel.boost, self._kernel.decay
         later = with_value

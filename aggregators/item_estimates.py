@@ -129,7 +129,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         )
 
     def of_window(self, mean: ItemEstimates, window: Sequence[ItemEstimates]) -> ItemEstimates:
-        """Return `mean`, the mean of a window's epochs, with the details specific to this class."""
+        """Return the mean over a window as an instance of this class, with all of its details."""
         return mean
 
     def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:

@@ -49,7 +49,7 @@ class PrefixCombiner:
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
-        """Advance by one epoch; `own` has the due intervals' own estimates, by order."""
+        """Advance by one epoch; `own` has the estimate of each interval that ends, by order."""
         self.epoch += 1
         for order, increment in enumerate(own):
             if increment is not None:

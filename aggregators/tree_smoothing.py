@@ -228,7 +228,7 @@ def pairs(values: NDArray[np.float64], intervals: int) -> NDArray[np.float64]:
 
 
 def _own_share(own: NDArray[np.float64], halves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the inverse-variance weights of own estimates; 0 for intervals without reports."""
+    """Return the inverse-variance weights of intervals' own estimates; 0 without reports."""
     known = np.isfinite(own)
     total = np.where(known, own, 0.0) + halves
     share = np.divide(halves, total, out=np.full_like(total, 0.5), where=total > 0)

@@ -45,7 +45,6 @@ class CountedMessages:
 
 
 Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedMessages
-"""Messages, as an array of shape (n, width), or counted."""
 
 
 def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:

@@ -81,7 +81,7 @@ class EqualBuckets:
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the index of the edge that a number equals except for label rounding, or None."""
+        """Return the index of the edge that a number equals within `_TOLERANCE`, or None."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None

@@ -16,7 +16,6 @@ from typing import Any, Final
 from dpstream.randomizers.measures import LIFECYCLE, MAX_NUMBER, MAX_STEPS, Measure, scaled
 
 DAY: Final = 86_400_000_000
-"""Microseconds of a day without a clock change."""
 
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NEW, _RETAINED, _RESURRECTED, _DORMANT = range(1, 1 + len(LIFECYCLE))

@@ -237,7 +237,7 @@ class Measure:
         return bisect_right(_thresholds(self), value) + (self.answer != "boolean")
 
     def thresholds(self) -> tuple[int, ...]:
-        """Return the smallest values, in `unit`s, of yes, or of every bucket but the first."""
+        """Return the smallest value of yes, or of each bucket but the first, in `unit`s."""
         return _thresholds(self)
 
     def to_json(self) -> dict[str, Any]:

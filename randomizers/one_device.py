@@ -100,7 +100,6 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
 }
 
 PROTOCOLS: Final = tuple(_KINDS)
-"""Names of the protocols that a device can run by itself."""
 
 
 _MOST = 1 << 62

@@ -61,7 +61,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Return the probability that a point is in another block, given that for S_x (`own`)."""
+        """Convert `own`, the probability of a point in S_x, to that of a point in another block."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 

@@ -37,7 +37,7 @@ def cluster_of(
 
 @contextmanager
 def local_results(servers: str | None, config: Path | None) -> Iterator[None]:
-    """Run the local broker meanwhile if its data, such as what `up` left, is selected."""
+    """Keep the local broker running for a block that reads its data, such as what `up` left."""
     local = servers is None and config is None and not os.environ.get(SERVERS_VARIABLE)
     if not local or not (kafka_folder() / "data" / "meta.properties").exists():
         yield

@@ -15,7 +15,6 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError
 
 _PANEL = "Row format (overrides the job file's input)"
-"""Heading for these options in ``--help``."""
 
 
 def _option(flag: str, metavar: str, help: str) -> Any:

@@ -72,7 +72,7 @@ class BadRows:
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
-        """Return a summary that also counts `rows`, and `untold` more under its last reason."""
+        """Return a summary that also counts `rows`, and `untold` more rows for the last reason."""
         if not rows:
             return replace(self, total=self.total + untold)
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]

@@ -86,8 +86,8 @@ class Columns:
         """Find the columns of a header by name, in any order and any case.
 
         With `live`, rows without epoch and time belong to the epoch in which they arrive. `crowd`
-        is the column with a user's crowd, and `fields` are the columns of events, which have no
-        column `value`. Messages locate the header by `name` and `where`.
+        is the column with a user's crowd. `fields` are columns of events, which have no `value`.
+        Messages locate the header by `name` and `where`.
 
         Raises `InputError` if a column is missing or occurs twice, or if epoch and time both occur.
         """

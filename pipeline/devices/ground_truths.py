@@ -44,7 +44,7 @@ class CountedGroundTruths(GroundTruths):
 
 
 def of_published(known: NDArray[Any], estimate: Published | None) -> NDArray[Any]:
-    """Return the part of known numbers of all items that an estimate contains, shape (items,)."""
+    """Select, from the known numbers of all items, those that an estimate contains."""
     known = np.atleast_1d(known)
     if estimate is None or estimate.single or known.size <= estimate.numbers.size:
         return known

@@ -82,7 +82,6 @@ class ItemLog:
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog
-"""Change or item log, with the values of all users by epoch."""
 
 
 def load_job_log(

@@ -29,7 +29,7 @@ _SAFE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Amounts by epoch and user, at most one for each, in order of epoch and user."""
+    """Amounts in order of epoch and user, at most one for each pair."""
 
     epochs: Integers
     users: Integers
@@ -128,7 +128,7 @@ class Events:
             yield value
 
     def firsts(self, events: tuple[str, ...]) -> tuple[Integers, Integers]:
-        """Return the epoch and moment of each user's first event, or the largest integer."""
+        """Return epoch and moment of each user's first event; the largest integer without one."""
         chosen = np.flatnonzero(self._named(events))
         epochs, moments = np.full((2, self.count), _NEVER, np.int64)
         np.minimum.at(epochs, self.users[chosen], self.epochs[chosen])
@@ -184,7 +184,7 @@ def changes_of(
 
 
 def answers_of(measure: Measure, values: NDArray[Any]) -> Integers:
-    """Return `Measure.answer_of` of values of windows, in which `_NONE` stands for None."""
+    """Apply `Measure.answer_of` to values of windows; `_NONE` stands for None."""
     if measure.type == "active":
         return np.asarray(np.minimum(values, 1), np.int64)
     if measure.type == "sum":
@@ -215,7 +215,7 @@ def _means(measure: Measure, values: Integers) -> Integers:
 
 
 def latest(cells: Cells, count: int, last_epoch: int) -> Iterator[tuple[NDArray[Any], Integers]]:
-    """Yield each user's latest amount, 0 without any, and its epoch, at epochs 1, 2, ..."""
+    """Yield, at epochs 1, 2, ..., each user's latest amount (0 without any) and its epoch."""
     amounts = np.zeros(count, cells.amounts.dtype)
     epochs = np.full(count, _NONE, np.int64)
     for epoch, users, now in cells.through(_NONE, 0):

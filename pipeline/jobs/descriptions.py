@@ -127,9 +127,10 @@ def _events(job: DeployedJob) -> dict[str, Any]:
 
 
 def _public_in_order(job: DeployedJob) -> list[str]:
-    """Return public attributes such that groups are numbered with the last one varying fastest.
+    """Return the public attributes in the order in which groups are numbered.
 
-    Records of jobs have sorted keys, so the attributes of a stored job can be in another order.
+    The last attribute varies fastest. Records of jobs have sorted keys, so the attributes of a
+    stored job can be in another order.
     """
     domain = job.domain
     if not isinstance(domain, PanelDomain) or not job.public_attributes:

@@ -30,7 +30,6 @@ from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.value_domains import BooleanDomain, ValueDomain
 
 ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"
-"""Names of the time formats that are not patterns."""
 
 _TAB = "\t"
 _SAMPLE = datetime(2031, 5, 17, 13, 45, 59)
@@ -206,7 +205,7 @@ class InputFormat(Section):
 
     @property
     def words(self) -> dict[str, str]:
-        """Texts that mean 1 or 0, normalized by `folded`, each with its meaning."""
+        """Meaning, 1 or 0, of each configured text, normalized by `folded`."""
         return {
             **{folded(word): "1" for word in self.true},
             **{folded(word): "0" for word in self.false},
@@ -260,4 +259,3 @@ def _without_empty(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 AS_IT_IS = InputFormat()
-"""Input format with all keys omitted: the defaults."""

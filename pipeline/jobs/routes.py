@@ -51,7 +51,7 @@ class Route:
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of the chained shufflers that a topic's reports have yet to reach."""
+        """Return the indices of the chained shufflers that receive a topic's reports later."""
         passed = 0 if role in self.reports else (*self.hops, Role.SHUFFLED).index(role) + 1
         return range(max(1, passed), len(self.hops) + 1)
 

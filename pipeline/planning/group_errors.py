@@ -98,7 +98,7 @@ class _QuestionErrors:
     share: float
 
     def error(self, users: int, whole: int | None = None) -> GroupError:
-        """Return the error for a group of `users`, of a partition of `whole` (None: the group)."""
+        """Return the error for `users` users, one group of a partition of `whole` users."""
         size = max(1, users)
         if self.index is None:
             noise = self.forecast.standard_errors(whole or size)

@@ -299,7 +299,7 @@ class _Sample:
         )
 
     def _time_format(self, at: int) -> tuple[str, str | None] | None:
-        """Return what a column's times are, and the format that has to be stated, if any."""
+        """Return the kind of a column's times, and the format to state in a job file, if any."""
         texts = [text for text in self.columns[at] if text]
         texts = texts[:: max(1, len(texts) // _TIMES_TRIED)]
         few = texts[:: max(1, len(texts) // 20)]

@@ -57,7 +57,7 @@ class PanelsForecast:
         return np.asarray(errors[:, errors.mean(axis=0).argmax()], np.float64)
 
     def question_errors(self, users: int) -> NDArray[np.float64]:
-        """Return the standard errors of all questions' numbers of users, (epochs, questions)."""
+        """Return the standard errors of each question's number of users, (epochs, questions)."""
         errors = [
             forecast.standard_errors(max(1, round(users * share))) / share
             for forecast, share in self._asked

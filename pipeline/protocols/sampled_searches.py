@@ -89,7 +89,7 @@ class SearchForecast(PerEpochForecast):
         return math.sqrt(_variance(self._law, users, self._window))
 
     def detection_notes(self, users: int) -> Iterator[str]:
-        """Describe what is found in a window, in one epoch, and if epochs share epsilon equally."""
+        """Describe what a search finds in a window, in one epoch, and if epochs split epsilon."""
         law, window, slots = self._law, self._window, self._law.slots
         found = detection_note(self._levels, users, _variance(law, users, window), slots)
         if law.last_epoch == 1:
@@ -114,7 +114,7 @@ class SearchForecast(PerEpochForecast):
 
 
 def _variance(law: LeveledResponseLaw, users: int, epochs: int) -> float:
-    """Return the noise variance of a cell that few users are in, in a window of epochs."""
+    """Return the noise variance of a cell with few users, in a window of epochs."""
     answers = users * epochs / law.last_epoch / len(law.levels)
     return max(level_variance(level.probabilities, answers, users, 0.0) for level in law.levels)
 

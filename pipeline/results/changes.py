@@ -148,7 +148,7 @@ def _independent_errors(earlier: EstimateRecord, later: EstimateRecord) -> Any:
 def _share_change(
     earlier: EstimateRecord, later: EstimateRecord, deviation: float
 ) -> Estimate | ItemEstimates | None:
-    """Return a change of shares, times the later number of users, given that of the counts."""
+    """Return the change of shares, times the later number of users, from that of the counts."""
     before, now = earlier.estimate, later.estimate
     assert before is not None
     assert now is not None

@@ -92,7 +92,7 @@ class EpochCells(ABC):
         return ratio(x, y, self.covariance(first.items, second.items), quantile)
 
     def share(self, side: Side, quantile: float) -> DerivedNumber:
-        """Return the share of the users in the group, not cut to [0, 1]; of a mean, the mean."""
+        """Return a sum's share of its group, not cut to [0, 1]; for a mean, the mean."""
         if side.whole:
             return self.ratio(side, Side("", side.whole), quantile)
         if reason := self._missing(side):
@@ -110,7 +110,7 @@ class EpochCells(ABC):
         return math.nan if users is None else users
 
     def difference(self, first: Side, second: Side, quantile: float) -> DerivedNumber:
-        """Return the share of the first sum minus that of the second one; or of two means."""
+        """Return the difference of two shares (the first minus the second), or of two means."""
         if first.whole or second.whole:
             shares = self.share(first, quantile), self.share(second, quantile)
             if shares[0].refused or shares[1].refused:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 EpochRows: TypeAlias = "Iterable[Iterable[tuple[Cell, ...]]]"
-"""Rows grouped by epoch, in the order of epochs."""
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -50,7 +50,7 @@ def measure_sides(job: DeployedJob) -> Sides:
 
 
 def asked_sides(job: DeployedJob) -> Sides:
-    """Return `measure_sides` without the answer no to a yes/no question."""
+    """Return `measure_sides` without the rows for the answer no."""
     sides = measure_sides(job)
     return {
         name: groups

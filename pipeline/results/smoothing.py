@@ -139,8 +139,8 @@ def smoothed_records(
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
     """Return all estimates for an epoch, by the names in `UNBIASED` and `BIASED`.
 
-    Each estimate has values, lows and highs, shape (3, counts); NaN without an interval. Without
-    the epoch's smoothed horizon, there are only online estimates.
+    Each has values, lows and highs, shape (3, counts); NaN without an interval. Without the epoch's
+    smoothed horizon, there are only online estimates.
     """
     by_name: dict[str, Array] = {}
 

@@ -14,7 +14,6 @@ from dpstream.pipeline.addresses import Network, is_within, network_of, networks
 from dpstream.pipeline.serve.passwords import HashedPassword
 
 SESSION_SECONDS = 12 * 3_600
-"""Validity of a login, in seconds."""
 
 ATTEMPTS = 5
 WINDOW_SECONDS = 60.0

@@ -15,7 +15,6 @@ from dpstream.pipeline.whole_files import read_whole_text, write_new
 
 SHORTEST = 8
 LONGEST = 1_024
-"""Maximum number of characters in a password."""
 
 _FORM = "dpstream-scrypt"
 _COST, _BLOCK, _PARALLEL = 1 << 15, 8, 1

@@ -24,7 +24,6 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-"""Headers of every response."""
 
 
 def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:

@@ -23,7 +23,6 @@ Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
 """Kind of published estimates: one count, all items, all buckets, or the top items."""
 
 BETWEEN: Final = ": "
-"""Separator between the names of a crowd and of an item."""
 
 _ABOUT = {
     "--item": "items",
@@ -113,7 +112,7 @@ class ValueDomain(ABC):
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
-        """Return the text for `parse`, from a row's columns; without crowds, only the value."""
+        """Join a row's columns `crowd` and `value` into the text that `parse` accepts."""
         return value
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -171,7 +170,7 @@ class ValueDomain(ABC):
         return grid_box(text, self.grid, option)
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """Convert a quantile and its interval from axis positions; `high` is exclusive."""
+        """Convert a quantile and its interval [low, high) from positions on the axis to values."""
         return value, low, high - 1
 
     def true_quantile(

@@ -14,7 +14,6 @@ from typing import Final
 _DAY: Final = 86_400_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MEAN_MONTH: Final = 2_629_746_000
-"""Mean month of the Gregorian calendar, 30.436875 days, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from dpstream.randomizers.event_histories import EventHistory
 from dpstream.randomizers.measures import MEAN_UNIT, OTHER, Measure
 
 _MICROSECONDS: Final = 1000
-"""Microseconds in a millisecond."""
 PANELS: Final = ("panels", "shuffled_panels")
 """Protocols whose devices have an answer to each of several questions."""
 _MOST_CELLS: Final = 4096

@@ -79,11 +79,11 @@ class SampledResponseParameters:
         complete: True if every user has an item at every epoch. A device without one then answers
             for a random item.
         low, high: For numbers, the range of values; `high` is exclusive.
-        buckets: For numbers, how many buckets of equal width divide the range, a power of two. A
-            device answers once, about the node with its bucket on one level of a tree of buckets.
+        buckets: For numbers, the number of buckets of equal width, a power of two. A device answers
+            once, about its node on one level of a tree of buckets.
         initial: For numbers, the value of a user before its first row; None for `low`.
         window: For a domain too large to list, the number of latest epochs that are searched
-            together, as far as the horizon has them; None for all epochs of the horizon so far.
+            together; None for all epochs of the horizon so far.
     """
 
     epsilon: float

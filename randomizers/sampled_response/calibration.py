@@ -172,7 +172,7 @@ def unit_variance(law: SampledResponseLaw, share: float, users: int | None = Non
 
 
 def flip_variance(law: SampledResponseLaw, share: float) -> float:
-    """Return the variance of one answer's estimate, given the user's own value."""
+    """Return the variance that flips cause in one answer's estimate of a value."""
     own, other = map(float, law.probabilities)
     return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
 

@@ -266,7 +266,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Return how many more boosted changes are to 1 than to 0; update the state."""
+        """Update the state; return the number of boosted changes to 1 minus those to 0."""
         if epoch > self.epoch + 1:
             self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0

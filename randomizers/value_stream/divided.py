@@ -138,5 +138,5 @@ class DividedDevices(Devices[LawT]):
 def _rows(
     members: NDArray[np.intp], state: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the index, in an array of all devices, of a part's array, which may be narrower."""
+    """Return the index of a part's rows in an array of all devices, which may be wider."""
     return (members, *(slice(length) for length in state.shape[1:]))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 ZERO = 80
 """Symbol that encodes 0."""
 FIRST, LAST = 8, 152
-"""Least and largest symbol that devices send."""
 STEP = 1 / 8
 """Difference between the numbers that consecutive symbols encode."""
 WEIGHT_BITS = 62
