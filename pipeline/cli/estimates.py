@@ -44,6 +44,7 @@ from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.measure_series import ChosenRows
+from dpstream.pipeline.results.other_jobs import OtherJobQuery, other_job_query
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -121,6 +122,15 @@ def estimates(
             "--ratio",
             metavar="A/B",
             help="Print the ratio of two items, or of two sums such as A+B/C. May be repeated.",
+        ),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            "--per",
+            metavar="JOB[:MEASURE]",
+            help="Divide the numbers of --measure by those of another job about the same "
+            "population, at the same time.",
         ),
     ] = None,
     difference: Annotated[
@@ -217,10 +227,15 @@ def estimates(
         raise UsageProblem("--interval uses the published estimates: remove --smoothed")
     if aggregate is not None and interval is None:
         raise UsageProblem("--aggregate requires --interval")
-    pairs = bool(ratio or difference)
+    if per is not None and (share or ratio or difference or follow):
+        raise UsageProblem(
+            "--per divides by numbers of another job as they are now: remove --share, --ratio, "
+            "--difference and --follow"
+        )
+    pairs = bool(ratio or difference or per)
     if smoothed and pairs:
         raise UsageProblem(
-            "--ratio and --difference use the published estimates: remove --smoothed"
+            "--ratio, --difference and --per use the published estimates: remove --smoothed"
         )
     if change is not None and pairs:
         raise UsageProblem("--change applies to numbers of users and shares: remove it")
@@ -255,7 +270,7 @@ def estimates(
             selection = ChosenRows.parse(measure or "", by or "", where or "")
         except SeriesError as error:
             raise UsageProblem(f"--{error}") from None
-        if selection and (query is not None or pairs or smoothed):
+        if selection and (query is not None or ratio or difference or smoothed):
             raise UsageProblem(
                 "--measure, --by and --where show numbers of users, means or shares: remove "
                 "queries, --ratio, --difference and --smoothed"
@@ -276,7 +291,13 @@ def estimates(
             raise UsageProblem(
                 "--change has no intervals for sums of cells of private attributes: remove it"
             )
-        computed = selected or derived_query(
+        computed = selected
+        if per is not None:
+            other, _, divisor = per.partition(":")
+            computed = other_job_query(
+                deployed, selection, find_job(cluster, other), divisor, simultaneous=simultaneous
+            )
+        computed = computed or derived_query(
             deployed,
             query or default,
             shares=share,
@@ -308,6 +329,8 @@ def estimates(
         periods = Periods(deployed, interval, change, chosen, of_shares=share, measures=names)
         published = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         records = periods.records(published)
+        if isinstance(computed, OtherJobQuery):
+            computed = computed.reading(EstimateReader(cluster, computed.other).read(), periods)
         if plot is not None:
             known = list(records)
             plot_answers(plot, deployed, query, known, label=periods.description)

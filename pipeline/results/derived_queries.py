@@ -125,6 +125,12 @@ class PairQuery(Query):
     def names(self) -> list[str]:
         return [pair.name for pair in self.pairs]
 
+    @property
+    def own_items(self) -> tuple[int, ...]:
+        """Items of this job that are divided or compared."""
+        sides = (side for pair in self.pairs for side in (pair.first, pair.second))
+        return tuple(item for side in sides for item in side.items)
+
     def answers_of(
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:

@@ -164,11 +164,6 @@ def measures_of(job: DeployedJob, query: Query) -> tuple[str, ...]:
     if isinstance(query, RowsQuery):
         return tuple(dict.fromkeys(each.row.measure for each in query.rows))
     if isinstance(query, PairQuery) and isinstance(job.domain, PanelDomain):
-        items = (
-            each
-            for pair in query.pairs
-            for side in (pair.first, pair.second)
-            for each in side.items
-        )
-        return tuple(dict.fromkeys(job.domain.rows[item - 1].measure for item in items))
+        rows = job.domain.rows
+        return tuple(dict.fromkeys(rows[item - 1].measure for item in query.own_items))
     return ()
