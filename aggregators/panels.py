@@ -11,7 +11,8 @@ group, so (n_g / n_p) C_p estimates the group's number, with variance
 Panels have no device in common: numbers of groups, and their variances, are added up for wider
 groups and for all users. For a mean, the users with the answer are those above their threshold,
 n_g S on average, with S the mean position in the range; thresholds add the variance n_g S (1 - S),
-which is at most too large.
+which is at most too large. If devices send their position instead of comparing it, C_p is the sum
+of positions. Then thresholds add nothing, and the variance s (1 - s) is at most too large.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import check_format
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
-from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from dpstream.aggregators.shuffled_value_stream import (
+    ShuffledNumberStreamAggregator,
+    ShuffledValueStreamAggregator,
+)
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.randomizers.panels import PanelRow, PanelsLaw, PanelsParameters, QuestionLaw
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
@@ -171,7 +175,7 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
         sampled = max(0.0, 1 / members - 1 / size) if size else 0.0
         spread = shares * (1 - shares)
         variances = scale**2 * deviation**2 + size**2 * sampled * spread
-        if asked.answer == "mean":
+        if asked.thresholds:
             variances = variances + size * spread
         return _GroupCounts(scale * counts, variances, estimate.flags)
 
@@ -276,7 +280,9 @@ def _empty(question: QuestionLaw) -> PanelAggregator:
     if isinstance(question.law, HadamardValuesLaw):
         return HadamardValuesAggregator(question.law)
     if isinstance(question.law, ShuffledValueStreamLaw):
-        return ShuffledValueStreamAggregator(question.law)
+        numbers = question.answer == "mean"
+        kind = ShuffledNumberStreamAggregator if numbers else ShuffledValueStreamAggregator
+        return kind(question.law)
     return ValueStreamAggregator(question.law)
 
 

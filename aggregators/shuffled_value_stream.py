@@ -4,12 +4,14 @@ A present device with value x contributes u = x - 1/2 + f, where f is the boost 
 sum of u, plus half the number of present devices, is the count of ones plus the sum of boosts.
 `dpstream.aggregators.value_stream` describes how boosts are removed. Here there is no gain, and the
 shuffler adds noise once, whatever the number of users. Rounding adds a variance of at most a
-quarter of a squared step per user.
+quarter of a squared step per user. Without a boost, Booleans are not rounded.
+
+If values are numbers from 0 to 1 (`ShuffledNumberStream`), the count of ones is their sum.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,9 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     >>> aggregator.sums(1)  # windows, and their sum in steps of 1/256
     (1, 512)
     """
+
+    rounded: ClassVar[bool] = False
+    """True if messages are rounded even without a boost."""
 
     def __init__(self, law: ShuffledValueStreamLaw) -> None:
         super().__init__(law)
@@ -106,7 +111,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         if not windows or not present:
             return None
         scale = population / present
-        variance = scale**2 * _variance(self.law, windows, present)
+        variance = scale**2 * _variance(self.law, windows, present, rounded=self.rounded)
         return Received(scale * (steps / STEPS + present / 2), variance, present, population)
 
     def _add(self, epoch: int, windows: int, steps: int) -> None:
@@ -129,18 +134,29 @@ def received_errors(
     return variance, unseen_deviation(value, population, present)
 
 
+class ShuffledNumberStreamAggregator(ShuffledValueStreamAggregator):
+    """Noisy sums of messages about numbers from 0 to 1; estimates are sums of numbers."""
+
+    rounded = True
+
+
 def predicted_deviations(
-    law: ShuffledValueStreamLaw, last_epoch: int, users: int
+    law: ShuffledValueStreamLaw, last_epoch: int, users: int, *, rounded: bool = False
 ) -> NDArray[np.float64]:
-    """Predict standard errors of counts, in users, if all devices report; shape (last_epoch,)."""
+    """Predict standard errors of counts, in users, if all devices report; shape (last_epoch,).
+
+    `rounded` is as in the aggregator.
+    """
     kernel = Kernel(law.boost, law.decay)
     deviations: NDArray[np.float64] = np.sqrt(
-        _variance(law, 1, users) * kernel.variances(last_epoch)
+        _variance(law, 1, users, rounded=rounded) * kernel.variances(last_epoch)
     )
     return deviations
 
 
-def _variance(law: ShuffledValueStreamLaw, windows: int, present: int) -> float:
+def _variance(
+    law: ShuffledValueStreamLaw, windows: int, present: int, *, rounded: bool = False
+) -> float:
     """Return the variance of sums due to noise and rounding, in users."""
-    of_rounding = present / 4 if law.boost else 0.0
+    of_rounding = present / 4 if law.boost or rounded else 0.0
     return (windows * law.noise.variance + of_rounding) / STEPS**2

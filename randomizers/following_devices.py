@@ -8,6 +8,7 @@ to 0 subtracts a. One epoch later, a fraction b of f (the decay) remains. Only t
 from __future__ import annotations
 
 import typing
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,10 @@ TOGETHER: typing.Final = 1 << 14
 """Number of devices processed at once: their state fits into a processor's cache."""
 
 # Flags added to a stored value of 0 or 1: unknown at the last epoch, or newly enrolled.
-_UNKNOWN, _NEW = 2, 4
+UNKNOWN, NEW = 2, 4
 
 # Remainders below this are set to 0 before they become subnormal numbers, which are slow.
-_NOTHING = 2.0**-64
+NOTHING = 2.0**-64
 
 
 class FollowingLaw(typing.Protocol):
@@ -56,7 +57,7 @@ class FollowingDevices(Devices[LawT]):
         self._followed = self._declare("followed", np.float64)
         # The last known value, plus 2 if it was unknown at the last epoch. The value before the
         # first epoch counts as 0.
-        self._value = self._declare("value", np.uint8, new=_NEW)
+        self._value = self._declare("value", np.uint8, new=NEW)
         # Number of changes, counted up to one more than the boosted ones.
         self._changes = self._declare("changes", np.min_scalar_type(booleans.max_changes + 2))
 
@@ -69,19 +70,28 @@ class FollowingDevices(Devices[LawT]):
         epoch: int,
         values: NDArray[np.integer] | NDArray[np.bool_],
         observed: NDArray[np.bool_] | None,
-    ) -> NDArray[np.int8]:
-        """Validate an epoch's input and advance over skipped epochs; return int8 values."""
+    ) -> NDArray[Any]:
+        """Validate an epoch's input and advance over skipped epochs; return `_checked` values."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._rules.last_epoch)
-        now = checked_booleans(epoch, values, observed, self.population)
+        now = self._checked(epoch, values, observed)
         for _ in range(epoch - self.epoch - 1):
             self._followed *= self._rules.decay
         if epoch > self.epoch + 1:
-            self._value[self._value < _UNKNOWN] |= _UNKNOWN
+            self._value[self._value < UNKNOWN] |= UNKNOWN
         self.epoch = epoch
         return now
 
+    def _checked(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        observed: NDArray[np.bool_] | None,
+    ) -> NDArray[Any]:
+        """Return the values of an epoch as integers; raise `ValueError` if they are invalid."""
+        return checked_booleans(epoch, values, observed, self.population)
+
     def _take_in(
-        self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
+        self, devices: slice, now: NDArray[Any], observed: NDArray[np.bool_] | None
     ) -> None:
         """Update f of some devices, and the state that determines it, with the devices' values."""
         rules = self._rules
@@ -90,16 +100,16 @@ class FollowingDevices(Devices[LawT]):
             self._changes[devices],
             self._followed[devices],
         )
-        value[value == _NEW] = 0
+        value[value == NEW] = 0
         changed = (value & 1) != now
         if observed is not None:
             changed &= observed
-        boosted = np.flatnonzero(changed & (value < _UNKNOWN) & (made < rules.max_changes))
+        boosted = np.flatnonzero(changed & (value < UNKNOWN) & (made < rules.max_changes))
         np.minimum(made + changed, rules.max_changes + 1, out=made, casting="unsafe")
         followed *= rules.decay
-        followed[np.abs(followed) < _NOTHING] = 0
+        followed[np.abs(followed) < NOTHING] = 0
         followed[boosted] += np.where(now[boosted], rules.boost, -rules.boost)
         if observed is None:
             value[:] = now
         else:
-            value[:] = np.where(observed, now, value | _UNKNOWN)
+            value[:] = np.where(observed, now, value | UNKNOWN)

@@ -42,15 +42,40 @@ def check_items(
     items: int,
 ) -> None:
     """Raise `ValueError` unless present devices have an item from 1 to `items`, or 0 for none."""
+    allowed = "0 or 1" if items == 1 else f"1 to {items}, or 0 for no item"
+    _check_up_to(epoch, values, present, population, items, allowed)
+
+
+def checked_positions(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    largest: int,
+) -> NDArray[np.int64]:
+    """Return the values as int64; raise `ValueError` unless those of present devices fit.
+
+    Arguments are those of `checked_booleans`; values are from 0 to `largest`.
+    """
+    _check_up_to(epoch, values, present, population, largest, f"0 to {largest}")
+    return values.astype(np.int64, copy=False)
+
+
+def _check_up_to(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    largest: int,
+    allowed: str,
+) -> None:
     if values.shape != (population,):
         raise ValueError(
             f"'values' has shape {values.shape}; expected ({population},), one value per device"
         )
     if values.dtype.kind not in "biu":
         raise ValueError(f"'values' has dtype {values.dtype}; expected integers")
-    wrong = (values < 0) | (values > items)
-    allowed = "0 or 1" if items == 1 else f"1 to {items}, or 0 for no item"
-    reject_wrong(epoch, values, wrong, present, allowed)
+    reject_wrong(epoch, values, (values < 0) | (values > largest), present, allowed)
 
 
 def reject_wrong(

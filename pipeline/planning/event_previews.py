@@ -31,8 +31,10 @@ class MeasurePreview:
         answers: Users by answer, int64; or, float64, the mean of the number, and the users whose
             number is clamped to the highest; shape (epochs, columns).
         within: Share of users with at most each of `BUDGETS` changes. Of a mean, the
-            changes are those of the bit that a device compares with its threshold.
+            changes are those of the bit that a device compares with its threshold; or, if `summed`,
+            the length of the number's path in ranges, from the lowest number on.
         flips: Mean number of changes per user.
+        summed: True if devices send numbers for the shuffler to sum.
     """
 
     name: str
@@ -41,10 +43,16 @@ class MeasurePreview:
     answers: NDArray[Any]
     within: tuple[float, ...]
     flips: float
+    summed: bool = False
 
     def advice(self, max_changes: int | None) -> str:
         epochs = len(self.answers)
-        if self.measure.answer == "mean" and self.flips > epochs * MOST_FLIPS:
+        if self.summed and self.within[-1] < ENOUGH:
+            return (
+                f"{number_text(round(self.flips, 1))} changes per user in {epochs} epochs: "
+                f"max_changes: {epochs}, one for each epoch, follows all users without delay"
+            )
+        if self.measure.answer == "mean" and not self.summed and self.flips > epochs * MOST_FLIPS:
             return (
                 f"{number_text(round(self.flips, 1))} changes per user in {epochs} epochs, more "
                 "than one in six: intervals of a mean will miss it. Ask for 'buckets', which "
@@ -82,14 +90,27 @@ def preview_measures(
             [_counted(measure, each, len(columns)) for each in events.answers(measure, last_epoch)]
         )
         values: Iterator[NDArray[Any]] = events.answers(measure, last_epoch)
-        if measure.answer == "mean":
-            values = bits_of(values, generator.integers(0, MEAN_UNIT, events.count))
-        _, users, _ = changes_of(values, np.zeros(events.count, np.int64))
-        changes = np.bincount(users, minlength=events.count)
+        summed = measure.answer == "mean" and job.trust == "shuffle"
+        if summed:
+            changes = path_lengths(values)
+        else:
+            if measure.answer == "mean":
+                values = bits_of(values, generator.integers(0, MEAN_UNIT, events.count))
+            _, users, _ = changes_of(values, np.zeros(events.count, np.int64))
+            changes = np.bincount(users, minlength=events.count)
         within = tuple(float((changes <= budget).mean()) for budget in BUDGETS)
-        each = MeasurePreview(name, measure, columns, answers, within, float(changes.mean()))
-        found.append(each)
+        mean = float(changes.mean())
+        found.append(MeasurePreview(name, measure, columns, answers, within, mean, summed))
     return found
+
+
+def path_lengths(answers: Iterator[Integers]) -> NDArray[Any]:
+    """Return the sum of each user's changes of a mean answer, in ranges; all begin at 0."""
+    before: Integers | int = 0
+    moved: Any = 0
+    for answer in answers:
+        moved, before = moved + np.abs(answer - before), answer
+    return np.asarray(moved / MEAN_UNIT)
 
 
 def bits_of(answers: Iterator[Integers], thresholds: Integers) -> Iterator[Integers]:

@@ -19,11 +19,11 @@ from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning,
 from dpstream.pipeline.protocols.shuffled_forecasts import ShuffledValueStreamForecast
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.panels import (
-    AnswerLaw,
     PanelDevices,
     PanelQuestion,
     PanelsLaw,
     PanelsParameters,
+    QuestionLaw,
 )
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
@@ -36,8 +36,7 @@ class PanelsForecast:
         self.reports_per_user = np.ones(last_epoch)
         total = sum(question.share for question in law.questions)
         self._asked = [
-            (_forecast(question.law, last_epoch), question.share / total)
-            for question in law.questions
+            (_forecast(question, last_epoch), question.share / total) for question in law.questions
         ]
         self.constants = tuple(
             {"question": number, "share": share, **forecast.constants[0]}
@@ -65,11 +64,12 @@ class PanelsForecast:
         return np.stack(errors, axis=1)
 
 
-def _forecast(law: AnswerLaw, last_epoch: int) -> Any:
+def _forecast(question: QuestionLaw, last_epoch: int) -> Any:
+    law = question.law
     if isinstance(law, HadamardValuesLaw):
         return HadamardValuesForecast(law, last_epoch)
     if isinstance(law, ShuffledValueStreamLaw):
-        return ShuffledValueStreamForecast(law, last_epoch)
+        return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
     return ValueStreamForecast(law, last_epoch)
 
 

@@ -129,9 +129,18 @@ class ShuffledLevelCountsForecast:
 
 
 class ShuffledValueStreamForecast(FollowedForecast):
-    def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
+    """Forecast for one noisy sum per epoch, of Booleans or of `numbers` from 0 to 1."""
+
+    def __init__(
+        self, law: ShuffledValueStreamLaw, last_epoch: int, *, numbers: bool = False
+    ) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
-        self._law = law
+        self._law, self._numbers = law, numbers
+        if numbers:
+            self.notes += (
+                "a change of a number counts by its size: a change by the whole range is one, from "
+                "the lowest number before the first epoch",
+            )
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
@@ -144,7 +153,7 @@ class ShuffledValueStreamForecast(FollowedForecast):
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        return stream_deviations(self._law, self._last_epoch, users)
+        return stream_deviations(self._law, self._last_epoch, users, rounded=self._numbers)
 
 
 def _boost_notes(

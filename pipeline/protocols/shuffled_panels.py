@@ -29,7 +29,7 @@ def _change_limit(
     return change_limit(requested.max_changes, epochs, "delayed", boost=boost)
 
 
-_ACTIVE = PanelQuestion("active", "boolean")
+_ACTIVE, _SPENT = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0.0, 10.0)
 
 PROTOCOL = Protocol(
     name="shuffled_panels",
@@ -48,5 +48,8 @@ PROTOCOL = Protocol(
     ),
     planning=Planning(PanelsForecast),
     values=panel_domain,
-    examples=(Example(ShuffledPanelsParameters(4.0, 1, (_ACTIVE,), delta=0.1), 1, minimum=2),),
+    examples=tuple(
+        Example(ShuffledPanelsParameters(4.0, 1, (question,), delta=0.1), 1, minimum=2)
+        for question in (_ACTIVE, _SPENT)
+    ),
 )

@@ -9,10 +9,13 @@ user's stream is that of one panel, once.
 
 A number with a mean is an integer x from 0 to 2^32, its position in the range. The device draws a
 permanent threshold U, uniform on the integers from 0 to 2^32 - 1 and independent of values, and
-tracks the Boolean x > U. Its expectation over U is exactly x / 2^32.
+tracks the Boolean x > U. Its expectation over U is exactly x / 2^32. If the shuffler sums the
+messages, the device needs no threshold: it sends x itself, rounded at random, as in
+`dpstream.randomizers.shuffled_counts.shuffled_value_stream`.
 
 A message is the panel's number above the message of its mechanism: in 2 bytes if all messages are
-symbols, otherwise in 4. With a single panel, it is the message of the mechanism.
+symbols, otherwise in 4. With a single panel, it is the message of the mechanism: 1 byte for a
+symbol, 2 for a message to be summed, 4 for a label's.
 
 Reference: Ding, Kulkarni, Yekhanin, *Collecting Telemetry Data Privately*, NIPS 2017, Section 3
 (means from permanent thresholds).
@@ -42,6 +45,7 @@ from dpstream.randomizers.panels.parameters import (
     ShuffledPanelsParameters as ShuffledPanelsParameters,
 )
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    ShuffledNumberStream,
     ShuffledValueStream,
     ShuffledValueStreamLaw,
 )
@@ -65,6 +69,7 @@ _MECHANISMS: Final[Mapping[type[AnswerLaw], _Mechanism]] = {
     ShuffledValueStreamLaw: _Mechanism(ShuffledValueStream, 16),
     HadamardValuesLaw: _Mechanism(HadamardValues, 24),
 }
+_SUMMED_NUMBERS: Final = _Mechanism(ShuffledNumberStream, 16)
 
 
 def _answer_law(body: Mapping[str, Any]) -> AnswerLaw:
@@ -104,7 +109,14 @@ class QuestionLaw(Constants):
         return ONE if self.answer == "mean" else 1
 
     @property
+    def thresholds(self) -> bool:
+        """True if a device compares its number with a threshold, instead of sending it."""
+        return self.answer == "mean" and not isinstance(self.law, ShuffledValueStreamLaw)
+
+    @property
     def mechanism(self) -> _Mechanism:
+        if self.answer == "mean" and not self.thresholds:
+            return _SUMMED_NUMBERS
         return _MECHANISMS[type(self.law)]
 
 
@@ -247,8 +259,8 @@ class PanelDevices(DividedDevices[PanelsLaw]):
         super().__init__(law, parts, [question.share for question in law.questions], "question")
         # Groups and questions are public.
         self._group = self._declare("group", np.uint8, new=None, allowed=range(law.groups))
-        self._means = [question.answer == "mean" for question in law.questions]
-        if any(self._means):
+        self._compared = [question.thresholds for question in law.questions]
+        if any(self._compared):
             # U, which may become known: values must not influence it.
             self._threshold = self._declare("threshold", np.uint32, new=None)
 
@@ -290,7 +302,7 @@ class PanelDevices(DividedDevices[PanelsLaw]):
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         drawn = super()._draw(count, rng)
-        if any(self._means):
+        if any(self._compared):
             drawn["threshold"] = rng.integers(0, ONE, count, dtype=np.uint32)
         return drawn
 
@@ -326,7 +338,7 @@ class PanelDevices(DividedDevices[PanelsLaw]):
     ) -> NDArray[np.unsignedinteger]:
         members = self._members[number - 1]
         answers: NDArray[Any] = values[:, number - 1]
-        if self._means[number - 1]:
+        if self._compared[number - 1]:
             answers = answers > self._threshold[members]
         law, dtype = self.law, self.law.message_format.dtype
         words = self._messages(number, epoch, answers, present, rng).astype(dtype, copy=False)

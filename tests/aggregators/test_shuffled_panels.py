@@ -10,7 +10,7 @@ import pytest
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
-from dpstream.pipeline.protocols.panels import panel_domain
+from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
@@ -126,23 +126,67 @@ def test_intervals_hold_and_would_not_with_half_the_width(law: PanelsLaw) -> Non
     counts, means = errors[:, :3], errors[:, 3:]
     assert 0.93 < (np.abs(counts) < 1.96).mean() < 0.98
     assert (np.abs(counts) < 0.98).mean() < 0.8
-    # The variance of thresholds is bounded from above: n S (1 - S).
+    # The variance of numbers is bounded from above, by S (1 - S): users are asked at random.
     assert (np.abs(means) < 1.96).mean() > 0.94
     assert np.abs(errors.mean(axis=0)).max() < 0.4
 
 
-def test_error_of_a_mean_is_that_of_the_noise_and_of_thresholds() -> None:
-    """The noise of a count, 22 of 100,000 users at epsilon 1, and half of their square root."""
-    parameters = ShuffledPanelsParameters(1.0, 4, QUESTIONS[1:], delta=1e-6)
-    law = calibrate_shuffled(parameters, 52, 100)
-    aggregator, users = ShuffledPanelsAggregator(law, parameters), 100_000
-    people = Participation.constant(52, users)
-    for epoch in range(1, 53):
-        aggregator.add(epoch, np.array([[users, SUM_ZERO]], np.uint64), None)
-        found = aggregator.estimate(epoch, people)
+def moving_numbers(kind: str, seed: int) -> Iterator[np.ndarray]:
+    """Yield positions of many users' numbers at 52 epochs, int64, shape (users, 1)."""
+    rng = np.random.default_rng(seed)
+    first = now = rng.beta(2.0, 6.0, MANY)
+    for epoch in range(52):
+        if kind == "every epoch" or (kind == "three times" and epoch in (10, 20, 35)):
+            now = rng.beta(2.0, 6.0, MANY)
+        elif kind == "by 5 %":
+            now = np.clip(first + rng.normal(0, 0.045, MANY), 0, 1)
+        yield np.floor(now * ONE).astype(np.int64)[:, None]
+
+
+MANY = 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "max_changes", "expected"),
+    [("three times", 4, 22.0), ("by 5 %", 4, 22.0), ("every epoch", 52, 30.6)],
+)
+def test_error_of_a_mean_is_that_of_one_noisy_sum(
+    kind: str, max_changes: int, expected: float
+) -> None:
+    """In users, whatever their number; thresholds would add 61, and 158 of 100,000 users."""
+    parameters = ShuffledPanelsParameters(1.0, max_changes, QUESTIONS[1:], delta=1e-6)
+    law, errors, stated = calibrate_shuffled(parameters, 52, 100), [], []
+    predicted = PanelsForecast(law, parameters, 52).standard_errors(MANY)
+    assert np.sqrt(np.square(predicted).mean()) == pytest.approx(expected, rel=0.01)
+    people = Participation.constant(52, MANY)
+    for run in range(10):
+        rng, devices = seeded_generator(11, run), PanelDevices(law)
+        aggregator = ShuffledPanelsAggregator(law, parameters)
+        devices.enroll(MANY, rng)
+        for epoch, values in enumerate(moving_numbers(kind, run), start=1):
+            words = devices.report(epoch, values, None, rng)
+            aggregator.add(epoch, law.noisy_sums(words, None, rng), None)
+            found = aggregator.estimate(epoch, people)
+            assert found is not None
+            errors.append((found.values[0] / 10 - values.mean() / ONE) * MANY)
+            stated.append(found.standard_errors[0] / 10 * MANY)
+    np.testing.assert_allclose(stated[:52], predicted, rtol=1e-9)
+    # Errors of an epoch remain in later ones: some 70 of 520 are independent.
+    assert np.sqrt(np.square(errors).mean()) == pytest.approx(expected, rel=0.25)
+    held = np.abs(errors) < 1.96 * np.array(stated)
+    assert 0.91 < held.mean() < 0.99
+    assert (np.abs(errors) < 0.98 * np.array(stated)).mean() < 0.8
+
+
+def test_rounding_of_numbers_is_part_of_their_error_without_a_boost() -> None:
+    parameters = ShuffledPanelsParameters(1.0, 2, QUESTIONS, delta=1e-6)
+    law = calibrate_shuffled(parameters, 1, 100)
+    assert law.summed_laws[0].boost == 0
+    aggregator, people = ShuffledPanelsAggregator(law, parameters), Participation.constant(1, 20)
+    aggregator.add(1, np.array([[10, 10, SUM_ZERO, SUM_ZERO]], np.uint64), None)
+    found = aggregator.estimate(1, people)
     assert found is not None
-    share = found.values[0] / 10
-    thresholds = np.sqrt(users * share * (1 - share))
-    noise = np.sqrt((found.standard_errors[0] / 10 * users) ** 2 - thresholds**2)
-    assert noise == pytest.approx(22.0, rel=0.1)
-    assert thresholds == pytest.approx(158.0, rel=0.01)
+    booleans, numbers = np.square(found.standard_errors * [1, 2])
+    # Twice as many users as are asked: the variance of a sum of ten rounded messages, times four.
+    assert numbers - booleans == pytest.approx(4 * 10 / 4 / 256**2, rel=1e-6)

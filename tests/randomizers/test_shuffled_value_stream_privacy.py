@@ -23,12 +23,14 @@ from dpstream.pipeline.conformance.divergences import exponential
 from dpstream.randomizers.accounting.connected_dots import normal_delta
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.panel_rows import ONE
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MAX_BOOST,
     SUM_ZERO,
     ZERO,
+    ShuffledNumberStream,
     ShuffledValueStream,
     ShuffledValueStreamLaw,
 )
@@ -235,12 +237,13 @@ DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, max_changes=2), 8)
 
 def steps(
     law: ShuffledValueStreamLaw,
-    values: NDArray[np.int8],
+    values: NDArray[Any],
     present: NDArray[np.bool_] | None = None,
     seed: int = 1,
+    kind: type[ShuffledValueStream] = ShuffledValueStream,
 ) -> NDArray[np.int64]:
     """Return messages in steps, shape (epochs, devices) like `values`; 0 for absent devices."""
-    devices, rng = ShuffledValueStream(law), seeded_generator(seed)
+    devices, rng = kind(law), seeded_generator(seed)
     devices.enroll(values.shape[1], rng)
     sent = np.zeros(values.shape, np.int64)
     for epoch, now in enumerate(values, start=1):
@@ -409,3 +412,82 @@ def test_largest_boost_fits_the_message_type() -> None:
         match=r"boost is 127\.49.* and decay is .*; expected boost 0 to 127\.49",
     ):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
+
+
+@pytest.mark.parametrize("complete", [True, False], ids=["always present", "with absences"])
+def test_numbers_at_the_ends_of_the_range_are_reported_like_booleans(complete: bool) -> None:
+    rng = np.random.default_rng(1)
+    law = replace(LAW, max_changes=3)
+    values = (rng.random((40, 500)) < 0.3).astype(np.int8)
+    present = None if complete else rng.random(values.shape) < 0.8
+    np.testing.assert_array_equal(
+        steps(law, values, present),
+        steps(law, values.astype(np.int64) * ONE, present, kind=ShuffledNumberStream),
+    )
+
+
+# Decay, boost, max_changes and epochs, and the number of equal steps in the range of numbers.
+KERNELS = [
+    (Kernel(1.0, 0.25), 2, 5, 4),
+    (Kernel(1.5, 0.5), 1, 5, 4),
+    (Kernel(2.0, 0.4), 2, 6, 2),
+    (Kernel(1.0, 0.0), 3, 4, 5),
+    (Kernel(1.3, 0.7), 1, 7, 2),
+]
+
+
+@pytest.mark.parametrize(("kernel", "max_changes", "epochs", "parts"), KERNELS, ids=str)
+def test_no_stream_of_numbers_needs_more_than_the_norm_budget(
+    kernel: Kernel, max_changes: int, epochs: int, parts: int
+) -> None:
+    """Enumerate all streams on a grid, of any length of path, without the limit of the budget."""
+    law = law_with(kernel, replace(ASKED, max_changes=max_changes), epochs)
+    unlimited = replace(law, squared_norm_budget=1 << 40)
+    streams = np.array(list(product(range(parts + 1), repeat=epochs)), np.int64).T * ONE // parts
+    spent = np.square(steps(unlimited, streams, kind=ShuffledNumberStream)).sum(axis=0)
+    assert spent.max() <= law.squared_norm_budget
+    assert law.squared_norm_budget < 1.05 * spent.max(), "some stream spends almost the budget"
+    largest = streams[:, spent.argmax()]
+    assert set(largest.tolist()) <= {0, ONE}, "a Boolean spends the most"
+
+
+def test_path_of_a_number_is_boosted_up_to_its_limit() -> None:
+    law = replace(DYADIC, max_changes=1)
+    quarter, values = ONE // 4, [1, 0, 3, 3, 1]
+    sent = steps(law, np.array([values]).T * quarter, kind=ShuffledNumberStream)[:, 0]
+    # Of the change by 3/4, only 1/2 is within the path of length 1.
+    followed = np.array([1.0, -1 + 0.25, 2 - 0.1875, 0.453125, 0.11328125]) / 4
+    exact = 256 * (np.array(values) / 4 - 0.5 + followed)
+    assert (np.abs(sent - exact) < 1).all()
+
+
+def test_number_that_moved_during_an_absence_is_not_boosted_but_its_path_counts() -> None:
+    devices, rng = ShuffledNumberStream(DYADIC), seeded_generator(1)
+    devices.enroll(1, rng)
+    for epoch, quarters in ((1, 1), (3, 4), (4, 0)):
+        words = devices.report(epoch, np.array([quarters * ONE // 4]), None, rng)
+        if epoch == 3:
+            assert abs(int(words[0, 0]) - ZERO - 256 * (1 - 0.5 + 0.25 / 16)) < 1
+    # A path of 1/4 + 3/4 + 1 is all that is boosted; the next change is not.
+    assert (devices.state_arrays()["changes"].tolist(), devices.exhausted) == ([2], 0)
+    devices.report(5, np.array([1]), None, rng)
+    assert (devices.state_arrays()["changes"].tolist(), devices.exhausted) == ([3], 1)
+
+
+def test_numbers_of_any_stream_stay_within_the_norm_budget() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.integers(0, ONE, (LAW.last_epoch, 400), endpoint=True)
+    values[:, :100] = np.arange(LAW.last_epoch)[:, None] % 2 * ONE
+    present = rng.random(values.shape) < 0.8
+    present[:, :200] = True
+    sent = steps(LAW, values, present, kind=ShuffledNumberStream)
+    assert np.square(sent).sum(axis=0).max() <= LAW.squared_norm_budget
+
+
+@pytest.mark.parametrize("value", [-1, ONE + 1])
+def test_numbers_out_of_range_are_rejected(value: int) -> None:
+    devices, rng = ShuffledNumberStream(DYADIC), seeded_generator(1)
+    devices.enroll(2, rng)
+    with pytest.raises(ValueError, match=f"device 1 has value {value} at epoch 1; .* 0 to {ONE}"):
+        devices.report(1, np.array([0, value]), None, rng)
+    devices.report(1, np.array([0, value]), np.array([True, False]), rng)

@@ -11,13 +11,13 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledV
 
 
 class ExactShuffledPanels:
-    """Enumerate the noise in the sum of one epoch."""
+    """Enumerate the noise in the sum of one epoch, of Booleans or of numbers."""
 
     def __init__(self, law: PanelsLaw, last_epoch: int) -> None:
         assert law.panels == 1
         (question,) = law.questions
-        assert question.answer == "boolean"
         assert isinstance(question.law, ShuffledValueStreamLaw)
+        self.largest = question.largest
         self.sums = OfSums(question.law, last_epoch)
         self.devices = self.sums.devices
 
@@ -26,9 +26,12 @@ class ExactShuffledPanels:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         ((value,),) = stream
+        # Numbers in steps of 1/256 are not rounded.
+        number = Fraction(value, self.largest)
+        assert 256 % number.denominator == 0
         return {
-            (((self.devices, total),),): probability
-            for (((total,),),), probability in self.sums.views((value,)).items()
+            (((self.devices, int(total)),),): probability
+            for (((total,),),), probability in self.sums.views((number,)).items()
         }
 
 

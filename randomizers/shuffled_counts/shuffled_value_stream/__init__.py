@@ -12,6 +12,14 @@ Noise is N(0, sigma^2) rounded to a multiple of 1/256. Since sums are such multi
 same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.
 
 Devices that were absent in the previous epoch do not boost a change, as in `shuffled_counts`.
+
+A value can also be a number x from 0 to 1 (`ShuffledNumberStream`). A change by d adds a d to f, as
+long as the sum of |d| is at most k; of the change that exceeds k, only the part within k counts.
+Numbers then stay within R too. For a threshold U drawn uniformly, the Boolean x > U has the mean x,
+and its mean number of changes is the sum of |d|. So u is a mean of messages that Booleans send, and
+the sum of (|u| + 1/256)^2 is convex: it is at most the mean of what Booleans spend. What a
+Boolean spends is bounded in `dpstream.randomizers.change_kernel`, by a concave function of its
+number of changes: the mean of bounds is at most R, the bound of the mean.
 """
 
 from __future__ import annotations
@@ -19,16 +27,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers import least_delta
-from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, FollowingDevices
+from dpstream.randomizers.following_devices import (
+    MAX_EPOCHS,
+    NEW,
+    NOTHING,
+    TOGETHER,
+    UNKNOWN,
+    FollowingDevices,
+)
+from dpstream.randomizers.given_values import checked_positions
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.panel_rows import ONE
 from dpstream.topics.message_formats import MessageFormat
 
 STEPS: Final = 256
@@ -52,7 +69,8 @@ class ShuffledValueStreamLaw(Constants):
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes: k, the number of boosted changes per device.
+        max_changes: k, the number of boosted changes per device; of numbers, the length of the path
+            that is boosted.
         calibration: Marker that distinguishes these constants from those of other shuffled counts.
         squared_norm_budget: R, the maximum sum of a device's squared messages, in units of 1/65536.
         deviation: sigma, the standard deviation of a window's noise, in steps of 1/256.
@@ -228,7 +246,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     def _words(
         self,
         devices: slice,
-        now: NDArray[np.int8],
+        now: NDArray[Any],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
@@ -248,3 +266,71 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         steps: NDArray[np.int64] = lower.astype(np.int64) + up
         left[places] = squared_norm_budget - steps * steps
         return np.asarray(steps + ZERO, np.uint16)
+
+
+class ShuffledNumberStream(ShuffledValueStream):
+    """Devices of one horizon whose values are numbers x from 0 to 1, in units of 2^-32.
+
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> devices, rng = ShuffledNumberStream(calibrate(requested, 170, 100)), seeded_generator(1)
+    >>> devices.enroll(1000, rng)
+    >>> sent = devices.report(1, np.full(1000, ONE // 4), None, rng)
+    >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1/4 - 1/2 plus a quarter of the boost
+    0.52
+    """
+
+    def __init__(self, law: ShuffledValueStreamLaw) -> None:
+        super().__init__(law)
+        # The last known value is the last bit of `value`, plus `fraction` in units of 2^-32.
+        self._fraction = self._declare("fraction", np.uint32)
+        # Length of the path of values: `changes`, minus `spare` in units of 2^-32.
+        self._spare = self._declare("spare", np.uint32)
+
+    def _checked(
+        self,
+        epoch: int,
+        values: NDArray[np.integer] | NDArray[np.bool_],
+        observed: NDArray[np.bool_] | None,
+    ) -> NDArray[np.int64]:
+        return checked_positions(epoch, values, observed, self.population, ONE)
+
+    def _take_in(
+        self, devices: slice, now: NDArray[Any], observed: NDArray[np.bool_] | None
+    ) -> None:
+        most = self.law.max_changes * ONE
+        value, made, followed = (
+            self._value[devices],
+            self._changes[devices],
+            self._followed[devices],
+        )
+        fraction, spare = self._fraction[devices], self._spare[devices]
+        value[value == NEW] = 0
+        moved = now - (value & 1).astype(np.int64) * ONE - fraction
+        if observed is not None:
+            moved[~observed] = 0
+        path = made.astype(np.int64) * ONE - spare
+        left = np.where(value < UNKNOWN, np.maximum(most - path, 0), 0)
+        boosted = np.clip(moved, -left, left)
+        path = np.minimum(path + np.abs(moved), most + ONE)
+        begun = -(-path // ONE)
+        made[:], spare[:] = begun, begun * ONE - path
+        followed *= self.law.decay
+        followed[np.abs(followed) < NOTHING] = 0
+        followed += self.law.boost * (boosted / ONE)
+        known = slice(None) if observed is None else observed
+        if observed is not None:
+            value[~observed] |= UNKNOWN
+        value[known] = now[known] >> 32
+        fraction[known] = now[known] & (ONE - 1)
+
+    def _words(
+        self,
+        devices: slice,
+        now: NDArray[Any],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint16]:
+        return super()._words(devices, now / ONE, present, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ def test_changes_of_a_mean_are_those_of_its_bit(tmp_path: Path) -> None:
     assert active.flips == 4
     assert "sampled_response" in mean.advice(2)
     assert active.advice(2) == "max_changes: 4 covers 100% of the users; the job's 2 covers 0%"
+    trusting = job.model_copy(update={"trust": "shuffle"})
+    summed, _ = preview_measures(trusting, events, 4, np.random.default_rng(1))
+    assert summed.flips == 2, "each user's number moves four times by half of the range"
+    assert summed.advice(2) == "max_changes: 2 covers 100% of the users"
+    restless = replace(summed, within=(0.0,) * len(summed.within), flips=40.0)
+    assert "max_changes: 4, one for each epoch, follows all users" in restless.advice(2)
 
 
 def load_measures(measures: dict[str, Any]) -> dict[str, Any]:

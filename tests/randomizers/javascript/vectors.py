@@ -39,6 +39,7 @@ from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from dpstream.randomizers.panels import (
+    ONE,
     PanelGroup,
     PanelQuestion,
     PanelsLaw,
@@ -295,7 +296,10 @@ def _shuffled_panels() -> Iterator[tuple[Any, list[Stream]]]:
     for questions, parts in (((spent,), ()), ((active, spent), groups)):
         requested = ShuffledPanelsParameters(1.0, 2, questions, parts, delta=1e-6)
         law = shuffled_panels(requested, 12, 100)
-        yield law, of_answers(law) * (2 if parts else 1)
+        # The path of the numbers is longer than two ranges, and ends at both of their ends.
+        ends = every(12, lambda epoch: [1, [(epoch * 7919**3) % (ONE + 1), ONE, 0][epoch % 3]])
+        own = [(epoch, value[-len(law.questions) :]) for epoch, value in ends]  # type: ignore[index]
+        yield law, [*of_answers(law) * (2 if parts else 1), own]
 
 
 def of_answers(law: PanelsLaw) -> list[Stream]:

@@ -4,7 +4,7 @@ import { check, constants, large, list, oneOf, shown, whole } from '../laws.js';
 import { MEAN_UNIT } from '../measures.js';
 import { DividedDevice } from './divided.js';
 import { HadamardValues } from './hadamard_values.js';
-import { ShuffledValueStream } from './shuffled_value_stream.js';
+import { ShuffledNumberStream, ShuffledValueStream } from './shuffled_value_stream.js';
 import { ValueStream } from './value_stream.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
@@ -21,7 +21,7 @@ export class Panels extends DividedDevice {
       constants('a question', question, ['answer', 'share', 'law']);
       const answer = oneOf('answer', question.answer, ['boolean', 'mean', 'labels']);
       whole('share', question.share, 1, MOST_SHARE);
-      const part = partOf(question.law);
+      const part = partOf(question.law, answer);
       check((part instanceof HadamardValues) === (answer === 'labels'), `a question with answer ${answer} has the constants of another answer`);
       const largest = part instanceof HadamardValues ? part.items : answer === 'mean' ? MEAN_UNIT : 1;
       return { answer, part, largest, share: large('share', question.share) };
@@ -40,20 +40,21 @@ export class Panels extends DividedDevice {
     else this.wordType = labels ? Uint32Array : panels === 1 ? Uint8Array : Uint16Array;
     /** Factor of the panel's number in a message: above a message to be summed, a row, or a symbol. */
     this.factor = 2 ** (summed ? 16 : labels ? 24 : 8);
-    this.means = questions.some(({ answer }) => answer === 'mean');
+    /** True if devices compare numbers with a threshold, instead of sending them to be summed. */
+    this.thresholds = !summed && questions.some(({ answer }) => answer === 'mean');
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */
   fields() {
     /** @type {Record<string, import('../device.js').Field>} */
     const fields = { ...super.fields(), group: { dtype: '|u1', least: 0, most: this.groups - 1 } };
-    return this.means ? { ...fields, threshold: { dtype: '<u4' } } : fields;
+    return this.thresholds ? { ...fields, threshold: { dtype: '<u4' } } : fields;
   }
 
   /** @param {ByteGenerator} random @returns {Record<string, any>} */
   draw(random) {
     const drawn = super.draw(random);
-    return this.means ? { ...drawn, threshold: random.integers(MEAN_UNIT, 1) } : drawn;
+    return this.thresholds ? { ...drawn, threshold: random.integers(MEAN_UNIT, 1) } : drawn;
   }
 
   /**
@@ -88,16 +89,18 @@ export class Panels extends DividedDevice {
   words(epoch, answers, random) {
     const { question, group, threshold } = this.kept;
     const index = question[0] - 1;
-    const answer = this.questions[index].answer === 'mean' ? Number(answers[index] > threshold[0]) : answers[index];
+    const compared = this.thresholds && this.questions[index].answer === 'mean';
+    const answer = compared ? Number(answers[index] > threshold[0]) : answers[index];
     const [word] = this.ofPart(epoch, answer, random);
     const panel = this.panels === 1 ? 0 : question[0] + group[0] * this.questions.length;
     return this.wordType.of(word + panel * this.factor);
   }
 }
 
-/** @param {any} law */
-function partOf(law) {
+/** @param {any} law @param {string} answer */
+function partOf(law, answer) {
   check(law !== null && typeof law === 'object', `the law of a question is ${shown(law)}; expected an object`);
   if ('booleans' in law) return new HadamardValues(law);
-  return 'theta' in law ? new ValueStream(law) : new ShuffledValueStream(law);
+  if ('theta' in law) return new ValueStream(law);
+  return answer === 'mean' ? new ShuffledNumberStream(law) : new ShuffledValueStream(law);
 }

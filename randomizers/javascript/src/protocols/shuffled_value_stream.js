@@ -53,7 +53,7 @@ export class ShuffledValueStream extends FollowingDevice {
    */
   words(epoch, value, random) {
     const { left } = this.kept;
-    const exact = this.follow(epoch, value) * STEPS;
+    const exact = this.exact(epoch, value) * STEPS;
     const most = Math.min(Math.floor(Math.sqrt(Number(left[0]))), this.most);
     const clipped = Math.min(Math.max(exact, -most), most);
     const lower = Math.floor(clipped);
@@ -62,5 +62,23 @@ export class ShuffledValueStream extends FollowingDevice {
     const steps = lower + Number(up);
     left[0] -= BigInt(steps) * BigInt(steps);
     return Uint16Array.of(steps + ZERO);
+  }
+
+  /** @param {number} epoch @param {number} value */
+  exact(epoch, value) {
+    return this.follow(epoch, value);
+  }
+}
+
+/** The same for a number from 0 to 1, in units of 2^-32. */
+export class ShuffledNumberStream extends ShuffledValueStream {
+  /** @returns {Record<string, import('../device.js').Field>} */
+  fields() {
+    return { ...super.fields(), fraction: { dtype: '<u4' }, spare: { dtype: '<u4' } };
+  }
+
+  /** @param {number} epoch @param {number} value */
+  exact(epoch, value) {
+    return this.followNumber(epoch, value);
   }
 }
