@@ -142,8 +142,7 @@ def _held_by_odd(
     """Return the mean number of changes in odd intervals: `odd` (m,) out of `intervals` (n, 1).
 
     Each odd interval has at least one change. Further changes are distributed in proportion to the
-    mean excess of a binomial count with the same mean. The excess is over 1 for an odd count and
-    over 0 for an even count.
+    mean excess of a binomial count over 1 (odd) or 0 (even).
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)

@@ -112,8 +112,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
     def estimate(self, epoch: int, participation: Participation) -> ItemEstimates | None:
         """Estimate the number of devices with each item; return None before the first reports.
 
-        An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
-        same 95 % interval: that of an item no device has, which is the widest. The entries of one
+        An epoch without reports repeats the previous estimates, flagged `GAP`. The entries of one
         `participation` object up to the epoch must not change between calls.
         """
         if self._participation is not participation or self._path.followed.epoch > epoch:

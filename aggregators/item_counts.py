@@ -139,8 +139,8 @@ def scaled_levels(
     """Scale counts from the users who report on each level of prefixes to the population.
 
     Each of the `levels` has the number of messages in the set of each cell, shape (buckets,), the
-    number of all messages, and probabilities as for `level_variance`. Returns the cells of all
-    levels, the variance of an empty cell, and what users add to the variance of the fullest one.
+    number of all messages, and probabilities as for `level_variance`. Returns all cells, the
+    variance of an empty cell, and what users add to the variance of the fullest one.
     """
     cells: list[NDArray[np.float64]] = []
     empty: list[float] = []

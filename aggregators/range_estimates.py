@@ -56,10 +56,8 @@ class OrderedEstimates(ItemEstimates, ABC):
     def quantile(self, share: float) -> Quantile:
         """Estimate the position, in buckets from 0, below which a fraction `share` of values lies.
 
-        Isotonic regression makes the cumulative counts increasing, and values are assumed to be
-        spread evenly within a bucket. The interval follows from a 95 % band around the cumulative
-        counts minus `share` times the total. It contains every bucket that the band allows to
-        contain the quantile, and is wider than necessary.
+        Values are assumed to be spread evenly within a bucket. The interval contains every bucket
+        that a 95 % band around the cumulative counts allows, and is wider than necessary.
 
         Raises:
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
@@ -93,9 +91,8 @@ class OrderedEstimates(ItemEstimates, ABC):
 class RangeEstimates(OrderedEstimates):
     """Number of users with values in each of 2^L buckets; the total is the population.
 
-    Buckets are correlated: an excess in one is missing in its neighbors. So the variance of a range
-    is less than the sum of its buckets' variances. It is computed from the variances of the levels
-    (`dpstream.randomizers.value_tree`).
+    An excess in one bucket is missing in its neighbors, so the variance of a range is less than the
+    sum of its buckets' variances (`dpstream.randomizers.value_tree`).
 
     Attributes:
         level_variances: Variance of a node's own estimate on levels 1 to L; inf if unused.

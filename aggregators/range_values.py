@@ -58,10 +58,9 @@ class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregat
     def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
         """Estimate the number of devices with values in each bucket; return None if unknown.
 
-        Every enrolled device is assumed to have a value, so the total is the population. A level
-        with a gap is left out, unless it is the lowest one (the buckets themselves). In that case
-        all levels are used, standard errors include the error that gaps cause, and the result is
-        flagged `GAP`.
+        Every enrolled device is assumed to have a value. A level with a gap is left out. If that is
+        the buckets themselves, all levels are used, standard errors include the error that gaps
+        cause, and the result is flagged `GAP`.
         """
         found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:

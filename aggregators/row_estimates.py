@@ -182,9 +182,8 @@ def _debiasing(
 ) -> tuple[float, float]:
     """Return the offset to subtract, and the fraction of the item's count that then remains.
 
-    The minimum has no offset, although other items in the cells make it too large. The median is
-    adjusted to be too large as often as too small. The mean is adjusted to be unbiased: the mean
-    contribution of other items to a cell is subtracted.
+    The minimum has no offset, although other items make it too large. The median is adjusted to be
+    too large as often as too small, and the mean to be unbiased.
     """
     if estimator == "min":
         return 0.0, 1.0

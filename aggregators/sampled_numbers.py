@@ -28,14 +28,7 @@ from dpstream.randomizers.sampled_response.leveled_response import (
 
 
 class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
-    """Count the answers at each epoch by level.
-
-    >>> from dpstream.randomizers.sampled_response.calibration import calibrate_numbers
-    >>> aggregator = SampledNumbersAggregator(calibrate_numbers(4.0, 4, last_epoch=1))
-    >>> aggregator.add(1, np.array([[1], [1], [1], [3]], np.uint8), None)
-    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.round(2).tolist()
-    [-0.07, 3.15, -0.07, 1.0]
-    """
+    """Count the answers at each epoch by level."""
 
     ordered = True
 
@@ -60,11 +53,10 @@ class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
         self._tables.add_table(epoch, np.concatenate(tables))
 
     def estimate(self, epoch: int, participation: Participation) -> SampledRanges | None:
-        """Estimate how many enrolled users have a value in each bucket.
+        """Estimate how many enrolled users have a value in each bucket; None without such answers.
 
         Users who answer are assumed to be a simple random sample of the enrolled users, all of whom
-        have a value. A level without answers is left out. The result is None without answers about
-        single buckets.
+        have a value. A level without answers is left out.
         """
         counts = self._tables.counts(epoch)
         if counts is None:

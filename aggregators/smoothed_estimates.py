@@ -77,8 +77,7 @@ def smoothed_estimates(
     square of the known increments of single epochs, or times the population if none is known.
 
     Args:
-        orders: Own estimates of the intervals, as for
-            `dpstream.aggregators.tree_smoothing.smoothed`.
+        orders: Own estimates, as for `dpstream.aggregators.tree_smoothing.smoothed`.
         population: Shape (epochs,): devices enrolled.
         combine: True if the online estimates combine intervals with their halves.
     """

@@ -131,9 +131,8 @@ def prefix_variances(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the variance of every prefix under the weights of `smoothed`, without any data.
 
-    `variances` of own estimates, by order, determine the weights, as in `TreeEstimates`. If true
-    variances differ, `estimated` states them; entries without reports are ignored. The results are
-    `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
+    `variances` of own estimates, by order, determine the weights. If true variances differ,
+    `estimated` states them. The results are `SmoothedPrefixes.variances` and `unknown`.
     """
     diffuse = _diffuse(variances)
     one, four = (
@@ -245,11 +244,10 @@ def consistent_buckets(
     variances: Sequence[float] | NDArray[np.float64],
     population: float,
 ) -> NDArray[np.float64]:
-    """Fit the counts of all buckets to the estimates of all nodes.
+    """Fit the counts of all buckets, float64, shape (2^L,), to the estimates of all nodes.
 
-    The result, float64, shape (2^L,), is the best linear unbiased estimate for the given variances.
-    Its variances are those of `dpstream.randomizers.value_tree.range_variances`. Buckets correspond
-    to epochs in `smoothed_increments`.
+    This is the best linear unbiased estimate. Its variances are those of
+    `dpstream.randomizers.value_tree.range_variances`.
 
     Args:
         levels: Estimates of the 2^l nodes of each of the levels 1 to L.

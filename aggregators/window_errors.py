@@ -40,7 +40,7 @@ class WindowErrors(Protocol):
 
 
 class IndependentWindows:
-    """Variances of sums of estimates with independent errors; see `WindowErrors`.
+    """Variances of sums of estimates with independent errors.
 
     If users do not answer twice in a window, the errors of its samples are negatively correlated
     where values persist, so the variance is an upper bound. If users' values cancel over the

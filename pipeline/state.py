@@ -88,9 +88,9 @@ def private_folder(path: Path) -> Path:
 class FolderLock:
     """Exclusive lock on a folder, created if missing, until `release` or the end of the process.
 
-    The operating system drops the lock when the process ends, so nothing has to be cleaned up after
-    a crash. ``purpose`` describes the use of the folder to other processes that want to lock it.
-    Waits up to ``wait`` seconds for another process to release the lock, then raises `FolderInUse`.
+    The operating system drops the lock after a crash. ``purpose`` describes the use of the folder
+    to other processes that want to lock it. Waits up to ``wait`` seconds for another process to
+    release the lock, then raises `FolderInUse`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder), "an example"):

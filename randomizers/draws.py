@@ -24,10 +24,8 @@ def draw_categories(
     """Draw indices, each with probability exactly ``masses[index] / sum(masses)``.
 
     A uniform integer with at least 64 bits more than the total is compared with the scaled
-    cumulative masses, and redrawn if it exceeds all of them. Its leading 64 bits settle nearly all
-    comparisons; the remaining bits are drawn only where they are needed.
-
-    `masses` are non-negative integers of any size, not all 0. The result has shape (count,).
+    cumulative masses, and redrawn if it exceeds all of them. `masses` are non-negative integers of
+    any size, not all 0. The result has shape (count,).
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> draw_categories([0, 10**400, 0], 3, seeded_generator(1)).tolist()

@@ -15,11 +15,10 @@ from dpstream.randomizers.hadamard_rows import rows_for
 def flip_law(items: int, values: int) -> NDArray[np.float64]:
     """Return the distribution of the number of flips, for users with `values` items in succession.
 
-    The first item is uniform in the domain, each later item is uniform among the others, and the
-    row is uniform (`_mean_flip_law`). For a large domain the distribution is close to
-    Binomial(values, 1/2). In a domain of two items, users alternate: 0, 1, `values` - 1 and
-    `values` flips each occur for a quarter of the rows. The result is float64, shape (values + 1,):
-    one probability for each number of flips.
+    The first item and the row are uniform, and each later item is uniform among the others. For a
+    large domain the distribution is close to Binomial(values, 1/2). In a domain of two items, users
+    alternate: 0, 1, `values` - 1 and `values` flips each occur for a quarter of the rows. The
+    result is float64, shape (values + 1,).
 
     >>> flip_law(2, 5).tolist(), flip_law(3, 2).tolist()
     ([0.25, 0.25, 0.0, 0.0, 0.25, 0.25], [0.25, 0.5, 0.25])
@@ -37,9 +36,7 @@ def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
     """Return the distribution of the number of flips in the Boolean tracked on one level.
 
     A user's first value is uniform over all buckets, and each later value over the other buckets.
-    Unlike in `flip_law`, a changed value can stay in the same node, without a flip. Among the
-    columns of a level's nodes, a row's number of +1 entries has four possible values. `level` is
-    from 1 to `levels`.
+    Unlike in `flip_law`, a changed value can stay in the same node, without a flip.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True

@@ -182,9 +182,8 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
     """Return the tables of negative-binomial numbers with this shape (r) and mean.
 
     The number of clusters is Poisson with mean -r ln p, where p = r / (r + mean), rounded up: a
-    little more noise is never less private. `shape` and `mean` are those of one draw. For a
-    contributor's dummies in all cells, they are the values for one cell, times the number of cells,
-    divided by the number of contributors.
+    little more noise is never less private. For a contributor's dummies in all cells, `shape` and
+    `mean` are those of one cell, times the number of cells, divided by that of contributors.
     """
     _check_positive("shape", shape)
     _check_positive("mean", mean)

@@ -41,9 +41,8 @@ def smoothed_variances(
 ) -> NDArray[np.float64]:
     """Return prefix variances by weighted least squares over all intervals, including later ones.
 
-    For an interval that contains the end of a prefix, the covariance of the parts before and after
-    that end is computed order by order. `variances` are those of an interval's own estimate, by
-    order from 0 to the last that has one. `epochs` are the requested prefixes, from 1.
+    `variances` are those of an interval's own estimate, by order from 0 to the last that has one.
+    `epochs` are the requested prefixes, from 1.
 
     >>> smoothed_variances([1.0, 1.0], 2, np.array([1, 2]))  # half of 2 - 2/3, and 2/3
     array([0.66666667, 0.66666667])

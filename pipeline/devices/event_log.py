@@ -46,8 +46,8 @@ def load_event_log(
     """Read events from a plain or gzip file, and return how the values of questions change.
 
     With several questions, values have shape (changes, questions). Arguments and errors are those
-    of `load_change_log`; for a job with public attributes, `users` is a `Roster`, which determines
-    the groups. Raises `InputError`, too, if rows have epochs but the job needs times.
+    of `load_change_log`; for a job with public attributes, `users` is a `Roster`. Raises
+    `InputError`, too, if rows have epochs but the job needs times.
     """
     read, events = read_events(
         *(job, path),

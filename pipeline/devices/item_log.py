@@ -147,11 +147,10 @@ def load_item_log(
     users: Collection[str] | None = None,
     input_format: InputFormat = AS_IT_IS,
 ) -> ItemLog:
-    """Read an item log from a plain or gzip file with any name.
+    """Read an item log; columns, arguments and errors are those of `load_change_log`.
 
-    Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
-    used. If a user has more items at an epoch than `ValueDomain.slots`, the first items in the file
-    are used, unless ``input_format.duplicates`` selects others.
+    Rows outside the horizon are not used. If a user has more items at an epoch than
+    `ValueDomain.slots`, the first ones are used, unless ``input_format.duplicates`` selects others.
     """
     assert domain.slots is not None
     reader = RowReader(domain, calendar, input_format)

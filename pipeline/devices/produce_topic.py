@@ -72,8 +72,7 @@ def produce_to(
     """Read the current events in a topic, and close every open epoch up to `last_epoch`.
 
     The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second.
-    `on_epoch` is called with every closed epoch. Raises `InputError` as `read_on` and
-    `TopicInput.close` do.
+    Raises `InputError` as `read_on` and `TopicInput.close` do.
     """
     if producer.closed_epoch >= last_epoch:
         return

@@ -67,9 +67,8 @@ def load_input(
     """Load the change log, item log or event log that a job's producer reports.
 
     The input ends with `to_epoch`, by default the job's last epoch. `users` is the user list; None
-    means all users with a row. `input_format` defaults to the format in the job.
-
-    Raises `InputError` as `load_job_log` does, and if a recurring job lacks `to_epoch`.
+    means all users with a row. Raises `InputError` as `load_job_log` does, and if a recurring job
+    lacks `to_epoch`.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
@@ -395,10 +394,9 @@ def produce_live(
 ) -> None:
     """Read rows until the input or the job ends.
 
-    `source` starts after the last epoch that the producer of `live` has closed. `clock` returns the
-    current time with a time zone. `notify` receives a sentence about each of the first bad rows.
-
-    Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
+    `source` starts after the last epoch that the producer of `live` has closed. `notify` receives a
+    sentence about each of the first bad rows. Raises `InputError` as `LiveSource.receive` and
+    `LiveProducer.take` do.
     """
     logged: set[BadRow] = set()
 

@@ -276,9 +276,9 @@ def stamped(
 ) -> tuple[Rows, list[BadRow]]:
     """Place rows by the timestamps of their records; rows without a valid timestamp are bad.
 
-    Writers of a topic choose timestamps, so these can be wrong: microseconds that are read as
-    milliseconds, for example, are after the year 9999. Records written before Kafka had timestamps
-    have the timestamp -1. The offsets serve as line numbers.
+    Writers of a topic choose timestamps, so these can be wrong, such as microseconds read as
+    milliseconds. Records written before Kafka had timestamps have the timestamp -1. The offsets
+    serve as line numbers.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

@@ -147,8 +147,7 @@ def horizons_within_budget(
     """Return how many horizons a recurring job gets; None without a budget, and 1 for other jobs.
 
     The result is at least 1, even if no horizon fits the budget; `check_budget` then raises an
-    error. `charges` and `declared` can include other populations; `declared` is in order of
-    declaration, with or without the job's own budget.
+    error. `charges` and `declared` can include other populations.
     """
     if not job.epochs.renew:
         return 1
@@ -321,10 +320,10 @@ def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
 class BudgetAccount:
     """Charges to a job's users and the users' budget, for one quantity: epsilon or delta.
 
-    `earlier` is the sum of the charges by other deployments, and `charged` is the charge by this
-    one; None means unlimited. `binding` declares the budget, if there is one. `filtered` is the
-    total epsilon that the budget's privacy filter computes, at the filter's delta. It is None if
-    charges are summed, or if the charges' deltas exceed half of the budget's delta.
+    `earlier` sums the charges by other deployments, and `charged` is the charge by this one; None
+    means unlimited. `binding` declares the budget, if there is one. `filtered` is the total epsilon
+    that the budget's privacy filter computes. It is None if charges are summed, or if the charges'
+    deltas exceed half of the budget's delta.
     """
 
     quantity: str

@@ -436,7 +436,7 @@ class Job(Measured):
 
         This is the number of honest users that the guarantee needs. The guarantee therefore holds
         regardless of which reports another party replaces. The number is 0 if the job is not sealed
-        or the guarantee needs no honest users. `entry` defaults to the job's.
+        or the guarantee needs no honest users.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None:

@@ -35,10 +35,9 @@ def replayed_job(
 ) -> Job:
     """Return the job to deploy for a replay of `original`.
 
-    `changed` is a job with another estimator or other topics; `partitions` overrides the job's
-    number of partitions. `name` defaults to the name of `changed`, or to the original's name
-    followed by ``-replay``. Raises `ReplayError` with the difference if `changed` changes the
-    meaning of reports.
+    `changed` is a job with another estimator or other topics. `name` defaults to the name of
+    `changed`, or to the original's name followed by ``-replay``. Raises `ReplayError` with the
+    difference if `changed` changes the meaning of reports.
     """
     if changed is not None:
         rejected = [

@@ -58,8 +58,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     """Read shares of users by number of changes: CSV ``changes,share`` or ``changes,users``.
 
     Returns the shares of users with 0, 1, ... changes, shape (most + 1,), with sum 1. Raises
-    `InputError`, whose message has the row, for more than `last_epoch` changes and for other
-    invalid data.
+    `InputError` for more than `last_epoch` changes and for other invalid data.
     """
     try:
         lines = read_whole_text(path, "utf-8-sig").splitlines()
@@ -116,9 +115,8 @@ def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[Ch
     """Return expected errors for other change budgets, in ascending order.
 
     For the largest budget compared, no user is exhausted, or the noise alone exceeds the least
-    RMSE. The job's own budget is always included. All `users` report at every epoch; `shares` are
-    indexed by number of changes. Raises `JobError` if the protocol has no change budget, or the
-    horizon is too long.
+    RMSE. The job's own budget is always included. `shares` are indexed by number of changes. Raises
+    `JobError` if the protocol has no change budget, or the horizon is too long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:

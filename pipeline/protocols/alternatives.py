@@ -173,9 +173,8 @@ def _trusting_with_values(
 ) -> Iterator[Alternative]:
     """Yield the protocol in which the shuffler adds the noise, for items or for numbers.
 
-    Protocols whose devices add the noise are not offered, because each device would have to send
-    too many messages. `max_changes` does not count a user's first value, but shuffled_counts counts
-    it as a change.
+    If devices added the noise, each would have to send too many messages. `max_changes` does not
+    count a user's first value, but shuffled_counts counts it as a change.
     """
     yield (
         "shuffled_counts",

@@ -29,8 +29,7 @@ class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
     Access imports a protocol, which can raise `ProtocolError` if another package provides it.
-    Iteration yields names and imports nothing. `find` returns the entry points in other packages,
-    and is called at most once.
+    Iteration imports nothing. `find` returns the entry points in other packages.
     """
 
     def __init__(

@@ -81,23 +81,6 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     """Predict errors of the job, and of alternatives with its epsilon, delta, horizon and changes.
 
     The result is empty if the protocol has no alternatives. All `users` report at every epoch.
-
-    >>> from dpstream.pipeline.jobs.job_files import parse_job
-    >>> job = parse_job('''
-    ... name: weeks
-    ... protocol: shuffled_counts
-    ... parameters: {epsilon: 1, delta: 1.0e-6, max_changes: 4}
-    ... epochs: {count: 170}
-    ... shuffle: {minimum: 32593}
-    ... ''')
-    >>> found = alternatives(job, job.calibrate(), users=32593)
-    >>> for each in found:
-    ...     print(each.protocol, round(each.rmse))
-    shuffled_counts 32
-    shuffled_counts 55
-    value_stream 1527
-    future_rand 3182
-    sampled_response 2366
     """
     found = candidates(job, law)
     if len(found) == 1 and not _others(job):

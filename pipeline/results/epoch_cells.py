@@ -177,10 +177,9 @@ class ItemCells(EpochCells):
 class PanelCells(EpochCells):
     """Rows of several questions to users in public groups.
 
-    Devices that are asked different questions are different, and so are those of different groups,
-    so their errors are independent. Two rows about one answer have the error of the narrower one in
-    common. Two answers to one question have independent noise, but which devices are asked has an
-    effect on both.
+    Different questions and groups have different devices, so their errors are independent. Two rows
+    about one answer have the error of the narrower one in common. Two answers to one question have
+    independent noise, but both depend on which devices are asked.
     """
 
     def __init__(self, estimate: PanelEstimates, rows: Sequence[PanelRow], means: set[int]) -> None:

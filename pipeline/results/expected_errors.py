@@ -116,8 +116,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
     """Return the bound x at which P(|error_t| > x), summed over epochs t, is `exceeded`.
 
     Errors are Gaussian, with positive standard `deviations`, shape (epochs,). By the union bound,
-    the probability that any error exceeds x is at most `exceeded`, however the errors depend on
-    each other.
+    any error exceeds x with probability at most `exceeded`, however they depend on each other.
 
     >>> round(largest_error(np.ones(1)), 2), round(largest_error(np.ones(1000)), 2)
     (1.96, 4.06)
@@ -140,9 +139,7 @@ def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
 
     Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
     that any error does so is therefore at most `exceeded`, however the errors depend on each other.
-    `epochs` includes future epochs, so the ratio is known before epoch 1. The bound of
-    `largest_error`, in contrast, has the same width at every epoch, and requires the standard
-    deviations of all epochs.
+    `epochs` includes future epochs, so the ratio is known before epoch 1.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)

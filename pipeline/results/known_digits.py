@@ -56,9 +56,8 @@ def known_count(value: float, low: float, high: float, people: int | None = None
     """Round a user count; `people` is the population, if public.
 
     The interval is rounded outward, so that it does not claim more than the exact one. All numbers
-    are clipped to the range from 0 to the population. An interval entirely outside this range
-    cannot contain the true number. Such an interval is replaced by the outermost rounding step
-    within the range.
+    are clipped to the range from 0 to the population. An interval entirely outside this range is
+    replaced by the outermost rounding step within the range.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)

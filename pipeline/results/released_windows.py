@@ -63,12 +63,11 @@ class WindowPosition:
 
 
 class WindowIndex:
-    """Complete windows of a shuffled topic, by epoch.
+    """Complete windows of a shuffled topic from epoch `first` on, by epoch.
 
     As in live aggregation, the first complete attempt to write a window counts. Only positions of
-    windows are stored, because topics may retain the windows of thousands of epochs. `first` is the
-    first epoch to index. `floors` has the first offset to read in each partition, by default the
-    offset at which the deployment starts.
+    windows are stored, because topics may retain the windows of thousands of epochs. `floors` has
+    the first offset to read in each partition, by default the start of the deployment.
     """
 
     def __init__(

@@ -72,9 +72,9 @@ class SmoothedHorizon:
 def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
     """Read the manifests and partials of a deployment, and smooth one horizon.
 
-    `number` is 1 for the deployment's first horizon; the default is the horizon of the latest
-    epoch. Raises `SmoothingError` if the protocol does not support smoothing, or no epoch of the
-    horizon is finalized and aggregated.
+    `number` is 1 for the first horizon; the default is the horizon of the latest epoch. Raises
+    `SmoothingError` if the protocol does not support smoothing, or no epoch of the horizon is
+    finalized and aggregated.
     """
     if not isinstance(job.aggregator(), Smoother):
         raise SmoothingError(f"protocol {job.protocol} does not support smoothing")

@@ -57,8 +57,7 @@ def curves(
     """Return the chart for 1 to `MOST_CURVES` curves, as JSON from `bokeh.embed.json_item`.
 
     `unit` and `times` are the titles of the axes; `times` is None if epochs have no dates. If they
-    have dates, the page supplies the ticks, at starts of days, months and years. Raises
-    `ValueError` for any other `count`.
+    have dates, the page supplies the ticks.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"got {count} curves; expected 1 to {MOST_CURVES}")

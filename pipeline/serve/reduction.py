@@ -70,9 +70,8 @@ def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: in
     """Select the epochs that show a curve in `columns` pixel columns as well as all epochs would.
 
     Every column keeps the epochs with the minimum and maximum of each curve, and the first epoch in
-    a gap of the first curve. Both ends of the curves are kept. No peak is lost. A gap is lost only
-    if its column has another gap. `epochs` are int64, shape (n,), increasing. `curves` are float64,
-    shape (n,) each, NaN for gaps; the first one is the estimate.
+    a gap of the first curve, which is the estimate. Both ends of the curves are kept. No peak is
+    lost. A gap is lost only if its column has another gap. Curves have shape (n,), NaN for gaps.
 
     >>> values = np.array([1.0, 9.0, 2.0, 3.0, np.nan, 4.0, 5.0, 0.0])
     >>> reduce_curve(np.arange(1, 9), [values], 2).kept.tolist()

@@ -14,7 +14,7 @@ from dpstream.pipeline.values.value_domains import BETWEEN, CategoryDomain, Valu
 
 
 class CrowdDomain(ValueDomain):
-    """Crowds, and the items of another domain within each crowd; int64.
+    """Crowds, and the items of another domain (`contents`) within each crowd; int64.
 
     Values are numbered crowd by crowd: first the crowd itself, then its items. A user's values are
     the numbers of the crowd and of the user's items in that crowd.
@@ -25,8 +25,6 @@ class CrowdDomain(ValueDomain):
     ('1', '1: dark', '1: light', '2', '2: dark', '2: light')
     >>> versions.parse(["2: dark", "1", "", "3: dark"])[0].tolist()
     [[4, 5], [1, 0], [0, 0], [0, 0]]
-
-    `contents` is a domain of sets that can be listed.
     """
 
     initial = 0

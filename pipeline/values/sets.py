@@ -35,10 +35,8 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 class SetDomain(ValueDomain):
     """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
-    If `slots` is None, a user has one item at a time, which holds until it changes.
-
-    The class itself handles a list of labels; for other domains, the constructor returns an
-    instance of a subclass.
+    If `slots` is None, a user has one item at a time, which holds until it changes. The class
+    itself handles labels; for other domains, the constructor returns an instance of a subclass.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE

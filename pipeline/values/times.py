@@ -159,9 +159,8 @@ class EpochCalendar:
         """Return the start of an epoch in UTC, which is the end of the previous epoch.
 
         If clocks skip the epoch's time of day, the epoch starts later by the length of the gap. If
-        clocks show that time twice, the epoch starts at its first occurrence, unless `start` itself
-        is the second occurrence of a repeated time. Raises `OverflowError` outside the years 1 to
-        9999.
+        clocks show that time twice, the epoch starts at its first occurrence, unless `start` is the
+        second occurrence of a repeated time. Raises `OverflowError` outside the years 1 to 9999.
         """
         days, rest = divmod(self.length.exact, _DAY)
         if self.zone is None or not (days or self.length.months):

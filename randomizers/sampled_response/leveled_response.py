@@ -105,8 +105,6 @@ class LeveledResponseLaw(Constants):
 
 
 class LeveledResponse(PhasedDevices[LeveledResponseLaw]):
-    """The devices of one horizon."""
-
     def __init__(self, law: LeveledResponseLaw) -> None:
         super().__init__(law)
         self._index()

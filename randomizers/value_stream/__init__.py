@@ -210,8 +210,7 @@ class SymbolDevices(FollowingDevices[LawT]):
         Random integers are drawn for 16,384 devices at a time: one for each input-independent
         device, then the integers of `tilt.draw_tilted_symbols`. `known`, bool, shape (population,),
         marks absent devices whose value is in `values` nevertheless; they track their changes
-        without a report. Returns the symbols of present devices in the order of enrollment, shape
-        (reports,).
+        without a report. Returns the symbols of present devices, in the order of enrollment.
         """
         observed = present
         if present is not None and known is not None:
