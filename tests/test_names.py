@@ -36,6 +36,7 @@ SMALL: Final = {
     "pipeline/protocols/registry.py": "list of protocols, without importing a protocol",
     "pipeline/stages/sealed_admission.py": "imported only by stages of sealed jobs",
     "pipeline/stages/stage.py": "interface of all stages for drivers",
+    "pipeline/values/item_sums.py": "numbers by item, shared by devices, results and simulation",
     "randomizers/cell_codes/codes.py": "common part of cell codes",
     "randomizers/client/amounts.py": "checks amounts in the client, without numpy",
     "randomizers/client/device_errors.py": "raised by every module of the client",
