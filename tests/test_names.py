@@ -34,6 +34,7 @@ SMALL: Final = {
     "pipeline/plots.py": "the only module that imports Matplotlib",
     "pipeline/protocols/late_calibration.py": "avoids importing calibrations",
     "pipeline/protocols/registry.py": "list of protocols, without importing a protocol",
+    "pipeline/stages/idle_condition.py": "imported by supervisors without the stages",
     "pipeline/stages/sealed_admission.py": "imported only by stages of sealed jobs",
     "pipeline/stages/stage.py": "interface of all stages for drivers",
     "pipeline/values/item_sums.py": "numbers by item, shared by devices, results and simulation",

@@ -25,10 +25,8 @@ from dpstream.topics.messages import Messages
 class Total:
     """Running sum of the chunks of an attempt.
 
-    Attributes:
-        aggregator: Aggregated messages; stays empty with parallel shufflers.
-        opened: Decrypted contents of a partial window; None without parallel shufflers.
-        ciphertexts: Number of ciphertexts in a partial window.
+    With parallel shufflers, `opened` and `ciphertexts` collect a partial window; `aggregator` stays
+    empty.
     """
 
     aggregator: Aggregator
@@ -38,11 +36,7 @@ class Total:
 
 
 class AddedCiphertexts(WindowTransform[Total]):
-    """Turn the ciphertexts in ``<job>.shuffled`` into the partials in ``<job>.partials``.
-
-    With parallel shufflers, large windows use spill files. Raises `WrongKeyError` if the
-    aggregator's private keys are missing.
-    """
+    """Turn the ciphertexts in ``<job>.shuffled`` into the partials in ``<job>.partials``."""
 
     def __init__(self, job: DeployedJob, keys: KeyRing, open_spill_file: OpenSpillFile) -> None:
         super().__init__()
@@ -96,7 +90,6 @@ class AddedCiphertexts(WindowTransform[Total]):
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:
-    """Return a new aggregator with `total` and the reports of the added devices."""
     both = job.aggregator()
     both.merge(total)
     both.add(job.epochs.local(epoch), added.values, added.counts)
@@ -106,7 +99,6 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -
 def ciphertext_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that aggregates windows like `AddedCiphertexts`, with the same errors."""
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 

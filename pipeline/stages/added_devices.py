@@ -33,9 +33,9 @@ _SEALED_AT_ONCE: Final = 1 << 10
 class AddedDevices:
     """Reports that a party adds, derived from its private key, the deployment and the epoch.
 
-    Averaging two noisy versions of the same counts would reduce the noise. A window that any of the
-    party's workers writes again, or that is replayed, therefore receives the same added reports.
-    `party` is one of `DeployedJob.later_parties`.
+    Averaging two noisy versions of the same counts would reduce the noise. A window that is written
+    again or replayed therefore receives the same added reports. `party` is one of
+    `DeployedJob.later_parties`.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:

@@ -45,8 +45,7 @@ class OpenedShares:
 class AddedShares(WindowTransform[OpenedShares]):
     """Turn the chunks in ``<job>.shuffled`` into ``<job>.partials-a`` or ``-b``.
 
-    Party 0, which receives seeds, is ``aggregate-a``; party 1 is ``aggregate-b``. Raises
-    `WrongKeyError` if the party's private keys are missing.
+    Party 0, which receives seeds, is ``aggregate-a``; party 1 is ``aggregate-b``.
     """
 
     def __init__(self, job: DeployedJob, party: int, keys: KeyRing) -> None:
@@ -83,10 +82,7 @@ def add_shares(total: ShareSum, opener: Decryptor, epoch: int, words: Messages) 
 
 
 def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> bytes:
-    """Return a party's partial for a window, without the sum if it covers too few devices.
-
-    `total` sums the decrypted shares; `added` has the reports of the devices that the party adds.
-    """
+    """Return a party's partial for a window, without the sum if it covers too few devices."""
     suppressed = total.of_fewer_than(job.shuffle.minimum)
     if added is not None and not suppressed:
         table = table_of(added.values, added.counts, job.table_format.cells)
@@ -95,11 +91,10 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> byt
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
-    """Combine both parties' partials into a window's payload, or state why its counts are unknown.
+    """Combine the partials from aggregate-a and aggregate-b, or state why the counts are unknown.
 
     The counts are known only if both parties added shares from the same producers, and all devices
-    counted when the window was finalized belong to these producers. `sums` has the partials from
-    aggregate-a and aggregate-b.
+    counted when the window was finalized belong to these producers.
     """
     form = job.table_format
     first, second = (PartialSum.from_bytes(form, each) for each in sums)
@@ -120,7 +115,6 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
 def _problem(
     job: DeployedJob, manifest: Manifest, first: PartialSum, second: PartialSum
 ) -> str | None:
-    """Return why two sums do not combine into the counts of a window, or None if they do."""
     if first.digest != second.digest:
         opened = " and ".join(
             f"{name} opened {each.shares:,} shares and failed to open {each.closed:,}"
@@ -157,7 +151,6 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
 def share_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that aggregates windows like both parties, with the same errors."""
     openers = [Decryptor(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 

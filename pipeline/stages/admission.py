@@ -45,19 +45,14 @@ Record = TypeVar("Record")
 
 
 class Addressed(Protocol):
-    """Record that states its deployment and the job's fingerprint."""
+    @property
+    def deployment(self) -> bytes: ...
 
     @property
-    def deployment(self) -> bytes:
-        """Deployment ID, 16 bytes."""
-
-    @property
-    def fingerprint(self) -> bytes:
-        """Job fingerprint, 16 bytes."""
+    def fingerprint(self) -> bytes: ...
 
 
 def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Rejection:
-    """Decode a record, or return why it is unreadable."""
     try:
         return decode(value)
     except VersionError as error:
@@ -97,8 +92,6 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
 
 
 class MessageCheck:
-    """Check that reports have a topic's message format and valid messages of the job's protocol."""
-
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
         self._form = job.format_of(role)
@@ -107,7 +100,6 @@ class MessageCheck:
         self._check_messages = checks.check_messages
 
     def format_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
-        """Describe a wrong dtype or width of reports, or return None if both are right."""
         if values.dtype != self._form.dtype or values.shape[1] != self._form.width:
             return (
                 f"reports: got {values.shape[1]} x {values.dtype}; {self._job.protocol} "
@@ -116,7 +108,6 @@ class MessageCheck:
         return None
 
     def message_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
-        """Describe an invalid message in `values`, shape (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
             return (
@@ -131,17 +122,13 @@ class MessageCheck:
 
 
 class Admission:
-    """Decode and validate single records from a raw topic, with the same result on every worker.
-
-    Jobs with sealed reports use `sealed_admission`.
-    """
+    """Decode and validate single records from a raw topic, with the same result on every worker."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
         self._words = MessageCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Rejection:
-        """Return a batch or punctuation for this job and partition, or the reason for rejection."""
         record = self.addressed(partition, value)
         if isinstance(record, Rejection | Punctuation):
             return record

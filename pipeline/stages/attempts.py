@@ -1,8 +1,7 @@
-"""Read and write the windows in ``<job>.shuffled``, in chunks. A window can be written repeatedly.
+"""Read and write the windows in ``<job>.shuffled``, in chunks.
 
 An attempt is one write of a window by a shuffler worker. Chunks of two attempts never mix. The
-first complete attempt is the window. Records that a killed or paused worker leaves behind form
-another attempt at the same window, which can be complete or incomplete.
+first complete attempt is the window. A killed worker can leave an incomplete attempt behind.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ Content = TypeVar("Content")
 
 
 def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Rejection:
-    """Decode the chunk in a record, or return why it does not belong in the partition."""
     chunk = readable(decode_chunk, value)
     if isinstance(chunk, Rejection):
         return chunk
@@ -42,7 +40,6 @@ def chunks_of_attempt(
     chunks: Chunks,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """Yield the records for one write of a window: one chunk per element of `chunks`."""
     for index, words in enumerate(chunks.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
@@ -100,14 +97,13 @@ class Attempts(Generic[Content]):
 
     @property
     def began(self) -> float | None:
-        """Start time of the oldest attempt, in seconds; None if there are no attempts."""
         return min((attempt.began for attempt in self._open.values()), default=None)
 
     def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
-        """Add a chunk, and return its attempt if all chunks of the attempt have been read.
+        """Add a chunk, and return its attempt if that is now complete.
 
-        Raises `ValueError` without any effect if messages are invalid for the protocol, or if the
-        total differs from that of the attempt's first chunk.
+        Raises `ValueError`, without any effect, if a message is invalid or the total contradicts
+        the first chunk.
         """
         attempt = self._open.get((chunk.epoch, chunk.attempt))
         if attempt is None:

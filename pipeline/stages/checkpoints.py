@@ -1,13 +1,8 @@
 """Checkpoints of a publisher: its state after an epoch, and the offsets where reading resumes.
 
 Checkpoints have a separate key in ``<job>.estimates``, a topic that only the publisher may write.
-Readers of estimates skip them. The logs stay authoritative: a checkpoint is used only if
-
-* its epoch is published,
-* the manifest to which it refers decided that epoch,
-* its state reproduces the published estimate of the epoch, byte for byte.
-
-Without a valid checkpoint, the logs are read from their beginning, or that of the horizon.
+The logs stay authoritative. A checkpoint is used only if the manifest to which it refers decided
+its epoch, and its state reproduces the published estimate of that epoch, byte for byte.
 """
 
 from __future__ import annotations
@@ -39,14 +34,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """State of a publisher after an epoch.
-
-    Attributes:
-        deployment: Deployment ID, 16 bytes.
-        fingerprint: Job fingerprint, 16 bytes.
-        place: Offsets at which reading the logs resumes.
-        state: Result of `Estimation.state`.
-    """
+    """State of a publisher after an epoch; `place` has the offsets at which reading resumes."""
 
     deployment: bytes
     fingerprint: bytes
@@ -58,7 +46,6 @@ class Checkpoint:
         return self.place.epoch
 
     def append(self) -> Append | None:
-        """Return the action that writes the checkpoint; None if it is too large or invalid."""
         place = self.place
         body = {
             "checkpoint": _VERSION,
@@ -81,7 +68,6 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Checkpoint:
-        """Decode a record's value; raise `CodecError` if it is invalid or from another version."""
         try:
             body = json.loads(value)
             if body["checkpoint"] != _VERSION:
@@ -114,7 +100,6 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """Return the checkpoint in a record, or None if this deployment has not written one there."""
     if key != KEY:
         return None
     try:
@@ -126,7 +111,6 @@ def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpo
 
 
 def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:
-    """Yield the estimates among a publisher's records; raise `CodecError` for unknown records."""
     return (EstimateRecord.from_bytes(each.value) for each in records if each.key != KEY)
 
 

@@ -1,11 +1,8 @@
 """Read released windows in chunks, and write the result of a `WindowTransform`.
 
-The transform removes an encryption layer, aggregates the reports, or sums one party's shares.
-
-Chunks are added per attempt, which is one write of a window by the preceding stage. The first
-complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers from
-a killed or paused writer never hold back the committed offset, the *floor*. With parallel
-shufflers, the window consists of the first complete attempt by each shuffler.
+The first complete attempt at an epoch is its window; with parallel shufflers, the first complete
+attempt by each of them. All other attempts are dropped, so that leftovers from a killed or paused
+writer never hold back the committed offset, the *floor*.
 """
 
 from __future__ import annotations
@@ -34,11 +31,7 @@ _LONG_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _ChunkPartition(Generic[Content]):
-    """State of an owned partition.
-
-    For each epoch in progress, `partial_windows` has the first complete attempt by each parallel
-    shuffler; `written` has the finished windows.
-    """
+    """State of an owned partition: first complete attempts by shuffler, and finished epochs."""
 
     number: int
     position: int
@@ -49,11 +42,6 @@ class _ChunkPartition(Generic[Content]):
 
 
 class ChunkStage(Generic[Content]):
-    """Read the chunks in one topic, and write every complete window.
-
-    `listener` is called with every window this worker has written.
-    """
-
     def __init__(
         self, job: DeployedJob, transform: WindowTransform[Content], listener: WindowListener
     ) -> None:
@@ -68,7 +56,6 @@ class ChunkStage(Generic[Content]):
         self.counts = transform.counts
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take over a partition, and return the offset from which to read the partition."""
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)
@@ -91,7 +78,6 @@ class ChunkStage(Generic[Content]):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Process one chunk, and write its window if the chunk completes it."""
         state = self._partitions[partition]
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
@@ -180,7 +166,6 @@ class ChunkStage(Generic[Content]):
         yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
-        """Commit the first offset of the oldest attempt that can still become the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
         for epoch in [each for each in state.partial_windows if self._through(state, each)]:
             del state.partial_windows[epoch]

@@ -36,15 +36,9 @@ from dpstream.topics.sealing import key_id, unseal_all
 
 @dataclass(slots=True)
 class IncreasingCiphertexts:
-    """Check that ciphertexts increase from the first to the last received chunk of an attempt.
-
-    `ends` has the first and last row of each chunk, by index.
-    """
-
     ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def add(self, index: int, words: Messages, form: MessageFormat) -> None:
-        """Add a chunk; raise `ValueError` if its format or its order is wrong."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
             raise ValueError(f"messages: got {rows.shape[1]} x {rows.dtype}; expected {form}")
@@ -65,7 +59,6 @@ class IncreasingCiphertexts:
 
 
 def distinct(words: Messages) -> Messages:
-    """Remove repeated rows from sorted ciphertexts."""
     rows = words.values
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
@@ -87,9 +80,9 @@ def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
 class Decryptor:
     """Decrypt the outermost layer of reports with a party's private keys.
 
-    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The keys for its earliest
-    key periods can be erased from `keys`: methods raise `WrongKeyError` for epochs in these
-    periods. The constructor raises this error if any other key is missing.
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. Keys of past key periods can
+    be erased: methods then raise `WrongKeyError`. The constructor raises it if any other key is
+    missing.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -99,7 +92,6 @@ class Decryptor:
         self._keys = keys
 
     def open(self, epoch: int, rows: MessageArray) -> MessageArray:
-        """Return the contents of all ciphertexts that can be decrypted."""
         private_key, context = self._period(epoch)
         return open_rows(rows, private_key, context)
 
@@ -109,7 +101,6 @@ class Decryptor:
         return open_named_rows(rows, private_key, context)
 
     def open_all(self, epoch: int, ciphertexts: list[bytes]) -> list[bytes | None]:
-        """Return the content of each ciphertext, or None where decryption fails."""
         private_key, context = self._period(epoch)
         return unseal_all(ciphertexts, private_key, context)
 
@@ -126,11 +117,6 @@ class Decryptor:
 
 
 class ReportReader:
-    """Decrypt the innermost ciphertexts of released windows, and aggregate their reports.
-
-    Raises `WrongKeyError` if the aggregator's private keys are missing.
-    """
-
     def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
         self._job = job
         self._opener = Decryptor(job, AGGREGATE, keys)
@@ -153,8 +139,7 @@ class ReportReader:
     ) -> Steps[int]:
         """Add the distinct contents of several partial windows, and return the number of reports.
 
-        A shuffler drops its own duplicates, but does not know what other shufflers received. Does
-        not change `parts`.
+        A shuffler drops its own duplicates, but does not know what other shufflers received.
         """
         reports = 0
         for block in distinct_of_all(parts):
@@ -171,7 +156,6 @@ class ReportReader:
 
 
 def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
-    """Raise `WrongKeyError` if `keys` lacks a party's private key that is still needed."""
     assert job.sealed is not None
     public_keys = job.sealed.parties[party]
     available = [keys.find(public_key) is not None for public_key in public_keys]
@@ -189,10 +173,7 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
 def reports_in(
     rows: MessageArray, form: MessageFormat, aggregator: Aggregator, epoch: int
 ) -> MessageArray:
-    """Return the valid reports among the decrypted contents, and drop all other contents.
-
-    `form` is the format of reports, and `epoch` is numbered within its horizon.
-    """
+    """Return the valid reports among the decrypted contents; `epoch` counts within its horizon."""
     reports = unpack_reports(rows, form)
     if form.distinct is not None:
         reports = reports[reports[:, 0] < form.distinct]

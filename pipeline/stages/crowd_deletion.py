@@ -20,11 +20,11 @@ from dpstream.topics.messages import Messages
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the messages that remain after deletion, in crowds that are still large enough.
 
-    First, the number of messages to leave is drawn for every crowd, even an empty one. This
-    number therefore does not depend on other crowds. Messages without a crowd are deleted.
+    First, the number of messages to leave is drawn for every crowd, even an empty one. This number
+    therefore does not depend on other crowds. Messages without a crowd are deleted.
 
-    `words` has all messages of a window, in canonical order. The result is a subset of them in
-    the same order, with counts if `words` has counts. The caller chooses the result's encoding.
+    `words` has all messages of a window, in canonical order. The result is a subset in the same
+    order.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
@@ -67,9 +67,8 @@ def uniform_choice(
 ) -> NDArray[np.int64]:
     """Draw a sample without replacement, and return how many elements of each kind it has.
 
-    Every set of size `chosen` is equally likely; `chosen` is at most the sum of `counts`. `counts`
-    has the number of elements of each kind, int64, shape (kinds,). Positions are drawn one by one
-    for the smaller set: the chosen or the remaining elements.
+    Every set of size `chosen` is equally likely. `counts` has the number of elements of each kind.
+    Positions are drawn one by one for the smaller set: the chosen or the remaining elements.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()

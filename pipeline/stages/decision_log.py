@@ -48,10 +48,9 @@ class RememberedDecision:
     """Compact form of a decision: one bit per producer, however many devices it has.
 
     Attributes:
-        first_offset: Offset of the epoch's first record in the raw topic.
         cut_offset: First offset that no longer belongs to the window.
         bits: One bit per producer in order of registration, lowest bit first: set if the producer
-            is in the window. Producers beyond the last bit are not in the window.
+            is in the window.
     """
 
     window_status: WindowStatus
@@ -63,7 +62,6 @@ class RememberedDecision:
         return has_bit(self.bits, index)
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
-        """Return which of the first `producers` are in the window, bool, shape (producers,)."""
         # For empty input, `np.unpackbits` returns uninitialized memory.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
@@ -71,8 +69,6 @@ class RememberedDecision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Consecutive decisions, each the first for its epoch, with the offsets of their manifests."""
-
     rows: ManifestRows
     offsets: tuple[int, ...]
 
@@ -86,7 +82,7 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
 
 
 def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
-    """Read a manifest again by its offset; manifests with many producers are not kept in memory."""
+    """Read a manifest again; manifests with many producers are not kept in memory."""
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
     base = base_of(record.value)
@@ -96,10 +92,7 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
 
 
 def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
-    """Decode a parallel shuffler's manifest for its partial window; None for other records.
-
-    Shuffler 1 has no such manifests: its manifests are decisions.
-    """
+    """Decode a parallel shuffler's manifest for its partial window; None for other records."""
     if instance == 1:
         return None
     try:
@@ -113,15 +106,14 @@ def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Ma
 class DecisionLog:
     """Finalized epochs, recent membership, and the number of devices behind each producer.
 
-    Manifests are skipped if the job does not have their epoch, or if the epoch is more than
-    `EPOCHS_AHEAD` beyond the oldest epoch without an earlier manifest. No worker decides that far
-    ahead, and every intervening epoch would be pending work for all readers. All readers skip the
-    same manifests, because the epochs decided by earlier manifests depend only on the log.
+    Manifests more than `EPOCHS_AHEAD` beyond the oldest undecided epoch are skipped. No worker
+    decides that far ahead, and every intervening epoch would be pending work. All readers skip the
+    same manifests, because the log alone determines the epochs decided so far.
 
     Args:
         on_decision: Called with every decision.
         on_decisions: Called instead of `on_decision` with decisions that were read together.
-        after: Last of the epochs decided by earlier records; those records are not read.
+        after: Epoch; earlier records decided the epochs up to this one, and are not read.
     """
 
     def __init__(
@@ -235,7 +227,6 @@ class DecisionLog:
         return self._reader.bases
 
     def recall(self, record: LogRecord) -> Manifest:
-        """Decode an earlier manifest that others refer to; raise `CodecError` if it is invalid."""
         return self._reader.decode(record.offset, record.value)
 
     def encode(self, manifest: Manifest) -> bytes:
@@ -277,15 +268,12 @@ class DecisionLog:
             del self._recent[self._order.popleft()]
 
     def exists(self, epoch: int) -> bool:
-        """Return whether the deployment has an epoch; its first manifest states the first epoch."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
-        """Return an epoch's decision if it is among the last `EPOCHS_AHEAD`; else None."""
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
-        """Return a producer's number of devices in its latest window; 0 before its first window."""
         populations = self._latest.populations()
         return int(populations[index]) if index < len(populations) else 0
 
@@ -295,20 +283,15 @@ class DecisionLog:
         return int(epochs[index]) if index < len(epochs) else 0
 
     def last_in_of(self, producers: int) -> NDArray[np.int64]:
-        """Return `last_in` for each of the first `producers`, shape (producers,)."""
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
     def oldest_undecided(self, registry_first_epoch: int) -> int:
-        """Return the lowest epoch that exists and has no manifest."""
         first = registry_first_epoch if self.first_epoch is None else self.first_epoch
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
-        """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decisions before `epoch`.
-
-        Decisions for epochs before `first_epoch`, the producer's first epoch, do not count.
-        """
+        """Return whether the last `MAX_MISSED_EPOCHS` decisions before `epoch` lack a producer."""
         latest = self.latest_before(epoch)
         return (
             len(latest) == MAX_MISSED_EPOCHS
@@ -329,8 +312,7 @@ class DecisionLog:
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
         """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first.
 
-        Each epoch comes with its decision, or with None if the decision is not stored: all
-        producers then count as present.
+        All producers count as present in a decision that is no longer stored (None).
         """
         earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)
@@ -343,8 +325,8 @@ FEW = 256
 class LatestWindows:
     """Latest decided window of every producer, in order of registration.
 
-    Producers and device counts rarely change between windows. Among consecutive manifests with the
-    same producers and counts, only the one for the latest epoch is stored, and evaluated on demand.
+    Among consecutive manifests with the same producers and counts, only the one for the latest
+    epoch is stored, and evaluated on demand: producers and counts rarely change between windows.
     """
 
     def __init__(self) -> None:
@@ -353,7 +335,6 @@ class LatestWindows:
         self._alike: Manifest | None = None
 
     def note(self, manifest: Manifest) -> None:
-        """Add a decision; epochs can be in any order."""
         alike = self._alike
         if alike is not None and (
             manifest.producers is not alike.producers
@@ -367,12 +348,10 @@ class LatestWindows:
             self._alike = manifest
 
     def epochs(self) -> NDArray[np.int64]:
-        """Return the epoch of each producer's latest window; 0 for a producer without windows."""
         self._settle()
         return self._epochs
 
     def populations(self) -> NDArray[np.uint32]:
-        """Return each producer's number of devices in its latest window."""
         self._settle()
         return self._populations
 

@@ -2,8 +2,7 @@
 
 Kafka drops the offsets of a group after a week without members, and a restored cluster might have
 older offsets. A stage then finds its offset to be below the start of its topic. Nothing is lost if
-all deleted records belong to published windows. This module checks that by means of estimates and
-manifests, and only if records were deleted.
+all deleted records belong to published windows.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from dpstream.topics.names import Role
 
 
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
-    """Return whether deleted records of a partition might still be needed.
-
-    `role` is a topic of raw reports or of chunks. `offset` is the start of the partition.
-    """
+    """Return whether a topic's records before `offset`, the partition's start, are still needed."""
     published = yield from latest_published(job)
     instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1
     pending: dict[int, int] = {}
@@ -66,7 +62,6 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
 
 
 def latest_published(job: DeployedJob) -> Steps[int]:
-    """Find the last epoch up to which all epochs are published; 0 without published epochs."""
     place = yield from place_of_latest(job, lambda latest: latest)
     published = FirstEstimates(job, place.before)
     log = job.cursor(Role.ESTIMATES, lambda record: published.apply(record.value))
@@ -77,7 +72,6 @@ def latest_published(job: DeployedJob) -> Steps[int]:
 
 
 def _epochs_started(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
-    """Collect the epochs whose first chunk is still in the topic."""
     begun: set[int] = set()
 
     def take(record: LogRecord) -> None:

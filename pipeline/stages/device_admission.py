@@ -33,9 +33,7 @@ class AdmittedReports:
     Attributes:
         tags: Tags of the devices, uint64, shape (reports,).
         contents: Decrypted contents, uint8, shape (reports, content bytes).
-        left_out: Number of invalid reports in the batch.
-        ciphertexts: IDs that identify copies of a sealed report, uint64, shape (reports,): 8 bytes
-            of the random IDs that bind the ciphertexts. None if reports are not sealed.
+        ciphertexts: IDs that identify copies of a sealed report, uint64, shape (reports,).
     """
 
     epoch: int
@@ -70,7 +68,6 @@ class DeviceAdmission:
         self._check_messages = checks.check_messages
 
     def check_keys(self) -> None:
-        """Raise `WrongKeyError` if a private key that is still needed is missing."""
         available = [self._keys.find(key) is not None for key in self._devices.keys]
         if available and (not available[-1] or available != sorted(available)):
             missing = [
@@ -85,7 +82,6 @@ class DeviceAdmission:
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
-        """Return the content of a record for this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
@@ -153,7 +149,6 @@ class DeviceAdmission:
         return unseal_each(ciphertexts, private_key, contexts)
 
     def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which decrypted contents, shape (n, content bytes), are valid, shape (n,)."""
         slots, counts, known = self._form.unpack(contents)
         self._leave_out_unknown(self._job.epochs.local(epoch), slots, counts, known)
         return known
@@ -165,7 +160,6 @@ class DeviceAdmission:
         counts: NDArray[np.uint16],
         known: NDArray[np.bool_],
     ) -> None:
-        """Set `known` to False for contents with a message that is invalid for the protocol."""
         candidates = np.flatnonzero(known)
         if not len(candidates) or self._all_known(local_epoch, slots[known], counts[known]):
             return
@@ -200,8 +194,5 @@ RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermar
 def used_messages(
     slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
 ) -> NDArray[np.unsignedinteger]:
-    """Return the messages in the used slots of contents, shape (messages, width).
-
-    `slots` has shape (n, slots, width). `counts`, shape (n,), has the number of used slots.
-    """
+    """Return the messages in the used slots; `slots` has shape (n, slots, width)."""
     return slots[np.arange(slots.shape[1]) < counts[:, None]]

@@ -35,7 +35,6 @@ class Collectors:
         self._heard: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, record: LogRecord) -> None:
-        """Process a record of ``<job>.status``; unreadable records are skipped."""
         try:
             body = json.loads(record.value)
             if body.get("deployment") != self._deployment:
@@ -48,15 +47,12 @@ class Collectors:
             return
 
     def alive(self, now: int) -> set[bytes]:
-        """Return the IDs of live collectors; `now` is in milliseconds by the broker's clock."""
         return {
             collector for written, collector in self._heard.values() if now - written <= ALIVE_MS
         }
 
 
 class DeviceDecision(WindowDecision[DeviceWindow]):
-    """Decide windows in device jobs by live collectors and the calendar."""
-
     def __init__(
         self,
         job: DeployedJob,
@@ -75,7 +71,6 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         return self._job.first_epoch
 
     def complete(self, window: DeviceWindow) -> bool:
-        """Return whether there are live collectors, and all have written their watermark."""
         now = self._timeline.now
         if now is None or not self.time_has_come(window.epoch, window):
             return False
@@ -83,7 +78,6 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         return bool(alive) and alive <= window.watermarks
 
     def missing(self, window: DeviceWindow) -> Iterator[str]:
-        """Yield a label for each live collector that has not written its watermark."""
         alive = self._collectors.alive(self._timeline.now or 0)
         for collector in sorted(alive - window.watermarks):
             yield f"collector {collector.hex()[:8]}"

@@ -28,11 +28,6 @@ _STATUS_SECONDS: Final = 1.0
 
 
 class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
-    """Reports and watermarks written by collectors.
-
-    Raises `WrongKeyError` if reports are sealed and the stage's private keys are missing.
-    """
-
     _timeline: Timeline
     _log: DecisionLog
     _decision: DeviceDecision
@@ -98,7 +93,6 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return 0 if isinstance(record, Watermark) else len(record.tags)
 
     def arrived(self, window: DeviceWindow) -> Mapping[str, int]:
-        """See `WindowSource.arrived`; repeated reports count until the window closes."""
         return {"reports": window.contributors}
 
     def awaited(self, window: DeviceWindow) -> Iterator[str]:
@@ -111,14 +105,12 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
             self._population.forget_before(self._decision.oldest_undecided)
 
     def before_decision(self) -> Steps[None]:
-        """See `WindowSource.before_decision`; reads enrollments and collector status."""
         yield from catch_up((self._enrollment_log, self._status_log))
 
     def counts(self, window: DeviceWindow) -> Mapping[str, int]:
         return {"contradicting_reports": window.contradicting}
 
     def idle_seconds(self) -> float | None:
-        """See `WindowSource.idle_seconds`; only the calendar ends an epoch."""
         oldest, last = self._decision.oldest_undecided, self._job.last_epoch
         if last is not None and oldest > last:
             return math.inf

@@ -36,7 +36,7 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: IDs of the collectors that accept no more reports for the epoch.
-        contradicting: Number of reports that differ from the first report with their tag; set by
+        contradicting: Number of reports that differ from the first with their tag; set by
             `devices`.
     """
 
@@ -65,7 +65,6 @@ class DeviceWindow(OpenWindow):
         self._counted: tuple[int, MessageMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
-        """Add reports; of several reports with the same tag, the first counts."""
         self._uncount()
         contents = reports.contents
         if self._sealed:
@@ -84,7 +83,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def contributors(self) -> int:
-        """Number of envelopes received; every device sends one per epoch, even without messages."""
+        """Number of reports received; every device sends one per epoch, even without messages."""
         return len(self._contents)
 
     @property
@@ -147,8 +146,6 @@ class DeviceWindow(OpenWindow):
 
 
 class DeviceWindows:
-    """Read decided windows again from the raw topic, using the records that `admission` accepts."""
-
     def __init__(
         self,
         job: DeployedJob,

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 class FinishedWindow:
     """Summary of a window that a stage has finished.
 
-    Which devices participate is public, so `contributors` is not secret.
-
     Attributes:
-        contributors: Number of devices present; None if the stage does not know it.
+        contributors: Number of devices present, which is public; None if the stage does not know
+            it.
         began: Time of the window's first record, on the clock of the stage's driver.
-        decided_at: Time when the window was finalized, in milliseconds since 1970 by the broker's
-            clock; set by stages that wait for that decision.
+        decided_at: Time when the window was finalized (milliseconds by the broker's clock), for
+            later stages.
     """
 
     epoch: int
@@ -55,8 +54,7 @@ class FinishedWindow:
 WindowListener: TypeAlias = Callable[[FinishedWindow], None]
 
 
-def ignore_window(window: FinishedWindow) -> None:
-    """Do nothing; the default `WindowListener`."""
+def ignore_window(window: FinishedWindow) -> None: ...
 
 
 OpenSpillFile: TypeAlias = Callable[[], BinaryIO]
@@ -69,7 +67,6 @@ BLOCK_BYTES: Final = 1 << 22
 
 
 def temporary_file() -> BinaryIO:
-    """Open a spill file in the system's temporary folder; it is deleted with the process."""
     return tempfile.TemporaryFile()
 
 
@@ -77,14 +74,9 @@ def temporary_file() -> BinaryIO:
 class Environment:
     """External dependencies of a stage, which itself does no input or output.
 
-    Attributes:
-        identifiers: Generates the random 16-byte IDs of attempts.
-        wall_clock: Milliseconds since 1970, for timestamps in manifests.
-        broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, so that no
-            window is decided by the calendar.
-        generator: Cryptographic generator for ``order: random``.
-        open_spill_file: Opens spill files for windows whose messages do not fit a table of counts.
-        listener: Called with every window this worker has decided or written.
+    `identifiers` generates the random 16-byte IDs of attempts. `wall_clock` and `broker_time`
+    return milliseconds since 1970. While `broker_time` returns None, no window is decided by the
+    calendar. `listener` is called with every window this worker has decided or written.
     """
 
     identifiers: Callable[[], bytes] = lambda: secrets.token_bytes(IDENTIFIER_BYTES)

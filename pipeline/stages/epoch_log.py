@@ -1,8 +1,7 @@
 """Read a deployment's epochs in order, each with its decision, counts and published estimate.
 
-Manifests, partials and estimates are kept forever, in one partition each. The publisher reads these
-logs while they grow. All later readers find the same content for an epoch, because in each log the
-first complete record of an epoch counts.
+Manifests, partials and estimates are kept forever, in one partition each. All readers find the same
+content for an epoch, because in each log the first complete record of an epoch counts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dpstream.topics.partials import corruption_reason
 
 
 class LostEpochError(DpstreamError):
-    """The manifest or partial of a published epoch is missing."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,8 @@ class EpochPosition:
     """Offsets at which reading can continue after an epoch, without earlier records.
 
     Attributes:
-        epoch: Last epoch read. In the log up to its manifest, all epochs up to this one are
-            decided, and no others.
-        manifest_offset: Offset of the epoch's manifest.
+        epoch: Last epoch read; the log up to its manifest decides all earlier epochs, and no later
+            ones.
         manifest_digest: SHA-256 of the manifest's record.
         whole_manifests: Offsets of manifests that later short manifests can refer to.
         partials_offset: Offset before which no part of any later epoch's partial is stored.
@@ -69,12 +67,10 @@ class DecidedEpoch:
 
     @property
     def corruption(self) -> str | None:
-        """Reason why the counts of a released window are unknown; None otherwise."""
         return None if self.payload is None else corruption_reason(self.payload)
 
     @property
     def counts(self) -> bytes | None:
-        """State of the job's aggregator for the epoch; None if there are no counts."""
         return None if self.corruption is not None else self.payload
 
 
@@ -82,16 +78,12 @@ class EpochLog:
     """Read manifests, partials and estimates epoch by epoch, a few MiB at a time.
 
     Memory does not grow with the number of epochs. A manifest can list ten thousand producers, so
-    pending manifests are stored compactly: as bytes if they are next in the log, and by offset if
-    they were decided out of order.
+    pending manifests are stored as bytes if they are next in the log, otherwise by offset.
 
     Args:
         first: First epoch to return.
         published: True to return only published epochs, with their estimates.
-        after: Last of the epochs that were decided by earlier manifests, which are not read.
-
-    Attributes:
-        next_epoch: Next epoch to return; None until the deployment's first epoch is known.
+        after: Epoch; earlier manifests decided the epochs up to this one, and are not read.
     """
 
     def __init__(
@@ -122,7 +114,6 @@ class EpochLog:
 
     @property
     def partials_wait(self) -> bool:
-        """True if partials were read for epochs that `next` has not returned yet."""
         return bool(self._payloads)
 
     @property
@@ -136,10 +127,7 @@ class EpochLog:
         return last is not None and following is not None and following > last
 
     def place(self) -> EpochPosition | None:
-        """Return the position after the epoch that `next` returned last, or None.
-
-        There is a position only if epochs were decided in order.
-        """
+        """Return the position after the last epoch read; None if decided out of order."""
         if self._decided_in_order is None or self.next_epoch is None:
             return None
         epoch, record = self._decided_in_order
@@ -243,7 +231,7 @@ class EpochLog:
         return self._nothing_waited_at if waits else self._partial_log.position
 
     def _next_manifest(self) -> Steps[Manifest | None]:
-        """Return the next manifest, or None while it or the partial it needs is unavailable."""
+        """Return the next manifest; None while it or the partial it needs is unavailable."""
         while True:
             if self._turn is None and self.next_epoch in self._waiting:
                 self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])

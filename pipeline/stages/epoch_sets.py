@@ -10,9 +10,7 @@ from typing import Self
 class EpochSet:
     """Set of epochs as disjoint, sorted runs.
 
-    Epochs are decided nearly in order, so a million epochs form one run and a few outliers. Logs
-    with repeated records are read through `add`, which returns whether an epoch is new. The first
-    record of an epoch counts, and later ones are skipped.
+    Epochs are decided nearly in order, so a million epochs form one run and a few outliers.
 
     >>> decided = EpochSet()
     >>> [decided.add(epoch) for epoch in (1, 2, 4, 2)]
@@ -29,7 +27,6 @@ class EpochSet:
 
     @classmethod
     def up_to(cls, last: int) -> Self:
-        """Return the set of epochs 1 to `last`, which is empty if `last` is 0."""
         epochs = cls()
         if last:
             epochs._starts, epochs._ends = [1], [last]
@@ -44,12 +41,10 @@ class EpochSet:
 
     @property
     def lowest(self) -> int:
-        """First epoch in the set; 0 if the set is empty."""
         return self._starts[0] if self._starts else 0
 
     @property
     def highest(self) -> int:
-        """Last epoch in the set; 0 if the set is empty."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, epoch: int) -> bool:

@@ -28,13 +28,10 @@ class EstimateRecord:
     """The published, final record of one epoch.
 
     Attributes:
-        deployment: Deployment ID, 16 bytes.
-        epoch: Epoch, numbered from 1.
         closed_at: Time when the window was finalized, in milliseconds since 1970.
         contributors: Number of devices in the window.
         population: Number of devices enrolled.
         estimate: Published estimate; None if the protocol cannot estimate without a release.
-        guarantee: `Guarantee` of the job, as JSON.
         reason: Reason why the window is corrupt; None otherwise.
         assumes_changes: Maximum number of changes per user for which intervals hold; None if they
             hold for any stream of values.
@@ -53,7 +50,6 @@ class EstimateRecord:
 
     @property
     def headline(self) -> Estimate | None:
-        """Estimate in the record; for items, the largest estimate."""
         return None if self.estimate is None else self.estimate.headline
 
     @property
@@ -67,10 +63,7 @@ class EstimateRecord:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings for readers: status of a window that was not released, and flags.
-
-        For a mean over several epochs, a note states their number.
-        """
+        """Warnings for readers: status of a window that was not released, and flags."""
         averaged = None if self.estimate is None else self.estimate.averaged
         epochs = "epoch" if averaged == 1 else "epochs"
         window_status = (
@@ -106,7 +99,6 @@ class EstimateRecord:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> EstimateRecord:
-        """Decode a record's value; raise `CodecError` if it is invalid or from another version."""
         try:
             body = _READER.decode(value.decode())
             if body["version"] != VERSION:
@@ -179,17 +171,15 @@ class EstimateListener(Protocol):
     """Listener for published records, in the order of epochs."""
 
     @property
-    def reads_horizon(self) -> bool:
-        """True if the listener needs all records of a horizon, not only the latest records."""
+    def reads_horizon(self) -> bool: ...
 
     def start_over(self) -> None:
-        """Start over: records already published will be passed to `next` again."""
+        """Expect the records published so far once more."""
 
     def next(self, record: EstimateRecord) -> None: ...
 
 
 def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
-    """Decode a record; return None if it is invalid or from another deployment."""
     try:
         record = EstimateRecord.from_bytes(value)
     except CodecError:
@@ -201,9 +191,8 @@ def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
 class FirstEstimates:
     """Estimates from one deployment: the first record for an epoch is the estimate.
 
-    Records from other deployments, or for epochs that the job does not have, are skipped. Epochs
-    are published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are skipped,
-    too. Epochs up to `before` count as published; their records are not read.
+    Epochs are published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are
+    skipped. Epochs up to `before` count as published; their records are not read.
     """
 
     def __init__(self, job: DeployedJob, before: int = 0) -> None:

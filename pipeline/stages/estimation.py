@@ -1,8 +1,7 @@
 """State of a publisher: the merged counts and participation of a horizon.
 
-* The state is a function of the manifests and partials, added in epoch order.
-* Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* Epochs of a job are numbered across horizons; here, they are numbered within a horizon.
+The state is a function of the manifests and partials, added in epoch order. The first epoch of a
+new horizon discards the state of the previous one. Epochs are numbered within a horizon here.
 """
 
 from __future__ import annotations
@@ -18,16 +17,10 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 class Estimation:
-    """Compute a job's estimates from its manifests and partials.
+    """Compute a job's estimates from its manifests and partials, one horizon at a time.
 
-    Only one horizon is stored at a time; its epochs must be added in increasing order. To
-    estimate a past horizon, add its epochs and no later ones.
-
-    Attributes:
-        horizon: Index of the horizon being estimated, from 0.
-        participation: Participation per epoch, numbered from 1 within the horizon.
-        last_epoch: Latest epoch added, numbered within the horizon; 0 before the first.
-        received: True if reports of `last_epoch` were released.
+    `participation` and `last_epoch` are numbered from 1 within the `horizon`; `last_epoch` is 0
+    before the first. `received` is True if reports of `last_epoch` were released.
     """
 
     aggregator: Aggregator
@@ -73,8 +66,8 @@ class Estimation:
     def state(self) -> dict[str, Any] | None:
         """Return the state, as JSON, for estimating later epochs; None if these need all epochs.
 
-        The state is empty between two horizons, and if epochs are independent. It is also None
-        after an epoch without reports, which has no estimate to check the state against.
+        It is also None after an epoch without reports, which has no estimate to check the state
+        against.
         """
         last, job = self.last_epoch, self._job
         if job.protocol_entry.per_epoch or last in (0, job.epochs.count):

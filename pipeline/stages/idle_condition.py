@@ -1,10 +1,8 @@
 """Conditions under which a stage needs no running workers, and the events that wake it.
 
-The actions of a stage depend only on clocks and on the topics it reads. A stage is idle if
-`Stage.idle_seconds` is not None and every record of its topic is processed. No worker is then
-needed until one of the topics grows or the stage's timer expires. The condition stores the end
-offsets of these topics. They are read before `idle_seconds` is called, so that any later write
-changes an end offset.
+A stage is idle if `Stage.idle_seconds` is not None and every record of its topic is processed. It
+needs no worker until one of its topics grows or its timer expires. The end offsets of these topics
+are read before `idle_seconds` is called, so that any later write changes an end offset.
 """
 
 from __future__ import annotations
@@ -19,10 +17,6 @@ from dpstream.topics.names import Role
 
 
 def waking_roles(job: DeployedJob, stage: str) -> tuple[Role, ...]:
-    """Return the topics that wake a stage: all it reads except the workers' status.
-
-    Raises `KeyError` if the job has no such stage.
-    """
     reads = topic_uses(job, stage).reads - {Role.STATUS}
     return tuple(role for role in Role if role in reads & job.start_offsets.keys())
 
@@ -39,8 +33,6 @@ class IdleCondition:
     >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
     True
     >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [10]})
-    False
-    >>> condition.holds({Role.PARTIALS: [7]})
     False
     """
 

@@ -5,13 +5,10 @@ own topic, so its operator sees only a fraction of a device's messages. The firs
 `ShuffleStage`, decides for all: its manifest lists the producers in the window and their draws.
 
 * A producer sends its messages to the first shuffler last. Once the first shuffler's manifest is in
-  the log, every topic therefore has all records of the producers in the window. A shuffler that
-  then reads its topic to the end does not need to wait for more records.
-* However, producers might omit records. Omitted records stay missing, but all writes of a partial
-  window must have the same content, even if a record arrives between two writes.
-* A shuffler therefore writes its own manifest before its partial window: a copy of the decision
-  with offsets in its own topic. It continues under the first such manifest in the log, so that the
-  log alone determines the partial window.
+  the log, every topic therefore has all records of the producers in the window.
+* A shuffler writes its own manifest before its partial window: a copy of the decision with offsets
+  in its own topic. All writes of the partial window then have the same content, even if a producer
+  omitted a record that arrives later.
 """
 
 from __future__ import annotations
@@ -65,10 +62,7 @@ class _InstancePartition(RawPartition[Window]):
 
 
 class InstanceStage(RawStage[_InstancePartition, Window]):
-    """Turn the batches in ``<job>.reports-2`` and so on into chunks in ``<job>.shuffled``.
-
-    `instance` is the number of this shuffler, at least 2.
-    """
+    """Turn the batches in ``<job>.reports-2`` and so on into chunks in ``<job>.shuffled``."""
 
     def __init__(
         self,
@@ -168,9 +162,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
         """Schedule the write of a partial window if this worker owns its partition.
 
-        Only the first manifest of an epoch applies. The committed offset never passes the first
-        offset of an unfinished partial window, so a partial window that starts below the committed
-        offset must already be written.
+        The committed offset never passes an unfinished partial window, so one that starts below it
+        is already written.
         """
         epoch = partial_window.epoch
         if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):

@@ -1,9 +1,7 @@
 """Counts of a deployment's decided windows, as published by shuffler workers.
 
-A summary covers all manifests before an offset of their log, and identifies the last one by its
-checksum. A reader that starts shortly before this offset can verify that the summary belongs to
-this log. The reader then has the same state as after reading the whole log. Without a summary, it
-lacks only the number of windows decided before its starting point.
+A summary covers all manifests before an offset of their log. A reader that starts near this offset
+verifies the summary by the checksum of the last manifest, and then knows all counts.
 """
 
 from __future__ import annotations
@@ -47,7 +45,6 @@ class ManifestSummary:
 
     @classmethod
     def from_json(cls, body: Any) -> Self | None:
-        """Decode the result of `to_json`, or return None for other content."""
         try:
             windows = {
                 window_status.value: int(body["windows"].get(window_status, 0))
@@ -62,10 +59,7 @@ class ManifestSummary:
 class SummarizedDecisions:
     """`DecisionLog` with the number of decided windows by status.
 
-    Attributes:
-        log: Log with at least the last `EPOCHS_AHEAD` decisions.
-        windows: Number of decided windows by status.
-        counted: True if windows decided before the records read are included in `windows`.
+    `counted` is True if `windows` includes those decided before the records read.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -94,8 +88,8 @@ class SummarizedDecisions:
         epochs are twice as far apart, all epochs up to halfway between them are therefore decided.
 
         `records` has `enough` records, and `earlier` the manifests that they refer to; see
-        `dpstream.topics.short_manifests`. `summary` covers the log up to the last record. Without
-        a summary, the number of windows decided earlier stays unknown.
+        `dpstream.topics.short_manifests`. `summary` covers the log up to the last record. Without a
+        summary, the number of windows decided earlier stays unknown.
         """
         if not records or (summary is not None and not summary.ends_with(records[-1])):
             return False

@@ -42,7 +42,7 @@ class MessageMultiset:
 
     Messages of width 1 with few distinct values become a table of counts, whose size does not
     depend on the number of messages. Other messages are stored as received; beyond a few MiB, in a
-    spill file. If `form` limits the distinct messages, callers must not add any others.
+    spill file.
     """
 
     def __init__(
@@ -100,7 +100,6 @@ class MessageMultiset:
             self._counted_bytes, self._summed_bytes = 0, self._counted[0].nbytes
 
     def merge(self, other: MessageMultiset) -> None:
-        """Move all messages here from another multiset of the same format."""
         if other._table is not None:
             self._tabulate()
             assert self._table is not None
@@ -155,7 +154,6 @@ class MessageMultiset:
     def permuted(
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
     ) -> Steps[Chunks]:
-        """Return all messages in a random order, using little memory if there are many."""
         from dpstream.pipeline.stages.random_order import in_random_order, permutation
 
         shares = -(-self.messages * self._row_bytes // BLOCK_BYTES)
@@ -175,7 +173,6 @@ class MessageMultiset:
         return lambda: distinct_of_all([self])
 
     def _one_by_one(self) -> Iterator[MessageArray]:
-        """Yield every message as often as it occurs, a few MiB at a time."""
         counted = self._counted
         if self._tabular:
             table = self._tabulate()
@@ -232,9 +229,9 @@ class MessageMultiset:
 
 
 def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
-    """Yield the distinct messages of several multisets of one format, in increasing order.
+    """Yield the distinct messages of several multisets of one format, in order, with counts.
 
-    Tables of counts are not supported. Yields blocks with counts, using little memory.
+    Tables of counts are not supported.
     """
     counted = []
     for part in parts:
@@ -250,7 +247,6 @@ def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
 
 
 def _sum(parts: list[Messages]) -> Messages:
-    """Return distinct messages, in increasing order, with their summed counts."""
     values = np.concatenate([part.values for part in parts])
     counts = np.concatenate([part.occurrences.astype(np.uint64) for part in parts])
     order = np.lexsort(values.T[::-1])

@@ -37,10 +37,7 @@ class Opened:
 class OpenedLayers(WindowTransform[Opened]):
     """Turn one shuffler's chunks into chunks for the next shuffler, or for ``<job>.shuffled``.
 
-    A complete window is decrypted, sorted, and written as an attempt by this stage. After a
-    takeover of a partition, uncommitted windows are written again as another attempt, and readers
-    use the first complete one. `index` is 1 for the second stage. Raises `WrongKeyError` if the
-    stage's private keys are missing.
+    `index` is 1 for the second stage.
     """
 
     writes_once = True

@@ -20,8 +20,6 @@ from dpstream.topics.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Contents of a window's chunks: their number, at least 1, and an iterator of messages."""
-
     total: int
     words: Iterator[Messages]
 
@@ -38,7 +36,7 @@ def ordered_chunks(
 ) -> Steps[Chunks]:
     """Cut the canonical encoding of a multiset into the same chunks as `split_messages`.
 
-    The multiset is read twice, because its number of distinct rows determines the encoding and the
+    Reads the multiset twice, because its number of distinct rows determines the encoding and the
     number of chunks, which every chunk states. `distinct` yields these rows in increasing order
     with counts, in blocks. `messages` is the number of rows with repetitions, at least 1.
     """
@@ -92,7 +90,6 @@ def _counted(
 
 
 def written_out(counted: Iterable[Messages], most: int) -> Iterator[Messages]:
-    """Yield rows as often as they occur, at most `most` at a time."""
     for block in counted:
         ends = np.cumsum(block.occurrences, dtype=np.int64)
         for start in range(0, int(ends[-1]), most):

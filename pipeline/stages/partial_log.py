@@ -21,15 +21,10 @@ from dpstream.topics.partials import (
 
 
 class PartialLog:
-    """Assemble partials from their parts, in log order.
+    """Assemble partials from their parts, in log order; epochs before `first` are ignored.
 
-    Every reader skips epochs that the job does not have. A complete partial does not count if its
-    payload is not a state of the job's aggregator.
-
-    Args:
-        on_partial: Called with the epoch and payload of every epoch's first complete partial.
-        role: Topic to read; it can also contain the partials from one of the two aggregators.
-        first: First epoch; earlier ones are ignored.
+    A complete partial does not count if its payload is not a state of the job's aggregator.
+    `on_partial` is called with the epoch and payload of every epoch's first complete partial.
     """
 
     def __init__(
@@ -50,7 +45,6 @@ class PartialLog:
 
     @property
     def has_parts(self) -> bool:
-        """True if parts for an incomplete epoch were read."""
         return any(self._parts.values())
 
     def apply(self, record: LogRecord) -> None:
@@ -73,7 +67,6 @@ class PartialLog:
             self._on_partial(part.epoch, payload)
 
     def _whole(self, part: PartialPart) -> bytes | None:
-        """Return the payload of a partial if this part completes the partial, or None."""
         if part.total == 1:
             return part.payload
         partial = (part.attempt, part.total, part.manifest_offset)
@@ -109,10 +102,6 @@ def append_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Steps[None]:
-    """Append the partial for a window, in as many records as needed.
-
-    `payload` is an aggregator's state or a party's sum of shares. Parts of two attempts never mix.
-    """
     parts = split_partial(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
@@ -128,15 +117,11 @@ def append_partial(
 class CompletePartials:
     """Epochs whose partials have been read completely; reads the log only as far back as needed.
 
-    A long-lived job has very many partials, and each can be large. Aggregators only need the
-    partials of windows whose chunks still arrive, so they start near the end of the log. Results
-    stay correct if an older partial is missed: its window is aggregated again, and the first
-    partial of an epoch counts. But leftovers from a paused writer would then hold back the
-    committed offset forever, and old windows in the topic would be written again. The log is
-    therefore read from further back in two cases:
-
-    * before a chunk is accepted for an epoch older than the partials read,
-    * while a window stays incomplete.
+    Aggregators only need the partials of windows whose chunks still arrive, so they start near the
+    end of the log. A window whose older partial is missed would be aggregated again, and leftovers
+    from a paused writer would hold back the committed offset forever. The log is therefore read
+    from further back before a chunk is accepted for an older epoch, and while a window stays
+    incomplete.
 
     `whole` is True if the whole topic was read. All other epochs then have no complete partial.
     """

@@ -24,10 +24,7 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 
 
 class Population:
-    """Devices in a deployment, from the records in ``<job>.devices``, in log order.
-
-    Unreadable records, and records from other deployments or past horizons, are skipped.
-    """
+    """Devices in a deployment, from the records in ``<job>.devices``, in log order."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -98,7 +95,6 @@ class _Enrolled:
         self._waiting, self._waiting_tags = [], 0
 
     def _merge_division(self, division: int, tags: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Merge sorted tags into a division, and return which of these tags are new."""
         stored = self._divisions[division]
         places = np.searchsorted(stored, tags)
         known = np.zeros(len(tags), np.bool_)

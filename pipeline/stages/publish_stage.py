@@ -1,14 +1,11 @@
 """Publish one final record for every epoch, in order.
 
-* Manifests and partials are kept forever, in one partition each. The publisher's state is a
-  function of these two logs. The publisher merges the partials in epoch order, and continues after
-  the last record of the estimates topic.
-* A publisher that takes over reads the end of that topic. It continues from a checkpoint that
-  agrees with the estimates there (`dpstream.pipeline.stages.checkpoints`), or merges all partials
-  on which unpublished epochs depend.
-* The result document of an epoch is written after its estimate, from the first estimate record of
-  the epoch in the topic. Every writer therefore writes the same bytes.
-* The worker that owns the one partition of ``<job>.partials`` is the active publisher.
+The publisher's state is a function of two logs that are kept forever: manifests and partials. A
+publisher that takes over continues after the last published estimate, from a checkpoint that agrees
+with it (`checkpoints`), or else by merging all partials on which unpublished epochs depend.
+
+The result document of an epoch is written after its estimate, from the first estimate record of the
+epoch in the topic. Every writer therefore writes the same bytes.
 """
 
 from __future__ import annotations
@@ -35,8 +32,7 @@ from dpstream.topics.names import Role
 class PublishStage(SingleWriter):
     """Turn manifests and partials into the records in ``<job>.estimates`` and ``<job>.results``.
 
-    `listener` is called with every window whose estimate this worker has published. `watcher`
-    receives the records published by all workers.
+    `watcher` receives the records published by all workers.
     """
 
     role = Role.PARTIALS
@@ -78,7 +74,6 @@ class PublishStage(SingleWriter):
         return None if self._epochs is None else self._epochs.next_epoch
 
     def _read_on(self) -> Steps[EpochLog]:
-        """Read new published records, and return the epoch log with its current ends."""
         epochs = self._epochs
         if epochs is None:
             epochs = self._epochs = yield from self._read_first()
@@ -140,7 +135,6 @@ class PublishStage(SingleWriter):
         )
 
     def _rests_on(self, epoch: int) -> int:
-        """Return the first epoch that the estimate of an epoch depends on."""
         alone = self._job.protocol_entry.per_epoch
         return epoch if alone else self._job.epochs.first_of_horizon(epoch)
 

@@ -1,8 +1,7 @@
 """Find the offset from which to read a deployment's latest estimates.
 
-Estimates are published in the order of epochs, without gaps. Records near the end of the topic
-therefore prove that all earlier epochs are published. If the records read are not consecutive
-epochs, more of the topic is read, and finally all of it.
+Estimates are published in the order of epochs, without gaps. Consecutive epochs near the end of the
+topic therefore prove that all earlier epochs are published.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from dpstream.topics.names import Role
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Offset in the topic of estimates at which reading starts.
-
-    All epochs up to `before` are published before the offset; `before` is 0 at the topic's start.
-    """
+    """Offset in the topic of estimates; all epochs up to `before` are published before it."""
 
     offset: int
     before: int
@@ -54,8 +50,8 @@ def place_of_latest(
 def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
     """Return the last epoch published before the given records of the topic, or 0.
 
-    The records can start with epochs that a publisher has repeated. Repeated epochs are ignored,
-    and the last run of consecutive epochs counts.
+    The records can start with epochs that a publisher has repeated; only the last run of
+    consecutive epochs counts.
     """
     if not records or records[0].offset <= job.start_offset(Role.ESTIMATES):
         return 0

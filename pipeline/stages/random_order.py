@@ -21,9 +21,8 @@ def in_random_order(
 ) -> Steps[Iterator[MessageArray]]:
     """Return the rows in a uniformly random order, as an iterator over blocks.
 
-    Every row is assigned to one of `shares` blocks at random. Each block is permuted in memory, so
-    `shares` must be large enough for each block to fit in memory. A spill file buffers the blocks.
-    Only integers are drawn.
+    Every row is assigned to one of `shares` blocks at random, and each block is permuted in memory.
+    A spill file buffers the blocks. Only integers are drawn.
 
     Reference: Rao, *Generation of random permutations of given number of elements using random
     sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.
@@ -64,7 +63,6 @@ def _permuted(
 
 
 def permutation(values: MessageArray, generator: np.random.Generator) -> MessageArray:
-    """Return the rows in a uniformly random order, in memory."""
     # NumPy permutes a 1-D array faster than an array with one column.
     rows = values[:, 0] if values.shape[1] == 1 else values
     return generator.permutation(rows).reshape(values.shape)

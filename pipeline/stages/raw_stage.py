@@ -1,9 +1,8 @@
 """Common base of the stages that read raw reports: the shuffler, and parallel shufflers.
 
 Records of an epoch are collected in a window. Once a manifest in the log releases the window, its
-messages are a pending write. They are written as a multiset, from the window or from the topic.
-Only after this write does the committed offset pass the window's first record. Subclasses decide
-when manifests are written, and by which worker.
+messages are a pending write. Only after this write does the committed offset pass the window's
+first record. Subclasses decide when manifests are written, and by which worker.
 """
 
 from __future__ import annotations
@@ -39,13 +38,8 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 class PendingWrite:
     """Log offsets of a window that is released but not yet written.
 
-    Stores offsets instead of the manifest, which can list ten thousand producers.
-
-    Attributes:
-        first_offset: Offset of the epoch's first record in the raw topic.
-        manifest: Offset of the manifest that defines the window's content.
-        decision: Offset of the manifest with the decision; parallel shufflers after the first have
-            another manifest.
+    Stores offsets instead of the manifest, which can list ten thousand producers. With parallel
+    shufflers, `manifest` (of the window's content) and `decision` differ.
     """
 
     first_offset: int
@@ -60,9 +54,7 @@ class RawPartition(Generic[WindowT]):
     Attributes:
         position: Offset up to which the partition was read.
         floor: Offset below which no record is needed.
-        windows: Records of the epochs in progress, by epoch.
-        pending: Windows that this owner must write, by epoch, whichever worker decided them.
-        written: Epochs whose windows this owner has written.
+        pending: Windows that this owner must write, whichever worker decided them.
     """
 
     number: int
@@ -110,20 +102,16 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         self.counts: Counter[str] = Counter()
 
     @abstractmethod
-    def _start_logs(self) -> None:
-        """Reset the state in order to read decisions from the beginning of the log."""
+    def _start_logs(self) -> None: ...
 
     def _tells(self, partition: int, floor: int) -> bool:
-        """Return whether the logs read so far suffice for a partition."""
         return False
 
     @abstractmethod
-    def _windows_again(self) -> WindowsAgain:
-        """Return a reader of decided windows from the raw topic."""
+    def _windows_again(self) -> WindowsAgain: ...
 
     @abstractmethod
-    def _own(self, partition: int, floor: int) -> Partition:
-        """Create the state of a partition that this worker now owns."""
+    def _own(self, partition: int, floor: int) -> Partition: ...
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Take over a partition, and return the offset from which to read the partition.

@@ -1,8 +1,7 @@
 """Documents of ``<job>.results``: the published result of an epoch, as JSON for other software.
 
-A document is a function of the deployed job and of an epoch's first record in ``<job>.estimates``.
 A document that is written again has the same bytes and key, except for descriptions that were
-changed while the job ran. ``result_document.schema.json`` in this folder has the schema.
+changed while the job ran. Its schema is ``result_document.schema.json`` in this folder.
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ class ResultDocuments:
 class WrittenDocuments:
     """Find a deployment's latest epoch that has a document, from the keys of records.
 
-    All earlier published epochs then have a document, too, because each writer continues after the
-    latest document. `latest` is 0 without documents.
+    All earlier published epochs then have one, too: each writer continues after the latest
+    document. `latest` is 0 without documents.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -147,7 +146,6 @@ class WrittenDocuments:
         self.latest = 0
 
     def note(self, key: bytes | None) -> None:
-        """Process the key of a record in the topic; keys from other writers are skipped."""
         try:
             body = json.loads(key or b"")
             deployment, epoch = body["deployment"], body["epoch"]
@@ -158,7 +156,6 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """Read a document from this deployment, if any, and return a cursor at the topic's end."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()

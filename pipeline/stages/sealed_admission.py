@@ -14,10 +14,7 @@ from dpstream.topics.sealing import key_id
 
 
 class SealedAdmission(Admission):
-    """Validate records whose reports are sealed, individually or in batches.
-
-    The aggregator checks the contents of reports; `keys` decrypt sealed batches.
-    """
+    """Validate sealed reports or batches; the aggregator checks the contents of reports."""
 
     def __init__(self, job: DeployedJob, keys: KeyRing, role: Role = Role.REPORTS) -> None:
         super().__init__(job, role)

@@ -27,12 +27,9 @@ from dpstream.topics.manifests import Manifest
 class _Awaited:
     """Producers that a window still waits for; a record removes only the producer it completes.
 
-    Attributes:
-        inside: True for each producer in the window, in order of registration.
-        taken: Number of elements of `Window.inside` that `inside` includes.
-        known: State from which `standing` was computed.
-        standing: True for producers expected even if none of their records has arrived.
-        missing: Number of producers in `standing` that are not in the window.
+    `standing` are the producers expected even if none of their records has arrived, computed from
+    the state `known`; `missing` counts those not in the window. `inside` includes the first `taken`
+    elements of `Window.inside`. Arrays are in order of registration.
     """
 
     inside: NDArray[np.bool_]
@@ -46,9 +43,8 @@ class ShuffleDecision(WindowDecision[Window]):
     """Decide windows by the registered producers.
 
     A producer is expected if it reports for the epoch and was in one of the last windows, or if any
-    of its records has arrived. The number of missing producers of the first kind decreases whenever
-    one of them is complete. This number is computed again only if the registry or the last
-    decisions change.
+    of its records has arrived. The number of missing producers is computed again only if the
+    registry or the last decisions change.
     """
 
     def __init__(
@@ -71,7 +67,6 @@ class ShuffleDecision(WindowDecision[Window]):
             yield self._registry[index]
 
     def complete(self, window: Window) -> bool:
-        """Return whether enough producers have registered and no expected producer is missing."""
         if len(self._registry) < self._job.shuffle.producers:
             return False
         if any(True for _ in self._unfinished(window)):
@@ -158,20 +153,14 @@ class ShuffleDecision(WindowDecision[Window]):
         return awaited
 
     def _abandoned(self, window: Window) -> bool:
-        """Return whether all records are from producers that no longer report for the epoch.
-
-        An operator has retired these producers, and their earlier records are now rejected.
-        """
         holders = map(self._registry.find, window.contributions)
         return window.first_offset is not None and not any(
             producer is not None and producer.reports_at(window.epoch) for producer in holders
         )
 
     def _left_before(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Return whether a producer was retired before the epoch."""
         return producer.last_epoch is not None and producer.last_epoch < epoch
 
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Return whether a producer was retired in a horizon before the epoch's horizon."""
         job, last = self._job, producer.last_epoch
         return last is not None and job.epochs.horizon_of(last) < job.epochs.horizon_of(epoch)

@@ -8,9 +8,8 @@ Raw records of epoch e are in partition e mod P. For each window, the stage
 * lets `window_writer` write the messages as a multiset, without key, headers, time or order,
 * and only then moves the committed offset past the window's first record.
 
-`window_states` defines the states of a window. The committed offset never exceeds the first record
-of an unfinished epoch. A worker that takes over a partition starts at the committed offset. The
-logs alone determine whether the worker collects an epoch again or has a pending write.
+`window_states` defines the states of a window. A worker that takes over a partition starts at the
+committed offset. The logs tell it which epochs to collect again and which windows to write.
 """
 
 from __future__ import annotations
@@ -95,7 +94,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._decide_if_read(state, window)
 
     def tick(self, now: float) -> Steps[None]:
-        """Read all workers' decisions, close windows that are due, and commit the offset."""
         self._now = now
         if not self._partitions:
             return
@@ -138,8 +136,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def heartbeat(self) -> dict[str, object]:
         """Return open windows (oldest first), the senders they wait for, and all counters.
 
-        ``grace_left`` stays None until a window's time has come. ``ahead`` lists producers that
-        send epochs before the epochs' time has come, each with the number of these epochs.
+        ``ahead`` lists producers that send epochs before the epochs' time has come.
 
         If devices rely on this stage to hide their messages (``hides_messages``), the number of
         messages must not be visible before a window is released. ``reports`` and ``late_reports``
@@ -224,8 +221,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _schedule_write(self, decision: Decision) -> None:
         """Schedule a decision's window if this worker owns the window's partition.
 
-        The committed offset never passes the first offset of an unfinished window, so windows that
-        start below the committed offset are finished.
+        Windows that start below the committed offset are finished.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1
@@ -255,7 +251,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         now: float,
         written: int | None,
     ) -> Steps[Rejection | None]:
-        """Add a record to its window, or return why it is rejected."""
         source, epoch = self._source, record.epoch
         if not source.knows_sender(record):
             yield from self._producer_log.catch_up()
@@ -302,7 +297,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return window
 
     def _count_late(self, epoch: int, reports: int, offset: int) -> None:
-        """Count a record's reports for a decided epoch as late, unless the window contains them."""
         outcome = self._log.recent(epoch)
         within = outcome is not None and offset < outcome.cut_offset
         if not within:
@@ -326,10 +320,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return self._manifest_log.position, self._source.known
 
     def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:
-        """Open windows for this partition's due epochs without a record.
-
-        They precede a decided epoch, and either their time has come or an operator drains them.
-        """
         known = self._known, state.position
         unchanged = state.checked_with == known and not self._timeline.by_calendar
         if unchanged:

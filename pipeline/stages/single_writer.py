@@ -1,8 +1,7 @@
 """Common base of stages in which one worker at a time writes, from logs that are kept forever.
 
-The whole state is a function of these logs. A worker that takes over reads the part it needs, and
-continues after the records already written. The owner of the topic's one partition is the active
-worker; new records in the topic only wake it.
+The whole state is a function of these logs. A worker that takes over continues after the records
+already written. The owner of the topic's one partition is the active worker.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from dpstream.topics.names import Role
 
 
 class SingleWriter(ABC):
-    """Stage with one active worker; `listener` is called with every window written."""
-
     role: ClassVar[Role]
     """Topic, with one partition, that wakes the stage."""
 
@@ -31,8 +28,7 @@ class SingleWriter(ABC):
         self._start_over()
 
     @abstractmethod
-    def _begin(self) -> None:
-        """Reset the state in order to read the logs from the beginning."""
+    def _begin(self) -> None: ...
 
     @abstractmethod
     def _write_due(self) -> Steps[None]:
@@ -40,13 +36,11 @@ class SingleWriter(ABC):
 
     @property
     @abstractmethod
-    def _position(self) -> int:
-        """Offset of the next record to read from the stage's topic."""
+    def _position(self) -> int: ...
 
     @property
     @abstractmethod
-    def _waiting(self) -> bool:
-        """True if records were read from the stage's topic but not used yet."""
+    def _waiting(self) -> bool: ...
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Become the active worker: rebuild the state, and write due results."""
@@ -68,7 +62,6 @@ class SingleWriter(ABC):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Wake the stage if it has not read this record yet."""
         if offset >= self._position:
             yield from self._go_on()
 
@@ -77,7 +70,6 @@ class SingleWriter(ABC):
             yield from self._go_on()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: idle once every record read so far is processed."""
         return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:

@@ -47,8 +47,6 @@ class _SpillFile:
 
 
 class SortedRuns:
-    """Messages in spill files, stored as sorted runs of rows."""
-
     def __init__(
         self, dtype: np.dtype[np.unsignedinteger], width: int, open_spill_file: OpenSpillFile
     ) -> None:
@@ -80,7 +78,6 @@ class SortedRuns:
         run_file.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
-        """Move all runs here from another instance with the same message format."""
         for run_file in other._files:
             if not self._files or run_file.rows * self._row_bytes > _COPIED_BYTES:
                 self._files.append(run_file)
@@ -91,7 +88,6 @@ class SortedRuns:
         other._files = []
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
-        """Return a read-only view of the runs of this and other instances."""
         together = SortedRuns(self._dtype, self._width, self._open_spill_file)
         together._files = [run_file for runs in (self, *others) for run_file in runs._files]
         return together
@@ -142,8 +138,7 @@ class SortedRuns:
     def _forecast(self) -> Iterator[tuple[NDArray[np.intp], Any]]:
         """Yield the number of pages to read next from each run, and a limit.
 
-        The limit is a key: unread rows have at least this key, and can have the same key. The limit
-        is None once the files are read.
+        Unread rows are not below the limit; it is None once the files are read.
         """
         runs = [run for run_file in self._files for run in run_file.runs]
         if not runs:
@@ -177,7 +172,6 @@ class _Counted:
         return cls(words.values, words.occurrences.astype(np.uint64))
 
     def split(self, limit: Any) -> _Counted:
-        """Remove and return the rows up to a key; None means all rows."""
         end = _rows_up_to(self.values, limit)
         taken = _Counted(self.values[:end], self.counts[:end])
         self.values, self.counts = self.values[end:], self.counts[end:]
@@ -210,7 +204,6 @@ class _Reader:
         self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
     def split(self, limit: Any) -> MessageArray:
-        """Remove and return the rows in memory up to a key; None means all rows."""
         end = _rows_up_to(self.values, limit)
         # Copying the rest, less than a page, frees the memory of the rows read.
         taken, self.values = self.values[:end], self.values[end:].copy()

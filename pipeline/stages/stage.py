@@ -38,16 +38,13 @@ class Stage(Protocol):
     def idle_seconds(self) -> float | None:
         """Return the seconds until the stage has work again, if no topic that it reads grows.
 
-        The result holds for the whole stage and any assignment of partitions, if every record in
-        its topic is finished: each partition then ends at its committed offset. It is infinite if
-        no clock is used, and None if work is left or the worker owns no partition to judge by.
+        Valid if every record in the stage's topic is finished. The result is infinite if no clock
+        is used, and None if work is left or the worker owns no partition to judge by.
         """
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
         """Return whether deleted records of a partition below an offset might still be needed."""
 
-    def unfinished(self, partition: int) -> str:
-        """Describe the unfinished epochs of a partition, for an error message."""
+    def unfinished(self, partition: int) -> str: ...
 
-    def heartbeat(self) -> Mapping[str, object]:
-        """Return the stage's entry for ``<job>.status``, ready for JSON."""
+    def heartbeat(self) -> Mapping[str, object]: ...

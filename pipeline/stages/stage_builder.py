@@ -1,9 +1,6 @@
 """Build the stages of a job, with the strategies for its options.
 
-* Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies that
-  are passed to a stage.
-* Modules for options that a job does not use are not imported.
-* An option that is a single value needs no strategy: the stage reads it from its job once.
+Modules for options that a job does not use are not imported.
 """
 
 from __future__ import annotations
@@ -39,12 +36,8 @@ def build_stage(
 ) -> Stage:
     """Build the stage that is called `name` in `Route.stages`.
 
-    `watcher` receives every estimate if the stage is the publisher.
-
-    Raises:
-        KeyError: If the job has no such stage.
-        WrongKeyError: If the stage adds noise and the noise key is not the job's, or if the stage
-            decrypts reports and its private keys are missing.
+    Raises `WrongKeyError` if the stage's private keys are missing, or if the noise key is not the
+    job's.
     """
     role = job.route.stages[name]
     if name == "shuffle":
@@ -61,12 +54,10 @@ def build_stage(
 
 
 def stages_after_release(job: DeployedJob) -> list[str]:
-    """Return the stages that turn released windows into estimates, in the order of data flow."""
     return [name for name in job.route.stages if name == "publish" or name.startswith("aggregate")]
 
 
 def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[Any, Any]:
-    """Build the stage that decides a job's windows; raises the same errors as `build_stage`."""
     release = _release(job, environment)
     if job.devices is None:
         _check_keys(job, Role.REPORTS, environment.keys)
@@ -81,7 +72,6 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
 def producer_admission(
     job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
 ) -> Admission:
-    """Return a validator for producers' records in a topic; `keys` decrypt sealed records."""
     if job.sealed is None:
         return Admission(job, role)
     from dpstream.pipeline.stages.sealed_admission import SealedAdmission
@@ -90,7 +80,6 @@ def producer_admission(
 
 
 def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """Return a validator for a raw topic's records, which does not decrypt the records."""
     if job.devices is None:
         return producer_admission(job, role=role)
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -104,7 +93,6 @@ def window_aggregator(
     """Return a function that computes, for verification, the payload of a window's partial.
 
     The returned function raises `ValueError` for messages that the protocol does not have.
-    `window_aggregator` raises `WrongKeyError` if private keys for sealed reports are missing.
     """
     if job.shared:
         from dpstream.pipeline.stages.added_shares import share_aggregator

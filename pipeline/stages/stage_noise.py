@@ -17,8 +17,6 @@ from dpstream.topics.names import Role
 
 
 class RandomOrder(WindowRelease):
-    """Release the messages of a window in a random order, drawn from a cryptographic generator."""
-
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
@@ -27,11 +25,6 @@ class RandomOrder(WindowRelease):
 
 
 class NoisyRelease(WindowRelease):
-    """Release a window's messages with dummies, with deletions, or as a noisy sum.
-
-    `order` arranges the released messages. Raises `WrongKeyError` as `StageNoise` does.
-    """
-
     def __init__(self, job: DeployedJob, environment: Environment, order: WindowRelease) -> None:
         self._job = job
         self._noise = StageNoise(job, environment.noise_key)
@@ -61,9 +54,9 @@ class NoisyRelease(WindowRelease):
 class StageNoise:
     """Noise for a job's windows: a function of noise key, deployment and epoch.
 
-    Nothing is stored. A window that any worker writes again has the same dummies, the same sum and
-    the same deletions. Fresh noise is never added to the same counts a second time. Raises
-    `WrongKeyError` if the job needs a noise key and `key` is not the key it was deployed with.
+    A window that any worker writes again has the same dummies, sum and deletions. Fresh noise is
+    never added to the same counts a second time. Raises `WrongKeyError` if `key` is not the job's
+    noise key.
     """
 
     def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:
@@ -92,7 +85,6 @@ class StageNoise:
         return Messages(drawn.values, drawn.counts)
 
     def sum(self, epoch: int, words: Messages) -> Messages:
-        """Return the single message that is released in place of a window's messages."""
         summed = self._job.stage_sum
         assert summed is not None
         assert self._key is not None

@@ -1,8 +1,7 @@
 """Combine the partials from the two aggregators into one partial per window.
 
-The state is a function of four logs, and the stage writes the missing partials. A partial is a
-function of the manifest and of both parties' partials, so repeated writes are identical. The owner
-of the one partition of ``<job>.partials-a`` is the active worker.
+A partial is a function of the manifest and of both parties' partials, so repeated writes are
+identical.
 """
 
 from __future__ import annotations

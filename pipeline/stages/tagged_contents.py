@@ -1,7 +1,6 @@
 """Tagged contents in a device job's open window; one content per tag counts.
 
-Memory stays bounded for ten million contents. Beyond a few MiB, contents go to a spill file,
-divided by tag, and are read division by division.
+Memory stays bounded for ten million contents: beyond a few MiB, a spill file is divided by tag.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _TAG_TYPE = np.dtype("<u8")
 class TaggedContents:
     """Rows with a tag and a content, in order of arrival; the first row with each tag counts.
 
-    Tags are digests, so divisions by their first bits have similar sizes. Other tags might need
-    more memory, but the results would be the same.
+    Tags are digests, so divisions by their first bits have similar sizes.
 
     >>> contents = TaggedContents(content_bytes=1)
     >>> contents.add(np.array([7, 9, 7], np.uint64), np.array([[1], [2], [3]], np.uint8))
@@ -51,7 +49,6 @@ class TaggedContents:
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory in use, in bytes; a spill file counts as `SPILL_FILE_BYTES`."""
         return self._waiting_bytes + (0 if self._file is None else SPILL_FILE_BYTES)
 
     def add(self, tags: NDArray[np.uint64], contents: NDArray[np.uint8]) -> None:
@@ -84,10 +81,7 @@ class TaggedContents:
         self._waiting_bytes = 0
 
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the first content for every tag, by ascending tag, in blocks (n, content bytes).
-
-        No rows are removed; `contradicting` is counted again.
-        """
+        """Yield the first content for every tag, by ascending tag, in blocks (n, content bytes)."""
         self.contradicting = 0
         if self._file is None:
             if self._waiting:

@@ -6,8 +6,6 @@ A single producer cannot end an epoch that other producers have not sent yet:
 * Without a calendar, or while the broker's clock is unknown, a majority decides. The time has come
   when more than half of the producers expected for the epoch have punctuated this or a later epoch.
   Producers that have not registered yet are expected, too, up to ``shuffle.producers`` in all.
-
-A worker knows its own partitions' punctuations, even late ones, and all manifests' producers.
 """
 
 from __future__ import annotations
@@ -54,13 +52,11 @@ class Timeline:
             self._latest_written = written
 
     def note_punctuation(self, enrollment: bytes, epoch: int) -> None:
-        """Note that a producer has finished an epoch, and all epochs before that epoch."""
         if epoch > self._punctuated.get(enrollment, 0):
             self._punctuated[enrollment] = epoch
             self.version += 1
 
     def note_rejection(self, enrollment: bytes, epoch: int) -> None:
-        """Note that a producer's record was rejected because its epoch is too far ahead."""
         self._rejected[enrollment] = max(epoch, self._rejected.get(enrollment, 0))
 
     @property
@@ -75,7 +71,6 @@ class Timeline:
 
     @property
     def running_epoch(self) -> int | None:
-        """Current epoch by the calendar; None without a calendar or a known clock."""
         now = self.now
         return None if self._times is None or now is None else self._times.epoch_of(now)
 
@@ -90,7 +85,6 @@ class Timeline:
         return None if moment is None else self._times.rejection(epoch, moment)
 
     def has_ended(self, epoch: int) -> bool | None:
-        """Return whether an epoch has ended by the calendar, or None if that is unknown."""
         now = self.now
         return None if self._times is None or now is None else self._times.has_ended(epoch, now)
 
@@ -114,7 +108,6 @@ class Timeline:
         return np.maximum(self._sent[1], decisions.last_in_of(len(registry)))
 
     def ahead(self, registry: ProducerRegistry, decisions: DecisionLog) -> Iterator[Ahead]:
-        """Yield producers ahead of the current epoch, by the calendar or by the majority."""
         present = self._running_epoch(registry, decisions)
         rejected = {
             producer.index: epoch

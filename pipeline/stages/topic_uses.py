@@ -47,7 +47,6 @@ class TopicUses:
 
 
 def topic_uses(job: Job, stage: str) -> TopicUses:
-    """Return the topics that a stage uses; raise `KeyError` if the job has no such stage."""
     role = job.route.stages[stage]
     # Every worker writes heartbeats.
     writes = {Role.STATUS}

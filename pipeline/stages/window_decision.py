@@ -1,8 +1,6 @@
 """Decide when a window closes, and compute its manifest, for every kind of sender.
 
-This module has no side effects. Its results depend on the records in the window, the
-expected senders, earlier decisions (`decision_log`), whether the epoch's time has come
-(`timeline`), and the worker's read position.
+This module has no side effects: the caller writes manifests.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 class WindowDecision(ABC, Generic[WindowT]):
-    """Closing rules and manifests for a worker's windows."""
-
     def __init__(
         self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> None:
@@ -40,8 +36,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         """First epoch of the deployment, used until a manifest states the first epoch."""
 
     @abstractmethod
-    def complete(self, window: WindowT) -> bool:
-        """Return whether the window has all records of every expected sender."""
+    def complete(self, window: WindowT) -> bool: ...
 
     @abstractmethod
     def time_has_come(self, epoch: int, window: WindowT | None) -> bool:
@@ -64,7 +59,6 @@ class WindowDecision(ABC, Generic[WindowT]):
         return self._log.oldest_undecided(self.first_epoch)
 
     def too_far_ahead(self, epoch: int) -> str | None:
-        """Return why an epoch is too far ahead to open a window, or None if it is not too far."""
         oldest = self.oldest_undecided
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
@@ -98,7 +92,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         """Yield the epochs of a partition that must be decided without any record.
 
         These epochs precede a decided epoch, and their time has come or an operator drains them.
-        The partition was read up to `position`, and the epochs in `windows` are already open.
+        The partition was read up to `position`; `windows` are already open.
         """
         if self._log.first_epoch is None:
             return

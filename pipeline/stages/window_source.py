@@ -48,20 +48,17 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Reset the source, and return the decision rules for its windows."""
 
     @abstractmethod
-    def admit(self, partition: int, value: bytes) -> RecordT | Rejection:
-        """Return a record for this job and partition, or the reason to reject it."""
+    def admit(self, partition: int, value: bytes) -> RecordT | Rejection: ...
 
     @abstractmethod
     def new_window(
         self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
-    ) -> WindowT:
-        """Create an empty window for an epoch."""
+    ) -> WindowT: ...
 
     @abstractmethod
     def windows_again(
         self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
-    ) -> WindowsAgain:
-        """Return a reader of decided windows from the raw topic."""
+    ) -> WindowsAgain: ...
 
     @abstractmethod
     def add(self, window: WindowT, record: RecordT) -> Mapping[str, int]:
@@ -71,8 +68,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """
 
     @abstractmethod
-    def may_complete(self, window: WindowT, record: RecordT) -> bool:
-        """Return whether this record might have completed the window."""
+    def may_complete(self, window: WindowT, record: RecordT) -> bool: ...
 
     @abstractmethod
     def size(self, record: RecordT) -> int:
@@ -83,25 +79,20 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Return the counts of an open window for the heartbeat, by name."""
 
     @abstractmethod
-    def awaited(self, window: WindowT) -> Iterator[str]:
-        """Yield the names of the senders a window waits for."""
+    def awaited(self, window: WindowT) -> Iterator[str]: ...
 
     def knows_sender(self, record: RecordT) -> bool:
-        """Return whether the sender is known, or does not need to be known."""
         return True
 
     def rejection(self, record: RecordT) -> Rejection | None:
-        """Return why the sender cannot report for this epoch, or None if it can."""
         return None
 
     def ahead_of_time(self, record: RecordT, problem: str) -> Rejection:
         return Rejection(Reason.EPOCH, problem)
 
-    def note(self, record: RecordT) -> None:
-        """Update the sender's progress from a record."""
+    def note(self, record: RecordT) -> None: ...
 
     def look(self, now: float) -> Steps[None]:
-        """Refresh the known senders; called on every tick."""
         yield from ()
 
     def before_decision(self) -> Steps[None]:

@@ -164,5 +164,4 @@ def next_state(state: State, event: Event) -> tuple[State, Reaction]:
 
 
 def after_decision(window_status: WindowStatus) -> Reaction:
-    """Return the owner's reaction to the status in an epoch's first manifest."""
     return _DECISIONS[Event[window_status.name]][1]

@@ -18,13 +18,10 @@ Content = TypeVar("Content")
 
 
 class WindowTransform(ABC, Generic[Content]):
-    """Aggregate or transform windows, attempt by attempt.
+    """Aggregate or transform windows, attempt by attempt, from the topic `role`.
 
-    Attributes:
-        role: Topic from which chunks are read.
-        partials: Topic whose complete partials mark windows as finished.
-        writes_once: True if a window is finished once this worker has written it; otherwise, it is
-            finished once its partial is complete.
+    A window is finished once this worker has written it (`writes_once`), or else once it has a
+    complete partial in the topic `partials`.
     """
 
     role: Role = Role.SHUFFLED
@@ -35,27 +32,20 @@ class WindowTransform(ABC, Generic[Content]):
         self.counts: Counter[str] = Counter()
 
     @abstractmethod
-    def begin(self) -> Content:
-        """Create empty content, to which an attempt's chunks are added."""
+    def begin(self) -> Content: ...
 
     @abstractmethod
     def add(self, content: Content, chunk: Chunk) -> None:
         """Add a chunk; raises `ValueError`, without any effect, if its messages are invalid."""
 
-    def end(self, content: Content) -> None:
-        """Release the resources of an attempt that is no longer needed."""
+    def end(self, content: Content) -> None: ...
 
     @abstractmethod
     def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]:
-        """Write, without a final flush, the window that this chunk completes.
-
-        `partial_windows` has the content of each parallel shuffler's partial window, in order.
-        """
+        """Write, without a final flush, the window that this chunk completes."""
 
 
 class AddedReports(WindowTransform[Aggregator]):
-    """Turn unsealed chunks in ``<job>.shuffled`` into partials in ``<job>.partials``."""
-
     def __init__(self, job: DeployedJob) -> None:
         super().__init__()
         self._job = job

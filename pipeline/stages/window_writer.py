@@ -24,14 +24,10 @@ from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):
-    """Read a decided window's messages again from the raw topic."""
-
     def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 
 
 class ProducerWindows:
-    """Read producer jobs' decided windows again, using the records that `admission` accepts."""
-
     def __init__(
         self,
         job: DeployedJob,
@@ -70,23 +66,17 @@ class ProducerWindows:
 
 
 class WindowRelease:
-    """Release all messages of a window, in canonical order.
-
-    Subclasses implement job options; see `dpstream.pipeline.stages.stage_builder`.
-    """
+    """Release all messages of a window, in canonical order; subclasses implement job options."""
 
     def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
         """Return the multiset to release; this can modify `words`."""
         return words
 
     def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
-        """Cut the released messages into chunks, in the order in which to write the chunks."""
         return (yield from words.ordered())
 
 
 class WindowWriter:
-    """Read and write the messages of released windows."""
-
     def __init__(
         self,
         job: DeployedJob,
@@ -104,7 +94,6 @@ class WindowWriter:
         return (yield from self._windows.read(manifest))
 
     def write(self, decision: Decision, words: MessageMultiset) -> Steps[None]:
-        """Write a released window as a new attempt."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
         chunks = yield from self._release.chunks(released)

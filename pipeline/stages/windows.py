@@ -43,7 +43,6 @@ class Drawing:
 
     @property
     def whole(self) -> bool:
-        """True if the punctuation and all batches of the draw have arrived."""
         punctuation = self.punctuation
         return punctuation is not None and len(self.batches) == punctuation.batches
 
@@ -53,11 +52,7 @@ class Contribution:
     """Records of one producer for one epoch, until they are complete.
 
     There is one draw, unless the producer's folder was copied and the copy also draws the epoch.
-
-    Attributes:
-        drawings: Draws by the draw ID in their batches and punctuation, in the order of their first
-            records; empty once one draw is complete.
-        complete: Punctuation of the draw that has joined the window; None before a draw has joined.
+    `drawings` are in the order of their first records; empty once one is `complete`.
     """
 
     drawings: dict[bytes, Drawing] = field(default_factory=dict)
@@ -89,8 +84,6 @@ class OpenWindow(ABC):
     Attributes:
         opened_at: Time when the first record was read, or when the window opened without records.
         due_at: Time when the window's epoch was first known to be due; None until then.
-        checked_with: State that was known when the window's time was last checked.
-        first_offset: Offset of the window's first record; None without records.
         closing_end: End offset of the partition when the grace period ended; None until then.
         set_aside: True if messages were dropped, and must be read again to write the window.
     """
@@ -107,8 +100,7 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def buffered_bytes(self) -> int:
-        """Memory used by the window's messages, in bytes."""
+    def buffered_bytes(self) -> int: ...
 
     @property
     @abstractmethod
@@ -117,8 +109,7 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def contributors(self) -> int:
-        """Number of devices known to have contributed."""
+    def contributors(self) -> int: ...
 
     @property
     @abstractmethod
@@ -127,16 +118,14 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> MessageMultiset:
-        """Messages from the complete senders."""
+    def words(self) -> MessageMultiset: ...
 
     @abstractmethod
     def drop_messages(self) -> None:
         """Free as much memory as possible; all messages are still in the topic."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Release spill files."""
+    def close(self) -> None: ...
 
     def happens(self, event: Event) -> Reaction:
         """Enter the state that follows an event, and return the reaction."""
@@ -144,7 +133,6 @@ class OpenWindow(ABC):
         return reaction
 
     def grace_ends(self, grace: float) -> float | None:
-        """Return the end of the grace period, or None until the window's time has come."""
         return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
 
     def note_record(self, offset: int, now: float) -> None:
@@ -160,13 +148,9 @@ class Window(OpenWindow):
     """Records of one epoch sent by producers.
 
     A producer's messages join the window only when its punctuation and all its batches have
-    arrived: all its records are in the window, or none. Copies of a producer's folder send several
-    draws. The first complete draw is in the window, and the others count as duplicates.
-
-    Attributes:
-        contributions: Records received, by enrollment ID.
-        inside: Enrollment IDs of complete producers, in order of completion.
-        unfinished: Enrollment IDs of producers whose records are not complete.
+    arrived: all its records are in the window, or none. Of several draws, the first complete one is
+    in the window, and the others count as duplicates. `inside` has the enrollment IDs of complete
+    producers, in order of completion.
     """
 
     def __init__(
@@ -202,7 +186,6 @@ class Window(OpenWindow):
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_messages(self) -> None:
-        """Drop all buffered messages, and buffer no further messages."""
         self.set_aside = True
         self._buffered_bytes = 0
         self.close()
@@ -285,10 +268,6 @@ class Window(OpenWindow):
         return drawing
 
     def _complete(self, enrollment: bytes, changed: Drawing) -> None:
-        """Let the changed draw join the window if it is now complete.
-
-        Other draws are not checked: a complete draw would already be in the window.
-        """
         contribution = self.contributions[enrollment]
         if not changed.whole:
             return
