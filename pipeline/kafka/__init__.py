@@ -1,8 +1,6 @@
 """All access to Kafka: clusters for tools, the workers, and the local broker.
 
 Start with `cluster` for reading and writing, and with `workers`, where Faust drives a stage.
-`connection` finds a cluster, `client_properties` reads the connection settings, `deployed_jobs`
-lists the jobs on a cluster, and `producer_checks` runs before a producer reports. `local_kafka` is
-a broker without Docker, and `memory` runs a job without a broker. No other package writes with a
-Kafka client.
+`connection` finds a cluster, `local_kafka` is a broker without Docker, and `memory` runs a job
+without a broker. No other package writes with a Kafka client.
 """

@@ -21,7 +21,6 @@ def own_milliseconds() -> int:
 
 
 def steady_seconds() -> float:
-    """Return seconds of a monotonic clock that keeps running while the machine sleeps."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -36,9 +35,8 @@ class _Reading:
 class BrokerClock:
     """Current time by the broker's clock; unknown before the first acknowledgement.
 
-    When an acknowledgement arrives, this clock is set to the record's write time. It therefore lags
-    behind the broker's clock by the network delay, and is never ahead of it. `own` returns this
-    machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
+    It lags behind the broker's clock by the network delay, and is never ahead of it. `own` returns
+    this machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
 
     >>> clock = BrokerClock(own=lambda: 7_200_000, steady=lambda: 5.0)
     >>> clock.now() is None  # prose: ok
@@ -61,7 +59,6 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Update the clock from a record's write time; `sent` is a time from `begin`."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 
@@ -81,10 +78,7 @@ class BrokerClock:
         return datetime.fromtimestamp(self.milliseconds() / 1000, UTC)
 
     def ahead(self) -> float | None:
-        """Return the minimum difference of this machine's clock from the broker's, in seconds.
-
-        Positive if it is ahead, negative if behind; None while the broker's clock is unknown.
-        """
+        """Return the minimum seconds that this machine's clock is ahead; negative if behind."""
         now, reading = self.now(), self._reading
         if now is None or reading is None:
             return None
@@ -99,9 +93,5 @@ class BrokerClock:
 
 
 def off_by(ahead: float) -> str:
-    """Describe a clock's error in words that fit before "the broker's".
-
-    >>> off_by(3_000), off_by(-7_200)
-    ('50 min ahead of', '2 h behind')
-    """
+    """Describe a clock's error in words that fit before "the broker's"."""
     return f"{roughly(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"

@@ -33,8 +33,6 @@ class Property:
 def parse_properties(text: str) -> dict[str, Property]:
     r"""Return the settings in a .properties file by key; of duplicate keys, the last one counts.
 
-    Raises `ValueError` with the line of a malformed ``\u`` escape.
-
     >>> parse_properties("# where\nbootstrap.servers = a:9092,\\\n    b:9092\n")
     {'bootstrap.servers': Property(value='a:9092,b:9092', line=2)}
     """
@@ -109,11 +107,7 @@ _JAAS_OPTION = re.compile(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientProperties:
-    """Connection settings of a client.properties file.
-
-    ``bootstrap_servers`` are ``host:port`` strings, if any. ``tls`` is None without TLS, and
-    ``login`` without SASL. ``warnings`` are sentences for the user.
-    """
+    """Connection settings of a file; `tls` and `login` are None unless configured."""
 
     bootstrap_servers: tuple[str, ...]
     tls: ssl.SSLContext | None

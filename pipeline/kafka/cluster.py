@@ -99,9 +99,8 @@ T = TypeVar("T")
 class Cluster:
     """Admin client, consumer and producer for one cluster, each created on first use.
 
-    `timeout` limits the wait for a broker's answer, in seconds; by default, the clients' own
-    timeouts apply. `committed` restricts reads to committed transactions; use it for topics of
-    other applications.
+    `timeout` limits the wait for a broker's answer, in seconds. `committed` restricts reads to
+    committed transactions; use it for topics of other applications.
     """
 
     def __init__(
@@ -149,10 +148,7 @@ class Cluster:
         return str(self.admin.describe_cluster()["cluster_id"])
 
     def topic_identity(self, topic: str) -> str | None:
-        """Return the cluster's unique ID for a topic; a recreated topic has another ID.
-
-        None if the brokers are older than Kafka 2.8, which introduced topic IDs.
-        """
+        """Return a topic's unique ID, which a recreated topic changes; None before Kafka 2.8."""
         return self.topic_identities([topic]).get(topic)
 
     def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
@@ -194,8 +190,8 @@ class Cluster:
         """Create missing topics, and wait until all brokers know the new topics.
 
         If Kafka does not confirm the creation, checks again which topics exist. Raises ClusterError
-        if a topic cannot be created, or if a topic exists with another number of partitions, or
-        with settings that would lose records or reveal when they were sent.
+        if a topic cannot be created, or exists with another number of partitions, or with settings
+        that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -274,7 +270,7 @@ class Cluster:
         return described
 
     def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Change topic settings; `configs` maps topic names to the settings to change.
+        """Change settings by topic name.
 
         Raises ClusterError if the cluster rejects a change; other topics might be changed already.
         """
@@ -299,7 +295,6 @@ class Cluster:
                 self.admin.delete_topics(sorted(doomed))
 
     def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
-        """Delete a partition's records below an offset; raise ClusterError if that is rejected."""
         try:
             self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
@@ -334,17 +329,16 @@ class Cluster:
         return {topic: tuple(int(found[each]) for each in all) for topic, all in wanted.items()}
 
     def start_offsets(self, topic: str) -> list[int]:
-        """Return the offset of the first remaining record in each partition."""
         partitions = self._partitions(topic)
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
 
     def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
-        """Return approximate write times of records without reading the records.
+        """Return approximate write times of records, by partition, without reading the records.
 
-        `offsets` maps each partition to the offset of one record. The result maps partitions to
-        milliseconds since 1970; partitions that lack the record are omitted. `now` is the broker's
-        current time. The topic must use the broker's clock. See `topic_spread.record_ages`.
+        `offsets` maps each partition to the offset of one record. Times are milliseconds since 1970
+        by the broker's clock, as is `now`; missing records are omitted. See
+        `topic_spread.record_ages`.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))
@@ -417,7 +411,6 @@ class Cluster:
                 reached, since = record.offset + 1, time.monotonic()
 
     def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
-        """Write one record to partition 0, wait for its acknowledgement, and return its offset."""
         try:
             future = self.producer.send(topic, value, key=key, partition=0)
             return int(future.get(timeout=60).offset)
@@ -444,7 +437,6 @@ class Cluster:
         return self._producer_client
 
     def _repeat(self, ask: Callable[[], T]) -> T:
-        """Retry while the cluster reports a transient state."""
         deadline = time.monotonic() + _SETTLING_SECONDS
         while True:
             try:
@@ -481,10 +473,7 @@ class Cluster:
 
     @contextmanager
     def asking(self, action: str, name: str) -> Iterator[None]:
-        """Raise `AccessError` if the cluster denies a request within this context.
-
-        `action` is a verb as in `AccessError`, and `name` is the resource's name.
-        """
+        """Raise `AccessError` if the cluster denies a request within this context."""
         try:
             yield
         except KafkaError as error:
@@ -566,8 +555,8 @@ def _is_inconclusive(error: Exception) -> bool:
 class KafkaTransport:
     """Carry out a producer's actions on a job's topics.
 
-    During an outage, the transport waits, and calls `notify` once. Every acknowledgement updates
-    `clock`. Raises ClusterError if a record is rejected, or after ten minutes without an answer.
+    During an outage, the transport waits, and calls `notify` once. Raises ClusterError if a record
+    is rejected, or after ten minutes without an answer.
     """
 
     def __init__(
@@ -605,7 +594,6 @@ class KafkaTransport:
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:
-        """Call `ask` until the broker answers; report an outage once, and return the answer."""
         started, notified = time.monotonic(), False
         while True:
             try:

@@ -19,15 +19,15 @@ ANY_ROLE = "ROLE"
 
 
 class ClusterError(DpstreamError):
-    """The cluster is unreachable or rejects a request; the message gives the remedy."""
+    pass
 
 
 class BrokerAwayError(ClusterError):
-    """No broker answers."""
+    pass
 
 
 class NoTopicError(ClusterError):
-    """The topic does not exist."""
+    pass
 
 
 class AccessError(ClusterError):
@@ -35,7 +35,7 @@ class AccessError(ClusterError):
 
     `principal` is Kafka's name for the login; None for a certificate, whose name only the cluster
     knows. `action` is a verb: read, write, see, create, change or delete. `kind` is the kind of
-    resource (topic, group or cluster), and `name` is the resource's name.
+    resource (topic, group or cluster), and `name` is its name.
     """
 
     def __init__(self, principal: str | None, action: str, kind: str, name: str) -> None:
@@ -96,7 +96,6 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
 
 
 def rejected_kind(error: BaseException) -> str | None:
-    """Return the kind of resource to which an error denies access, or None."""
     code = getattr(error, "errno", None)
     return _REJECTED.get(code) if isinstance(code, int) else None
 
@@ -119,12 +118,10 @@ def is_unknown_login(error: BaseException) -> bool:
 
 
 class WorkerError(DpstreamError):
-    """The worker cannot continue; the message gives the reason and the remedy."""
+    pass
 
 
 class PositionDeletedError(WorkerError):
-    """Records that a stage still needs have been deleted from its topic."""
-
     def __init__(
         self, topic: str, partition: int, wanted: int, first: int, *, hole: bool = False
     ) -> None:

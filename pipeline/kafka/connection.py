@@ -36,23 +36,21 @@ class ConnectionSettingsError(DpstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A SASL login; ``mechanism`` is one of `client_properties.MECHANISMS`."""
-
     mechanism: str
     username: str
     password: str = field(repr=False)
 
 
 class NoClusterError(DpstreamError):
-    """No cluster is selected and no local broker is running; the message gives the command."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
     """A cluster, and the credentials for connecting to it.
 
-    ``bootstrap_servers`` are ``host:port`` strings. ``tls`` is None without TLS, and ``login``
-    without SASL. ``warnings`` are sentences for the user. ``config`` is the settings file, if any.
+    ``tls`` is None without TLS, and ``login`` without SASL. ``config`` is the settings file, if
+    any.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -73,8 +71,7 @@ class Connection:
     def principal(self) -> str | None:
         """The login's name in the cluster's ACLs; None without a SASL login.
 
-        The name that belongs to a client certificate is unknown, because clusters map its subject
-        by their own rules.
+        Clusters map the subject of a client certificate to a name by their own rules.
         """
         return None if self.login is None else f"User:{self.login.username}"
 
@@ -129,7 +126,6 @@ class Connection:
 
 
 def parse_servers(text: str, what: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of ``host:port``; errors refer to it as ``what``."""
     servers = tuple(server.strip() for server in text.split(",") if server.strip())
     wrong = [server for server in servers if not _SERVER.fullmatch(server)]
     if wrong or not servers:
@@ -154,10 +150,9 @@ def find_cluster(
 ) -> Connection:
     """Return the connection to the cluster that the user selects.
 
-    ``bootstrap_servers`` (comma-separated) takes precedence over the environment variable, and the
-    variable over the file ``kafka_config``. If none is given, the local broker is used; it is
-    started only if ``start_if_missing``. Raises `ConnectionSettingsError`, `NoClusterError`, or
-    `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` if the local broker cannot be started.
+    ``bootstrap_servers`` takes precedence over the environment variable, and the variable over the
+    file ``kafka_config``. If none is given, the local broker is used, or started if
+    ``start_if_missing``. Raises `ConnectionSettingsError`, `NoClusterError` or `LocalKafkaError`.
     """
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
     named = parse_servers(servers, "bootstrap servers") if servers else ()

@@ -16,7 +16,7 @@ from dpstream.topics.names import JOBS_TOPIC
 
 
 class DeploymentError(DpstreamError):
-    """A job cannot be deployed or found; the message gives the remedy."""
+    pass
 
 
 def read_jobs(cluster: Cluster) -> JobsTopic:
@@ -43,10 +43,7 @@ def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> Non
 
 
 def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
-    """Return the deployed job with this name.
-
-    Raises DeploymentError if the job is not deployed, or was deployed by an incompatible version.
-    """
+    """Return a job; raise DeploymentError if it is missing or of an incompatible version."""
     state = _read_jobs(cluster, name)
     if name in state.unreadable:
         raise DeploymentError(
@@ -63,10 +60,7 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
 
 
 def check_unchanged(running: DeployedJob, job: Job) -> None:
-    """Check that reports have the same meaning in a job file and in the deployed job.
-
-    Raises DeploymentError, whose message lists the differences.
-    """
+    """Raise DeploymentError if reports have another meaning in a job file than in the job."""
     changes = describe_difference(running, job)
     if changes and deploy_job(job, deployed_at=0).fingerprint != running.fingerprint:
         raise DeploymentError(

@@ -28,7 +28,6 @@ class EventTopic:
             raise ClusterError(f"topic {topic} does not exist on {cluster.servers}")
 
     def identity(self) -> str | None:
-        """Return the topic's unique ID; a recreated topic has another ID."""
         return self._persistent.persistently(lambda: self._cluster.topic_identity(self._topic))
 
     def starts(self) -> Mapping[int, int]:

@@ -35,7 +35,7 @@ class JobsReader:
         """Read to the current end of the topic, and return whether there were new records.
 
         Raises NoTopicError if the topic no longer exists; known jobs remain valid. Raises
-        KafkaError if the broker does not answer; nothing is lost, and reading can be repeated.
+        KafkaError if the broker does not answer; reading can be repeated.
         """
         end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
@@ -64,10 +64,10 @@ Selection = TypeVar("Selection")
 class Follower(Generic[Selection]):
     """Read the topic continuously until the follower is closed.
 
-    `meaning` computes a result from the state of the topic. `post` is called with the result when
-    the topic has been read to its end, and after each change. `post` is also called with `Away`
-    when the broker stops answering, with None when the broker answers again, and with an unexpected
-    error, which ends the thread. Each poll calls `look`, which returns the seconds to the next one.
+    `meaning` computes a result from the state of the topic. `post` is called with the result at the
+    topic's end and after each change, with `Away` when the broker stops answering, with None when
+    it answers again, and with an unexpected error, which ends the thread. Each poll calls `look`,
+    which returns the seconds to the next one.
     """
 
     def __init__(

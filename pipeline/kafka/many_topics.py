@@ -1,10 +1,8 @@
 """A cluster client for polling hundreds of jobs together.
 
 Polling each job separately would take about thirty small requests per job. `ManyTopics.look`
-fetches everything for all jobs in a few requests: partitions, start and end offsets, committed
-offsets, and the latest records of small topics. Later calls for this data use the fetched data; all
-other calls send requests as usual. If a request is denied, or fails repeatedly, nothing is
-prefetched, and the later call raises the error.
+fetches everything for all jobs in a few requests, and later calls use the fetched data. If a
+request is denied, or fails repeatedly, nothing is prefetched, and the later call raises the error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A job's topics in memory, a driver that carries out actions on them, and a whole job.
 
-``simulate`` runs the real producer and the real stages on this log. Tests can stop a stage after
-any action. Records that a crashed owner had appended but not flushed are then either lost or kept.
+Tests can stop a stage after any action. Records that a crashed owner had appended but not flushed
+are then either lost or kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PURPOSES = {
 
 
 class DeletedError(LookupError):
-    """A record that was to be read has been deleted."""
+    pass
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class _MemoryPartition:
 class MemoryLog:
     """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
-    Several stages can read one topic: `committed_by` maps each reader's name to its committed
-    offsets, and `committed` has the committed offsets of the unnamed reader. `clock` returns
-    milliseconds since 1970 and stamps every record, as a broker does.
+    `committed_by` maps each reader's name to its committed offsets, and `committed` has those of
+    the unnamed reader. `clock` returns milliseconds since 1970 and stamps every record, as a broker
+    does.
     """
 
     def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
@@ -180,8 +180,8 @@ class MemoryDriver:
 class MemoryWorker:
     """A stage that owns partitions of a `MemoryLog`, and reads each from its own position.
 
-    The stage must be new. `reader` is the name under which the stage commits offsets; it is
-    required if other stages read the same topic.
+    `reader` is the name under which the stage commits offsets; it is required if other stages read
+    the same topic.
     """
 
     def __init__(
@@ -225,8 +225,8 @@ class SimulatedCluster:
     """All stages of a job on initially empty topics in memory, with one worker per stage.
 
     `generators` returns the random generator for a purpose and a number. `noise_key`, for the
-    shuffler's dummy messages, is random by default. `listeners` returns the listener for a stage's
-    finished windows. `workers` maps stage names to workers, in the order of the data flow.
+    shuffler's dummy messages, is random by default. `workers` maps stage names to workers, in the
+    order of the data flow.
     """
 
     def __init__(
@@ -296,8 +296,7 @@ def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Genera
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
     """Replace a job's public keys by new keys; return the new job and the new private keys.
 
-    A job without sealing is returned unchanged. The private keys that belong to the job file's
-    public keys are therefore not needed.
+    The private keys that belong to the job file's public keys are therefore not needed.
     """
     if job.sealed is None:
         return job, KeyRing({})

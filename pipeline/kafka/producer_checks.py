@@ -6,14 +6,13 @@ completely:
 
 * A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch. If
   the state ends with epoch e, the manifest of a later epoch therefore comes after the manifests of
-  all epochs up to e - `EPOCHS_AHEAD`. Earlier manifests need not be read.
-* Records that were checked at an earlier start with this state are not read again: the state still
-  contains the epochs that it contained at that start.
+  all epochs up to e - `EPOCHS_AHEAD`.
+* Records that were checked at an earlier start with this state are not read again.
 * Records older than the state folder cannot be from its producer, whose random enrollment ID was
-  created with the folder. The first start therefore reads only the producer registry.
+  created with the folder.
 * Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
-  reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
-  among the latest and is not finalized yet. Once it is finalized, its manifest reveals the copy.
+  might cover only a part of one epoch. They reveal an old copy only if the missing epoch is among
+  the latest and is not finalized yet. Once it is finalized, its manifest reveals the copy.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[LogP
     """Return the end offsets of manifests and reports, or an empty mapping if the state exists.
 
     Call this before opening the producer: records below these offsets precede its registration.
-    `state` is the path of the producer's state file, which the producer creates if it is missing.
     """
     if state.exists():
         return {}
@@ -76,9 +74,8 @@ def check_registered(
 
     Raises:
         ContradictionError: A topic ends before acknowledged records.
-        ProducerError: Another producer registered first under this name, so that all records would
-            be rejected; most likely the state directory was lost or replaced. Or the producer has
-            sent epochs that are missing from its state directory, which is an old copy.
+        ProducerError: Another producer registered first under this name, or the state directory is
+            an old copy.
     """
     job = producer.job
     _check_ends(cluster, producer)
@@ -126,10 +123,7 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
 
 
 class _ReadBefore:
-    """Read partitions from the offsets at which the checks at an earlier start ended.
-
-    `before` has offsets below which no record is from this producer.
-    """
+    """Read partitions from where an earlier start's checks ended, or from `before`."""
 
     def __init__(
         self, cluster: Cluster, producer: Producer, before: Mapping[LogPartition, int]
@@ -182,7 +176,6 @@ def _fact(role: Role, partition: int) -> str:
 
 
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
-    """Return the last epoch finalized with this producer but missing from its state, or 0."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
     for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):

@@ -1,8 +1,7 @@
 """Compute a job's maximum record sizes in advance, and reject jobs with oversized records.
 
-An oversized record blocks its writer and all later epochs permanently. Whether such a record can
-occur depends only on the job. Reports, windows, counts and manifests are split when they are
-written, but a single report, the estimate for a whole domain, a model and the deployed job are not.
+An oversized record blocks its writer and all later epochs permanently. Most records are split when
+they are written; a single report, an estimate, a model and the deployed job are not.
 """
 
 from __future__ import annotations
@@ -43,10 +42,6 @@ class RecordSizeError(DpstreamError):
 
 
 def check_record_sizes(job: DeployedJob) -> None:
-    """Reject a job whose records are too large even for the minimum number of users.
-
-    Raises RecordSizeError, whose message gives the topic, both sizes and the remedy.
-    """
     users = max(1, job.shuffle.minimum)
     sizes = largest_records(job, users)
     topics = [*job.topic_settings().values(), jobs_topic(job.topics.replication)]
@@ -61,10 +56,7 @@ def check_record_sizes(job: DeployedJob) -> None:
 
 
 def most_users(job: Job, law: Law) -> int | None:
-    """Return the maximum number of users for which estimates can be written.
-
-    None means that there is no practical limit, and 0 that even one user is too many.
-    """
+    """Return the maximum number of users that can be estimated; None without a practical limit."""
     room = _room(job.topic_settings()[Role.ESTIMATES])
     users = 1
     while users < 1 << 53:
@@ -75,10 +67,6 @@ def most_users(job: Job, law: Law) -> int | None:
 
 
 def largest_records(job: DeployedJob, users: int) -> dict[str, int]:
-    """Return the maximum value size in bytes by topic, including the jobs topic.
-
-    `users` is the maximum number of users in an estimate.
-    """
     topics = job.topic_settings()
     largest = {topic.name: _largest(job, role, users) for role, topic in topics.items()}
     offsets = sum(topic.partitions for topic in topics.values())
@@ -101,7 +89,6 @@ def _largest(job: DeployedJob, role: Role, users: int) -> int:
 
 
 def largest_estimate(job: Job, law: Law, users: int) -> int:
-    """Return the maximum size in bytes of an estimate record for at most `users` users."""
     domain, crowds = job.domain, job.protocol_entry.crowds(law)
     # Sign, digits, decimal point, one decimal, and a comma.
     number = len(str(_TIMES_USERS * users)) + 4
@@ -123,7 +110,6 @@ def largest_estimate(job: Job, law: Law, users: int) -> int:
 
 
 def _room(topic: TopicSettings) -> int:
-    """Return the maximum value size in bytes that a topic and all clients accept."""
     return min(int(topic.configs["max.message.bytes"]), REQUEST_BYTES_MAX) - _AROUND
 
 

@@ -56,10 +56,10 @@ def close_silent_connections() -> None:
         return
 
     class WatchedProtocol(_Watching, conn.AIOKafkaProtocol):  # type: ignore[misc]
-        """aiokafka's protocol with socket options set."""
+        pass
 
     class ShortlyCalling(_ShortlyCalling, conn.AIOKafkaConnection):  # type: ignore[misc]
-        """aiokafka's connection with a connect timeout."""
+        pass
 
     conn.AIOKafkaProtocol = WatchedProtocol
     conn.AIOKafkaConnection = ShortlyCalling

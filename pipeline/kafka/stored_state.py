@@ -2,8 +2,7 @@
 
 In consistent data, every published epoch is finalized, and every finalized epoch was sent. A topic
 in `KEPT` starts at the deployment's first offset, and no topic was recreated after the deployment.
-Workers and producers check this at startup, and `dpstream status` at every poll. A contradiction is
-a sentence with the finding and the remedy.
+Workers and producers check this at startup, and `dpstream status` at every poll.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from dpstream.topics.topic_checks import changed_settings
 
 
 class ContradictionError(DpstreamError):
-    """The stored data of a job contradicts itself."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class StageOffsets:
     """Offsets in the topic that a stage reads, one per deployed partition.
 
-    `starts` are the offsets of the first remaining records, and `ends` those of the next records to
-    be written. `committed` offsets were set by the stage's workers, or by another program.
+    `starts` are the offsets of the first remaining records, and `ends` those of the next records.
     """
 
     role: Role
@@ -41,8 +39,7 @@ class StoredState:
     """Stored data of a deployment; unknown values are omitted and not compared.
 
     `ids` are Kafka's topic IDs. `decided`, `aggregated` and `published` are the latest epochs with
-    a manifest, a partial and an estimate, respectively. `starts` are the first offsets of the
-    topics in `KEPT`, which have one partition each.
+    a manifest, a partial and an estimate. `starts` are the first offsets of the topics in `KEPT`.
     """
 
     ids: Mapping[Role, str] = field(default_factory=dict)
@@ -72,7 +69,6 @@ def restart(job: str) -> str:
 
 
 def records_lost(job: str) -> str:
-    """Describe why a topic ends before records that it once had, and the remedy."""
     return (
         "the brokers lost records or store an older copy (temporary if a broker is down): "
         f"restore the newer copy. {restart(job)}"

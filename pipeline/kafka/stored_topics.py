@@ -74,10 +74,6 @@ def _latest(cluster: Cluster, job: DeployedJob, role: Role, count: int) -> Itera
 
 
 def check_stored(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
-    """Check the topics of `roles` before they are used.
-
-    Raises ContradictionError if the topics contradict the deployment or each other.
-    """
     published, decided = latest_epochs(cluster, job, roles)
     check(
         job,

@@ -66,10 +66,7 @@ class _Asked(Request[_Question]):  # type: ignore[misc]  # untyped base class
 
 
 async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:
-    """Return Kafka's IDs of existing topics by name; empty for brokers before Kafka 2.8.
-
-    Raises KafkaError if no broker answers.
-    """
+    """Return Kafka's IDs of existing topics by name; empty for brokers before Kafka 2.8."""
     try:
         answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
     except NotImplementedError:

@@ -40,7 +40,7 @@ class TopicReader:
         """Yield the records not read before, up to the current end.
 
         Raises ClusterError if the topic no longer exists. Raises KafkaError if the broker does not
-        answer; nothing is lost, and reading can be repeated.
+        answer; reading can be repeated.
         """
         for record in self._cluster.read(self._topic, self._partition, self.position):
             self.position = record.offset + 1
@@ -55,7 +55,6 @@ def read_registry(cluster: Cluster, job: DeployedJob) -> ProducerRegistry:
 
 
 def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
-    """Run steps that only read, and return the result; raise ClusterError if a topic is missing."""
     return carry_out(steps, partial(reply_from, cluster, job))
 
 

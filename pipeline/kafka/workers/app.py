@@ -44,8 +44,8 @@ def build_app(
 ) -> AppT:
     """Return the application, whose single agent passes every record of `topic` to `execution`.
 
-    `group` is the consumer group, `client` is the client ID, and `directory` is the folder for
-    Faust's files. `instance` is the group instance ID, which live processes must not share.
+    `group` is the consumer group, and `directory` the folder for Faust's files. `instance` is the
+    group instance ID, which live processes must not share.
     """
     app = App(
         group,

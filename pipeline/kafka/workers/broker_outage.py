@@ -53,7 +53,6 @@ T = TypeVar("T")
 
 
 async def repeat_until_answered(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat `attempt` until it succeeds, or raises an error that waiting cannot resolve."""
     while True:
         try:
             return await attempt()

@@ -55,7 +55,6 @@ class StageConsumer(PromptConsumer):
         self._execution.assigned([tp.partition for tp in self.assignment()])
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Drop the partitions before other workers can get these partitions."""
         self.stop_flow()
         await self._execution.settle()
         await super().on_partitions_revoked(revoked)

@@ -45,14 +45,10 @@ T = TypeVar("T")
 class Log(Protocol):
     """Executor of actions; in a worker, `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog`."""
 
-    async def append(self, action: Append) -> None:
-        """Start writing a record; `flush` waits for its acknowledgement."""
+    async def append(self, action: Append) -> None: ...
 
     async def flush(self) -> Ends:
-        """Wait until all appended records are acknowledged; raise an error if an append failed.
-
-        Returns the known end offsets: see `dpstream.pipeline.actions.Flush`.
-        """
+        """Wait until all appended records are acknowledged; return known end offsets."""
 
     def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
         """Cache a record that the stage might read again, so that it need not be fetched."""
@@ -63,31 +59,25 @@ class Log(Protocol):
     async def settle(self, seconds: float) -> None:
         """Wait until no appended record is in flight, for at most `seconds`."""
 
-    async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records with offsets in [start, stop)."""
+    async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice: ...
 
-    async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        """Return the end offsets of partitions."""
+    async def ends(self, places: Collection[tuple[Role, int]]) -> Ends: ...
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete a partition's records below `offset`; raise `KafkaError` on failure."""
 
 
 class WorkerMembership(Protocol):
-    async def committed(self, partition: int) -> Committed | None:
-        """Return the committed offset of a partition."""
+    async def committed(self, partition: int) -> Committed | None: ...
 
-    async def commit(self, partition: int, offset: int) -> bool:
-        """Commit an offset; return False if the partitions have been reassigned."""
+    async def commit(self, partition: int, offset: int) -> bool: ...
 
     async def confirm(self) -> bool:
         """Return whether the broker confirms that the partitions are still assigned here."""
 
-    async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """Return the first offset of each partition."""
+    async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]: ...
 
-    async def read_from(self, positions: Mapping[int, int]) -> None:
-        """Let records flow from the given offsets on."""
+    async def read_from(self, positions: Mapping[int, int]) -> None: ...
 
 
 class Execution:
@@ -97,7 +87,6 @@ class Execution:
         starts: The deployment's start offset in each partition; other partitions are not read.
         pause: Seconds without a call of `beat` after which group membership is confirmed before
             work continues.
-        report: Called with messages about assigned partitions and harmless failures.
         fail: Called with the error that ends the execution.
     """
 
@@ -184,8 +173,7 @@ class Execution:
     ) -> None:
         """Pass a record to the stage, if it is the next record of an assigned partition.
 
-        `written` is as in `dpstream.pipeline.stages.stage.Stage.record`. A `bare` record has
-        neither key nor headers.
+        `written` is as in `Stage.record`. A `bare` record has neither key nor headers.
         """
         async with self._lock:
             expected = self.positions.get(partition)

@@ -1,9 +1,9 @@
 """Decide when a worker exits for lack of work, and store the note that it leaves.
 
-A worker that has had no work for some time, and whose stage has no pending work, reports that it is
-idle in ``<job>.status``. It then leaves a note in its folder and exits. The note states what wakes
-the worker: see `dpstream.pipeline.stages.idle_condition`. The supervisor reads the note, repeats
-the idle heartbeat regularly, and restarts the worker on demand.
+A worker that has had no work for some time reports in ``<job>.status`` that it is idle, leaves a
+note in its folder, and exits. The note states what wakes it: see
+`dpstream.pipeline.stages.idle_condition`. The supervisor reads the note, repeats the idle heartbeat
+regularly, and restarts the worker on demand.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ FOUND_NOTHING = 3.0
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """Settings of a worker that exits for lack of work.
-
-    The worker exits after `after` seconds without work. New records in the topics `roles`, which
-    include the topic that its stage reads, wake it.
-    """
+    """Seconds without work after which a worker exits, and the topics that wake it."""
 
     after: float
     roles: tuple[Role, ...]
@@ -82,11 +78,10 @@ def idle_heartbeat(**more: object) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class IdleNote:
-    """Note left by an idle worker.
+    """Note left by an idle worker, which stays idle while `condition` holds.
 
-    The worker stays idle while `condition` holds. `words` is the worker's heartbeat in
-    ``<job>.status``, and `metrics` contains its last Prometheus metrics, if any. `since` is the
-    time of writing, in seconds since 1970 by this machine's clock.
+    `words` is the worker's heartbeat in ``<job>.status``, and `metrics` contains its last
+    Prometheus metrics, if any. `since` is in seconds since 1970 by this machine's clock.
     """
 
     condition: IdleCondition
@@ -105,7 +100,6 @@ class IdleNote:
 
     @classmethod
     def read(cls, folder: Path) -> IdleNote | None:
-        """Return the note in a worker's folder, or None if there is no readable note."""
         try:
             return _notes().validate_json(read_whole_file(folder / NOTE))
         except (OSError, ValueError):

@@ -161,10 +161,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
         self._deletes_from: set[str] = set()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the number of partitions by topic; missing or hidden topics are omitted.
-
-        Raises KafkaError if no broker answers.
-        """
+        """Return the number of partitions by topic; missing or hidden topics are omitted."""
         answer = await self._get_cluster_metadata(sorted(topics))
         # The answer also lists the brokers, which might have changed.
         self._client.cluster.update_metadata(answer)
@@ -222,8 +219,7 @@ class SilentMonitor(Monitor):
     """Faust's own sensor, which does not compute unused metrics every second."""
 
     @Service.task
-    async def _sampler(self) -> None:
-        """Do nothing."""
+    async def _sampler(self) -> None: ...
 
 
 def wait_long_for_all(
@@ -234,8 +230,7 @@ def wait_long_for_all(
     The delay ends after `milliseconds`, or once `batch` bytes have arrived. A worker that runs
     alongside many others then fetches less often and gets more data. If nothing has arrived since
     the last fetch, the delay is `quiet_milliseconds`, or until any record arrives. A fetch that
-    leaves out a partition with unconsumed records is delayed only briefly, since that partition is
-    not fetched until the answer arrives.
+    leaves out a partition with unconsumed records is delayed only briefly.
     """
     fetcher = consumer._fetcher
     short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
@@ -269,8 +264,7 @@ def rejection_of(app: AppT) -> KafkaError | None:
 def never_give_up(producer: AIOKafkaProducer) -> None:
     """Let batches of an idempotent producer wait indefinitely for a partition's leader.
 
-    Sent batches are always repeated until they are acknowledged. By default, however, batches that
-    wait for an unknown leader are dropped after the request timeout.
+    By default, batches that wait for an unknown leader are dropped after the request timeout.
     """
     accumulator = producer._message_accumulator
     accumulator._batch_ttl = max(math.inf, accumulator._batch_ttl)

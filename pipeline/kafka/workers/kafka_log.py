@@ -4,8 +4,7 @@
 * During an outage, repeatable requests are repeated until the broker is back, and the producer
   keeps its records. Only errors that waiting cannot cure are raised.
 * `KnownRecords` caches records that were acknowledged, or passed to the stage. This is safe, since
-  every reader gets the same record at an offset. A stage thus need not fetch a record that it has
-  just written, or that has just woken it.
+  every reader gets the same record at an offset.
 """
 
 from __future__ import annotations
@@ -86,10 +85,9 @@ _LOG_APPEND_TIME = 1
 class KafkaLog:
     """Read and write the topics of a job.
 
-    Every aiokafka client gets `options`: servers, security, timeouts, client ID. Every
-    acknowledgement updates `clock` with the broker's time. The reading client checks what to
-    request every `look_seconds`, and when notified. If access is denied, methods raise an
-    AccessError that names `principal`; for appended records, `flush` raises it.
+    Every aiokafka client gets `options`: servers, security, timeouts, client ID. The reading client
+    checks what to request every `look_seconds`, and when notified. If access is denied, methods
+    raise an AccessError that names `principal`; for appended records, `flush` raises it.
     """
 
     def __init__(
@@ -161,7 +159,6 @@ class KafkaLog:
         return await ask_ids(self._producer.client, [self._topic(role) for role in roles])
 
     async def assigned(self, group: str, role: Role) -> set[int] | None:
-        """Return the partitions assigned to members of a group; None during a rebalance."""
         return await self._admin.assigned_partitions(group, self._topic(role))
 
     async def check_visible(self, roles: Iterable[Role]) -> None:
@@ -190,7 +187,6 @@ class KafkaLog:
         sent.add_done_callback(partial(self._acknowledged, action))
 
     async def write(self, action: Append) -> None:
-        """Write a record and wait for its acknowledgement, independently of all other records."""
         topic = self._topic(action.role)
         try:
             with self._asking("write", topic):
@@ -229,7 +225,7 @@ class KafkaLog:
         """Read some records with offsets in [start, stop); the slice might be empty.
 
         Raises `PositionDeletedError` if `start` precedes the first record, except in a compacted
-        topic, where gaps are normal. Cached records are not fetched.
+        topic, where gaps are normal.
         """
         if known := self._known.take((role, partition), start, stop):
             return LogSlice(tuple(known), known[-1].offset + 1)

@@ -37,10 +37,7 @@ class _Families(Collector):
 def registry_with(
     families: Callable[[], Iterator[Metric]], process: str | None = None
 ) -> CollectorRegistry:
-    """Return a registry with the metrics from `families`, and metrics about this process.
-
-    Any thread can call `families`. `process` is the prefix of process metrics; None omits them.
-    """
+    """Return a registry of thread-safe `families`, and with `process`, metrics of this process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))
     if process is not None:
@@ -67,14 +64,9 @@ class WorkerSnapshot:
     Attributes:
         hides_messages: True if the stage's message counts are secret.
         restored: True if the worker's partitions are assigned and restored.
-        broker_answers: True if the broker answered recently.
-        records: Number of records read from the topic.
-        heartbeat: Heartbeat of the stage, see `dpstream.pipeline.stages.stage.Stage`.
-        windows: Number of finished windows by status.
         last_epoch: Highest epoch with a finished window; None before the first window is finished.
         last_window_at: Time of the last finished window, in seconds since 1970.
         window_seconds: Total processing time of all finished windows.
-        estimates: Latest published estimates, if this worker publishes.
         clock_ahead: Seconds by which this machine's clock is ahead of the broker's, if known.
     """
 

@@ -28,7 +28,6 @@ _REQUEST_SECONDS = 5.0
 class MonitorAddress:
     """Address and contents of the metrics server; port 0 means any free port.
 
-    `hides_messages` and `facts` are as in `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`.
     `estimates` returns the latest estimates of a worker that publishes. `descriptor` is the file
     descriptor of a listening socket, used instead of port and address.
     """
@@ -84,8 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._respond(404, "available: /metrics, /healthz and /readyz")
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Do not log scrapes."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
     def _respond(self, status: int, line: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())

@@ -70,8 +70,7 @@ class EndHistory:
 class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is monotonic. `wall_clock` returns the current time in seconds since 1970, by the
-    broker's clock.
+    `clock` is monotonic. `wall_clock` returns seconds since 1970, by the broker's clock.
     """
 
     listener: WindowListener = ignore_window
@@ -92,11 +91,7 @@ class WindowCounters:
 
 
 class Observer:
-    """Source of metrics; `snapshot` is replaced atomically, so that any thread can read it.
-
-    `blank` is the snapshot before the first observation. The stage updates `windows`, and
-    `estimates` returns the latest published estimates.
-    """
+    """Source of metrics; `snapshot` is replaced atomically, so that any thread can read it."""
 
     def __init__(
         self,

@@ -27,8 +27,7 @@ class Timings:
         batch: Number of available bytes that ends the delay `whole` early.
         quiet: Maximum delay of the broker's answer if no record arrived since the last fetch.
         idle: Interval between polls while there is capacity for more records.
-        look: Interval at which a client that is not notified checks what to request, and a thread
-            checks whether to end.
+        look: Interval at which clients check what to request, and threads check whether to end.
     """
 
     session: float = 10.0

@@ -3,7 +3,6 @@
 * A topic that is gone, or has fewer partitions or records than before, was deleted and perhaps
   recreated. Its data is lost, and continuing would hide the loss.
 * Added partitions are unused: epoch e is in partition e mod P, with the P of the deployment.
-  Records elsewhere are not read.
 * `GroupWatch` detects partitions that no member of a worker's consumer group has. A group leader
   that does not know the topic yet leaves its partitions unassigned. A restart is not enough: a
   member that returns within its session gets its previous partitions. The worker therefore exits,
@@ -21,7 +20,7 @@ from dpstream.topics.names import Role
 
 
 class UnassignedError(WorkerError):
-    """Some partitions are assigned to no member of the group."""
+    pass
 
 
 class GroupWatch:
@@ -36,10 +35,6 @@ class GroupWatch:
         self._since: float | None = None
 
     def see(self, assigned: Collection[int] | None, now: float) -> None:
-        """Check the assigned partitions, which are None during a rebalance or an outage.
-
-        Raises UnassignedError if partitions had no owner for longer than the session timeout.
-        """
         missing = () if assigned is None else sorted(self._partitions.difference(assigned))
         if not missing:
             self._since = None
@@ -61,8 +56,8 @@ _LOOKS = 3
 class TopicWatch:
     """Compare the topics of a stage with the topics at the job's deployment.
 
-    `role` is the topic whose partitions the stage's workers share. `used` has the other topics of
-    the stage, as listed by `dpstream.pipeline.stages.topic_uses`.
+    `role` is the topic whose partitions the stage's workers share; `used` has its other topics.
+    Methods raise WorkerError only if several consecutive checks fail.
     """
 
     def __init__(self, job: DeployedJob, role: Role, used: Collection[Role] = ()) -> None:
@@ -81,10 +76,6 @@ class TopicWatch:
         return tuple(role for role in Role if role in self._used & self._job.start_offsets.keys())
 
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
-        """Check the number of partitions in each topic; return new warnings.
-
-        Raises WorkerError if several consecutive checks found a missing topic or partition.
-        """
         wrong = None
         warnings = []
         for role in self.used:
@@ -113,21 +104,14 @@ class TopicWatch:
         return warnings
 
     def see_ids(self, ids: Mapping[str, str]) -> None:
-        """Check Kafka's topic IDs, by topic name; missing topics are omitted.
-
-        Raises WorkerError if an ID differs from the ID at deployment.
-        """
+        """Check Kafka's topic IDs, by topic name; missing topics are omitted."""
         for role in self.used:
             topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
             if deployed is not None and ids.get(topic, deployed) != deployed:
                 raise WorkerError(recreated(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
-        """Check the partitions' end offsets, which were requested after `reached` was recorded.
-
-        Raises WorkerError if, in several consecutive checks, a partition ended below the offset
-        reached in it, or below the deployment's start offset.
-        """
+        """Check the end offsets, which were requested after `reached` was recorded."""
         starts = dict(enumerate(self._job.start_offsets[self._role]))
         wrong = [
             (partition, end, at)

@@ -5,8 +5,8 @@
 * Seconds count only while this process runs, so suspension is not a fault. Restoring and reading
   are timed only while the broker answers, so an outage is not a fault either.
 * A worker has a heartbeat file, whose modification time changes while the event loop runs. If the
-  interpreter hangs or the process is stopped, the watchdog's thread cannot end the process. The
-  parent process then notices that the file no longer changes.
+  interpreter hangs, the watchdog's thread hangs, too. The parent process then notices that the file
+  no longer changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class HeartbeatFile:
         self._last = float("-inf")
 
     def beat(self, now: float) -> None:
-        """Record that the event loop runs; `now` is in seconds of a monotonic clock."""
         if now >= self._last + HEARTBEAT_SECONDS:
             self._last = now
             with suppress(OSError):

@@ -94,10 +94,9 @@ def run_worker(
 
     `stage` must be new and built for `job`; it reports its windows to `windows`, for metrics.
     `directory` is the worker's own folder, which it locks. A worker that is restarted in this
-    folder gets its partitions back without disturbing other workers. `monitor` is the address for
-    metrics and health. Acknowledgements update `clock` with the broker's time. `used` are the
-    stage's topics to check for changes, including the one it reads. With `idle_settings`, the
-    worker exits for lack of work, and leaves a note in `directory`.
+    folder gets its partitions back without disturbing other workers. `used` are the stage's topics
+    to check for changes, including the one it reads. With `idle_settings`, the worker exits for
+    lack of work, and leaves a note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -351,7 +350,6 @@ class _Process:
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
     async def _find_idle_condition(self, roles: Collection[Role]) -> IdleCondition | None:
-        """Return the condition under which the worker stays idle, or None if work is left."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
             async with asyncio.timeout(self.timings.probe):

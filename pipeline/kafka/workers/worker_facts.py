@@ -14,9 +14,8 @@ class JobFacts:
     """Constants that alert rules compare with a job's metrics.
 
     A window waits `grace_seconds` for late producers, and is released with at least `minimum`
-    devices. `epsilon` and `delta` are the privacy loss that the guarantee states, per `unit`: see
-    `dpstream.randomizers.guarantee.Guarantee`. `epoch_seconds` is the length of the first epoch;
-    None without a calendar.
+    devices. `epsilon` and `delta` are the privacy loss that the guarantee states, per `unit`.
+    `epoch_seconds` is the length of the first epoch; None without a calendar.
     """
 
     grace_seconds: float
@@ -52,9 +51,8 @@ def heartbeat(
     """Return the heartbeat of a worker that is not idle.
 
     Record counts are omitted if devices rely on the stage to hide how many messages they send,
-    because almost every record is a batch of messages. `positions` maps owned partitions to the
-    next offset to read, and `ends` maps partitions to known end offsets. `read` records were read
-    in the `seconds` since the last heartbeat.
+    because almost every record is a batch of messages. `read` records were read in the last
+    `seconds`.
 
     >>> heartbeat({}, {0: 7}, {0: 9, 1: 4}, read=10, seconds=2.0)
     {'partitions': [0], 'busy': True, 'lag': 2, 'records_per_second': 5.0}
@@ -70,9 +68,9 @@ def heartbeat(
 class PublishedNumber:
     """An estimate for one epoch, and its change since the previous epoch.
 
-    `labels` distinguish the job's numbers: by item, which is empty for a job that counts one value,
-    or by measure and attributes. `interval` is the 95 % confidence interval; None if no coverage is
-    claimed. `change_interval` is that of `change`; both are None if unknown.
+    `labels` distinguish the job's numbers: by item, or by measure and attributes. `interval` is the
+    95 % confidence interval; None if no coverage is claimed. `change_interval` is that of `change`;
+    both are None if unknown.
     """
 
     labels: Mapping[str, str]
@@ -84,10 +82,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumbers:
-    """Estimates for the latest published epoch; empty if that epoch has no estimates.
-
-    `ratios` are those that the job file declares; a refused one is missing.
-    """
+    """Estimates for the latest published epoch; `ratios` lacks the refused ones."""
 
     epoch: int
     numbers: tuple[PublishedNumber, ...]
