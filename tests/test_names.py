@@ -31,6 +31,7 @@ SMALL: Final = {
     "pipeline/kafka/event_topic.py": "imported only by input from a topic",
     "pipeline/open_files.py": "shared by worker, collector and page, to raise a limit",
     "pipeline/operations/signals.py": "shared by commands that run processes",
+    "pipeline/operations/supervisor/target_tasks.py": "imported by workers without the supervisor",
     "pipeline/plots.py": "the only module that imports Matplotlib",
     "pipeline/protocols/late_calibration.py": "avoids importing calibrations",
     "pipeline/protocols/registry.py": "list of protocols, without importing a protocol",

@@ -50,7 +50,6 @@ class DeadLetterLog:
         return self._log.position
 
     def read(self) -> Iterator[DeadLetter]:
-        """Yield every new dead letter once, in the order of rejection."""
         for record in self._log.read():
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
@@ -80,10 +79,7 @@ class DeadLetterLog:
 
     @property
     def first_unhandled(self) -> int:
-        """Offset of the oldest letter read that is neither requeued nor discarded.
-
-        If all letters are handled, this is the offset of the next record to read.
-        """
+        """Offset of the oldest unhandled letter, or else of the next record to read."""
         handled = self.redriven | self.discarded
         return min(
             (offset for place, offset in self._seen.items() if place not in handled),
@@ -110,7 +106,7 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
     """Delete all dead letters before the oldest one that is neither requeued nor discarded.
 
     Dead letters contain users' reports, which are no longer needed. After an interruption, the next
-    command about dead letters completes the deletion. Raises ClusterError if that fails.
+    command about dead letters completes the deletion.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)
@@ -126,11 +122,7 @@ def log_position(letter: DeadLetter) -> LogPosition:
 
 
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
-    """Return a rejected record's identity fields, never its content; None if unreadable.
-
-    The fields are ``kind``, ``epoch`` and, if this kind of record has them, ``deployment``,
-    ``fingerprint``, ``enrollment`` and ``batch`` in hexadecimal.
-    """
+    """Return a rejected record's identity fields, never its content; None if unreadable."""
     decoders: Mapping[RecordType, Callable[[bytes], RawRecord | Chunk]] = {
         RecordType.BATCH: decode_batch,
         RecordType.SEALED_BATCH: decode_sealed_batch,
@@ -153,7 +145,6 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
 
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
-    """Write a rejected record's bytes to a file that only the file's owner can read."""
     # The topic name in a letter is untrusted: it must not lead to another folder.
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
     path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"

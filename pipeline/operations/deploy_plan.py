@@ -1,10 +1,9 @@
 """Plan the deployment of a job before anything is written.
 
 * An unused job name starts a deployment.
-* Under the name of a running job, only operator settings can change: grace, retention, budget,
-  token keys, display texts, roll-up windows, and the input format. The deployment continues.
-* Any other change would alter the meaning or location of reports. It is rejected unless the new
-  deployment replaces the running one.
+* Under the name of a running job, only operator settings can change. Any other change would alter
+  the meaning or location of reports, and is rejected unless the new deployment replaces the running
+  one.
 * The budget declared in a job file is stored for its population. A budget larger than the smallest
   one declared so far has no effect until an operator explicitly sets the population's budget.
 """
@@ -68,13 +67,11 @@ class DeployPlan:
     Attributes:
         running: Running deployment of the same name; None if there is no readable deployment.
         difference: Changes from `running`, as ``key: old -> new``.
-        topics: Changes to the job's own topics, to ``dpstream.jobs`` and to ``dpstream.ledger``.
-        deployed: The resulting job. A new deployment has no noise key yet, and its offsets are 0.
-            For an unchanged job, this is `running` itself.
+        deployed: The resulting job, or `running` itself. A new deployment has no noise key yet, and
+            its offsets are 0.
         accounts: Charges to the population, for epsilon and for delta.
         declared: Budgets that this plan declares: from the operator and from the job file.
         before: Budgets that limit the population before this plan, by "epsilon" and "delta".
-        now: Time of planning, milliseconds since 1970.
         periods: Budgets per period, and the charges that count toward them, as text.
     """
 
@@ -153,8 +150,7 @@ def plan_deployment(
 ) -> DeployPlan:
     """Plan the deployment of a job.
 
-    `existing` can include topics of other jobs. `begun` returns the number of a running job's
-    started horizons, which is a lower bound for its horizons. Other arguments are as in
+    `begun` returns the number of a running job's started horizons. Other arguments are as in
     `deployments.deploy`. Raises JobError if no constants fit the job's parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
@@ -275,10 +271,6 @@ def _with_horizons(
     declared: Sequence[BudgetDeclaration],
     begun: Callable[[DeployedJob], int],
 ) -> DeployedJob:
-    """Return a recurring job with the number of horizons that the changed budget allows.
-
-    The number is at least that of the horizons that have started.
-    """
     horizons = horizons_within_budget(job, others, declared)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):
         horizons = max(horizons, begun(job))

@@ -94,13 +94,12 @@ def deploy(
 ) -> DeployedJob:
     """Create a job's topics and start a deployment at their current end offsets.
 
-    * A recurring job gets as many horizons as its budget allows, and is charged for them.
-    * A job whose shuffler adds noise gets the SHA-256 of a noise key.
-    * Under the name of a running job, only operator settings change, and the deployment continues.
+    A recurring job gets as many horizons as its budget allows, and is charged for them. Under the
+    name of a running job, only operator settings change, and the deployment continues.
 
     `deployment` is 16 random bytes, and `now` is in milliseconds since 1970. `replace` allows
-    replacing a deployment of the same name. `set_budget` is the budget that an operator sets for
-    the population. The file `noise_key` (default: `noise_key_file`) is created if it is missing.
+    replacing a deployment of the same name. The file `noise_key` (default: `noise_key_file`) is
+    created if it is missing.
 
     Raises:
         DeploymentError: Another job is deployed under this name.
@@ -115,7 +114,6 @@ def deploy(
 
 
 def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None) -> DeployedJob:
-    """Carry out a plan, or raise its rejection; see `deploy`."""
     if plan.rejection is not None:
         raise plan.rejection
     if plan.step is Step.NOTHING:
@@ -218,7 +216,6 @@ def charges(cluster: Cluster) -> list[Charge]:
 
 
 def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
-    """Return the number of published epochs of a deployment; 0 if the topic is missing."""
     if job.topic(Role.ESTIMATES) not in cluster.topics():
         return 0
     return sum(1 for _ in EstimateReader(cluster, job).read())

@@ -1,8 +1,8 @@
 """Drain a job: finalize and publish its open windows with the reports received, then stop.
 
 For each partition, one record tells the shuffler up to which offset to drain. When everything is
-published, the job's phase makes supervisors stop the workers. Reports that producers write during
-the drain stay in the topic until the job is resumed.
+published, the job's phase makes supervisors stop the workers. Later reports stay in the topic until
+the job is resumed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ from dpstream.topics.records import Drain
 def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
     """Request a job's workers to finalize all open windows.
 
-    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns
-    the offset up to which each partition of the report topic is drained. A replay has no open
-    windows and raises DeploymentError.
+    A drain already in progress continues unchanged. Returns the offset up to which each partition
+    of the report topic is drained. Raises DeploymentError for a replay, which has no open windows.
     """
     check_has_devices(job)
     if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
@@ -113,7 +112,6 @@ class DrainWatch:
         self._heartbeats = Heartbeats(job)
 
     def progress(self, now: int) -> DrainProgress:
-        """Return the progress of the drain; `now` is in milliseconds since 1970."""
         # Read the offsets before the manifests, which then cover all records below the offsets.
         unfinished = self._unfinished()
         self._read_on()
@@ -157,7 +155,6 @@ class DrainWatch:
             self._published.add(estimate.epoch)
 
     def _note(self, decision: Decision) -> None:
-        """Extend the drain to a decided epoch whose first record precedes the drain offset."""
         manifest = decision.manifest
         if manifest.first_offset < self._ends[self._job.topics.partition_of(manifest.epoch)]:
             self._last = max(self._last, manifest.epoch)

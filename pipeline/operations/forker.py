@@ -1,10 +1,8 @@
 """The forker: the process from which `operations.forks` forks all other processes.
 
 The forker has one thread, and neither a random number generator nor other process state, so a
-forked process starts like any other. The forker exits with the process that started it.
-
-``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, sends `IMPORTED` on
-the socket in `CHANNEL_VARIABLE`, and then forks a process for every `Request` on this socket.
+forked process starts like any other. It imports the modules that its command line names, sends
+`IMPORTED` on the socket in `CHANNEL_VARIABLE`, and then forks a process for every `Request` there.
 """
 
 from __future__ import annotations
@@ -59,7 +57,6 @@ class Request:
 
 
 def _serve(channel: socket.socket) -> Request | None:
-    """Fork on request; return the request in a forked process, None when the channel closes."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS)
         if not text:

@@ -1,10 +1,9 @@
 """Start many processes that share the imports of one process.
 
-Each process of this package spends seconds on imports, most of which all processes share. `Forks`
-therefore imports these modules once, in a process called the *forker* (`operations.forker`). Later
-processes are forked from the forker and adopted by this process. Like a `Process`, a forked process
-leads its own session and has a parent-death watch, a log and an exit code. The operating system
-shows a forked process under its own name, but with the command line of the forker.
+Each process of this package spends seconds on imports. `Forks` imports the modules once, in a
+process called the *forker*; later processes are forked from it and adopted by this process. Like a
+`Process`, a forked process leads its own session and has a parent-death watch, a log and an exit
+code. It has its own name, but the command line of the forker.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ class Forks:
             end_all([self._forker], timeout=0.0)
 
     def wait(self) -> None:
-        """Wait until the imports are complete or the forker has exited; any thread can wait.
-
-        Calls of `start` wait as well.
-        """
+        """Wait until the imports are complete or the forker has exited; `start` waits, too."""
         # Leave the message unread, so that all waiting threads see it: Linux would wake only one of
         # several receiving threads.
         with suppress(OSError, ValueError):
@@ -90,7 +86,6 @@ class Forks:
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
     ) -> Running:
-        """Start a module of this package; see `Starter` for the arguments."""
         if log is None or on_line is None:
             with suppress(OSError), ExitStack() as opened:
                 if on_line is None:

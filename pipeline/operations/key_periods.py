@@ -37,7 +37,6 @@ class KeyPeriod:
 
     @property
     def expired(self) -> bool:
-        """True if all epochs sealed to the key are published."""
         return self.last_epoch is not None and self.published >= self.last_epoch
 
 

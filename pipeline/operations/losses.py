@@ -16,10 +16,7 @@ from dpstream.randomizers.guarantee import rounded_up
 
 
 class UnconfirmedLossError(DpstreamError):
-    """A deployment would lose data or charge users again without confirmation.
-
-    `losses` contains one sentence per affected job.
-    """
+    """A deployment would lose data or charge users again; one sentence per affected job."""
 
     exit_code = WRONG_INPUT
 
@@ -29,7 +26,6 @@ class UnconfirmedLossError(DpstreamError):
 
 
 def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
-    """Raise UnconfirmedLossError if deploying jobs would lose data or charge users again."""
     now, deployment = time.time_ns() // 1_000_000, bytes(IDENTIFIER_BYTES)
     plans = [plan_on(cluster, job, deployment=deployment, now=now, replace=True) for job in jobs]
     losses = [loss for plan in plans if (loss := loss_on(cluster, plan)) is not None]

@@ -41,7 +41,6 @@ def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
 
 
 def dpstream_command(*arguments: str) -> list[str]:
-    """Return the command line of ``dpstream ARGUMENTS...``, with a parent-death watch."""
     return python_module("dpstream.pipeline.cli", *arguments)
 
 
@@ -56,8 +55,7 @@ def how_it_ended(code: int) -> str:
 
 class Running(Protocol):
     @property
-    def pid(self) -> int:
-        """Process ID."""
+    def pid(self) -> int: ...
 
     @property
     def returncode(self) -> int | None:
@@ -66,14 +64,11 @@ class Running(Protocol):
     def poll(self) -> int | None:
         """Return None while the process runs, then its exit code or the negative signal number."""
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until the process ends; raise `subprocess.TimeoutExpired` on timeout."""
+    def wait(self, timeout: float | None = None) -> int: ...
 
-    def terminate(self) -> None:
-        """Send SIGTERM."""
+    def terminate(self) -> None: ...
 
-    def kill(self) -> None:
-        """Send SIGKILL."""
+    def kill(self) -> None: ...
 
     def reason(self, seconds: float = 1.0) -> str:
         """Return the reason that the process reported for its exit; empty without a report.
@@ -86,8 +81,6 @@ class Running(Protocol):
 
 
 class WatchingParent:
-    """A process with a parent-death watch, along with its output and its exit reason."""
-
     def __init__(self, parent_end: socket.socket) -> None:
         self._parent_end = parent_end
         self._relay: threading.Thread | None = None
@@ -118,14 +111,10 @@ class Process(WatchingParent, subprocess.Popen[str]):
     only through the process that started it.
 
     Args:
-        command: The command line.
         log: File to which the process's output is appended.
         on_line: Called with each line of output, in another thread; if there is a log, only with
             lines of standard output.
         descriptors: File descriptors to pass on, by the environment variable that contains each.
-
-    Raises:
-        OSError: The system lacks the resources for another process.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Requeue rejected reports after a fix, such as a late registration or a software upgrade.
 
 * A dead letter returns to the raw report topic from which it was rejected, to its epoch's
-  partition, if it would be admitted now: its epoch has no manifest, its enrollment is registered,
-  and the record itself is valid.
+  partition, if it would be admitted now.
 * Requeued letters before the oldest unhandled one are deleted.
 * Once requeued records are acknowledged, markers among the dead letters list these records. If this
   process ends before that, the next process sends the same batches again, and the shuffler drops
@@ -53,10 +52,7 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 
 
 class Parts:
-    """Records for parallel shufflers, by draw and by epoch.
-
-    These records are in a shuffler's topic, or are about to be requeued in it.
-    """
+    """Records that are, or will be, in the topics of parallel shufflers, by draw and by epoch."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -64,7 +60,6 @@ class Parts:
         self._batches: defaultdict[tuple[Role, _Drawing | int], set[bytes]] = defaultdict(set)
 
     def note(self, role: Role, record: RawRecord, value: bytes) -> None:
-        """Add a record that a shuffler has or is about to receive."""
         if isinstance(record, Punctuation):
             self._counts[role][_drawing(record)] = record.batches
         elif isinstance(record, Batch):
@@ -73,7 +68,6 @@ class Parts:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
     def note_topics(self, cluster: Cluster, rejected: Collection[LogPosition]) -> None:
-        """Add the records in the raw report topics, except for rejected records."""
         job = self._job
         for role in job.route.reports:
             admission = producer_admission(job, role=role)
@@ -85,10 +79,7 @@ class Parts:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
-        """Return whether all shufflers except the first have their parts of a record's draw.
-
-        If batches are sealed, these shufflers must have their parts of the record's whole epoch.
-        """
+        """Return whether all shufflers except the first have their parts of a record's draw."""
         others = self._job.route.reports[1:]
         if not self._job.seals_batches:
             assert isinstance(record, Batch | Punctuation)
@@ -276,6 +267,5 @@ def _parts(
 
 
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:
-    """Return the partition to which a record belongs, wherever it was found."""
     header = header_of(letter)
     return letter.partition if header is None else job.topics.partition_of(int(header["epoch"]))

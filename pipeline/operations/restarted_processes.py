@@ -33,13 +33,10 @@ class ProcessError(DpstreamError):
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """A process, together with all its restarts.
+    """A process, together with all its restarts; times are in monotonic seconds.
 
-    Attributes:
-        endless: True if the process must not exit, so that exit code 0 is also a failure.
-        on_line: Called with each line of the process's standard output, in another thread.
-        started_at: Start of the current process, monotonic seconds.
-        restart_at: Time of the next restart, monotonic seconds.
+    If it is `endless`, exit code 0 is also a failure. `on_line` is called with each line of the
+    process's standard output, in another thread.
     """
 
     name: str
@@ -99,7 +96,6 @@ class RestartedProcesses:
         endless: bool = True,
         on_line: Callable[[str], None] | None = None,
     ) -> Child:
-        """Start a process with an empty log; see `Child` for the arguments."""
         private_folder(log.parent)
         log.write_bytes(b"")
         back_off = BackOff(BACK_OFF_FIRST, BACK_OFF_FIRST * 2.0 ** (RESTARTS - 1))
@@ -109,10 +105,7 @@ class RestartedProcesses:
         return child
 
     def check(self) -> None:
-        """Restart failed processes whose restart delay is over.
-
-        Raises ProcessError if a process has failed too often, or if a restart cannot help.
-        """
+        """Restart failed processes; raise ProcessError if one failed too often or for good."""
         for child in self.children:
             now = time.monotonic()
             if child.restart_at is None:

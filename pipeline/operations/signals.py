@@ -40,12 +40,10 @@ class Signals:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise SignaledError if a signal has arrived."""
         if self.received:
             raise SignaledError(self.received[0])
 
     def hurry(self) -> bool:
-        """Return whether a second signal has arrived, which requests an immediate stop."""
         return len(self.received) > 1
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -27,7 +27,6 @@ class TopicChange:
 
     @property
     def action(self) -> str:
-        """Either "create", "keep", "change" (the retention or clock) or "reject"."""
         if self.found is None:
             return "create"
         if self.rejection is not None:

@@ -1,9 +1,8 @@
 """Read the status of a job from its topics.
 
-A `JobWatch` keeps its position in every topic, so it can be polled once a second for hours. After
-the first poll, each poll takes about twenty small requests, however long the job's history is. A
-watch and its cluster belong to one thread. If the broker is unreachable, a poll raises `KafkaError`
-or `ClusterError`; nothing is lost, and polling can continue.
+A `JobWatch` keeps its position in every topic, so it can be polled once a second for hours. If the
+broker is unreachable, a poll raises `KafkaError` or `ClusterError`, and polling can continue. A
+watch and its cluster belong to one thread.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
 >>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
@@ -64,15 +63,13 @@ _SETTINGS_SECONDS = 60.0
 def gather_status(
     cluster: Cluster, job: DeployedJob, now: int, phase: Phase = Phase.RUNNING
 ) -> JobStatus:
-    """Read and assess the state of a job once; `now` is in milliseconds since 1970."""
     return JobWatch(cluster, job).status(now, phase)
 
 
 class JobWatch:
     """Poll the status of a deployed job. A new deployment or changed settings need a new watch.
 
-    `steady` returns the seconds of a monotonic clock. The first poll reads the last `heartbeats`
-    heartbeats.
+    The first poll reads the last `heartbeats` heartbeats. `steady` returns monotonic seconds.
     """
 
     def __init__(
@@ -112,8 +109,7 @@ class JobWatch:
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
         """Return the status and issues of the job at `now`, in milliseconds since 1970.
 
-        `now` is corrected if this machine's clock is known to differ from the broker's. Raises
-        ClusterError or KafkaError if Kafka does not answer.
+        `now` is corrected if this machine's clock is known to differ from the broker's.
         """
         self._counts = self._cluster.partition_counts()
         self._see_settings()
@@ -235,7 +231,6 @@ class JobWatch:
                 return
 
     def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
-        """Read the earlier manifests to which these records refer."""
         named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
         for each in records:
             with suppress(CodecError):
@@ -314,7 +309,6 @@ class JobWatch:
         )
 
     def _needs(self, stage: str, partition: int) -> bool:
-        """Return whether deleted records of a stage might still be needed; see `needs_below`."""
         decided, published = self._decisions.decided.highest, self._published
         if published is None or published.epoch < decided:
             return True

@@ -23,7 +23,6 @@ class OpenWindowStatus:
     Attributes:
         reports: Number of reports so far; None if hidden.
         waits_for: Some of the expected producers whose punctuation is missing.
-        devices: Number of devices present, summed over producers whose punctuation has arrived.
         begins: Start of the epoch; None without a calendar.
         grace_left: Remaining seconds of the grace period; None before the grace period starts.
     """
@@ -38,22 +37,18 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; if the number of reports is hidden, it counts devices.
+    """The latest heartbeat of a worker; reports are devices where their number is hidden.
 
     Attributes:
         age: Seconds since the heartbeat.
         records_per_second: Rate of records read from the stage's topic; None if hidden.
         reports_per_second: Rate of reports; None for stages that read no reports, or after a single
             heartbeat.
-        windows: The oldest open windows.
-        late_reports: Reports since the worker's start that arrived after their epoch was finalized.
         clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
-            behind; None if unknown.
+            behind.
         ahead: Producers that send epochs ahead of time, each with the number of epochs it is ahead.
-        unusable_reports: Number of device reports since the worker started that failed to decrypt
-            or were unknown to the protocol.
-        contradicting_reports: Number of device reports since the worker started that differ from an
-            earlier report by the same device for the same epoch.
+        unusable_reports: Device reports that failed to decrypt or were unknown to the protocol.
+        contradicting_reports: Device reports that differ from an earlier one by the same device.
         idle: True if the worker exited for lack of work and is restarted on demand.
     """
 
@@ -83,12 +78,10 @@ class CollectorStatus:
     """The latest heartbeat of a collector; counts start when the collector starts.
 
     Attributes:
-        collector: ID of the collector; each start creates a new ID.
         age: Seconds since the heartbeat.
         received: Number of reports examined.
         acknowledged: Number of reports stored in Kafka.
-        rejected: Number of rejected requests by reason.
-        waiting: Number of requests that were waiting for Kafka at the time of the heartbeat.
+        waiting: Number of requests that were waiting for Kafka.
         stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
 
@@ -112,7 +105,6 @@ class StageStatus:
     Attributes:
         lag: Number of unfinished records; None if the number is hidden or the topic is missing.
         waiting: Seconds since the oldest unfinished record was written; None if there is no lag.
-        epoch: Latest epoch finalized, aggregated or published; None before the first.
         deleted: Partitions in which records were deleted before the stage finished them.
     """
 
@@ -126,12 +118,9 @@ class StageStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic that has changed since deployment.
+    """A topic that has changed since deployment; it is missing if `partitions` is 0.
 
-    Attributes:
-        partitions: Current number of partitions; 0 if the topic is missing.
-        deployed: Number of partitions at deployment.
-        unexpected_records: True if partitions that were added after deployment contain records.
+    `unexpected_records` is True if partitions that were added after deployment contain records.
     """
 
     name: str
@@ -145,28 +134,20 @@ class JobStatus:
     """Status of a job, as `dpstream status` prints it.
 
     Attributes:
-        deployment: Deployment ID in hexadecimal.
-        deployed_at: Time of deployment, milliseconds since 1970.
         last_epoch: Last epoch of the job; None if unlimited.
-        stages: Stages in the order of the data flow.
         dead_letters: Number of rejected records neither requeued nor discarded so far, by reason.
-        issues: Sentences about issues that require action.
+        issues: Sentences about issues that require action; `notes` require none.
         position: Description of the latest estimate's epoch.
         headline: The latest estimate in words (for items, the largest; for numbers, the median).
-        assumption: Assumption of the headline's interval, if any.
         rolling: A recurring job's guarantee for any short run of epochs; None if not stated.
-        phase: Phase that an operator requested.
-        replay_of: Original job of a replay; None for other jobs.
         windows: Number of finalized windows by status; if the history is long, empty until a worker
             reports the numbers.
         producers: Number of registered producers; None if devices report without producers.
         missing_producers: Absent producers, for which windows wait again only after they return.
         suppressed: Length of the run of unreleased epochs that ends with the last finalized epoch.
         other_clocks: Names of topics whose timestamps come from writers' clocks.
-        contradictions: Sentences about contradictions in the stored data.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
             negative if it is behind, None if unknown.
-        notes: Sentences that require no action.
     """
 
     job: str

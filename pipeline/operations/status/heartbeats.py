@@ -26,10 +26,7 @@ _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
 class Heartbeats:
-    """The last two heartbeats of every worker in a deployment, updated record by record.
-
-    `newest` is the timestamp of the latest heartbeat, in milliseconds since 1970, or None.
-    """
+    """The last two heartbeats of every worker; `newest` is the latest timestamp or None."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -65,7 +62,6 @@ class Heartbeats:
         return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
-        """Yield all workers except stopped ones; `now` is in milliseconds by the broker's clock."""
         for beats in self._last.values():
             # Heartbeats of another version might have other fields.
             try:

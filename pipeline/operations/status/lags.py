@@ -34,10 +34,7 @@ class ComparedClock:
         self.ahead: float | None = None
 
     def compare(self, now: int, newest: int | None) -> None:
-        """Update `ahead`; all times are in milliseconds since 1970.
-
-        `newest` is the latest timestamp among records that are new since the last call, or None.
-        """
+        """Update `ahead` from the `newest` timestamp (ms) among new records, if any."""
         moment = self._steady()
         since, self._compared = self._compared, moment
         if newest is None:
@@ -63,7 +60,6 @@ _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, R
 
 
 def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
-    """Prefetch, in one batch, the data that each job's `JobWatch` will request."""
     topics: list[str] = []
     groups: dict[str, str] = {}
     tails: dict[str, Tail] = {}

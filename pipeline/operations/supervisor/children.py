@@ -27,11 +27,9 @@ _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 class Worker:
     """The worker of a job.
 
-    Attributes:
-        listening: Metrics socket, shared by all processes of the worker; None without metrics.
-        started_at: Time of the last start or attempt, monotonic seconds.
-        restarts: Number of unexpected exits.
-        awake: True from when the worker is woken, or starts with work, until it is idle again.
+    `listening` is the metrics socket that all its processes share. `started_at` is in monotonic
+    seconds. `restarts` counts unexpected exits. `awake` is True from when the worker is woken, or
+    starts with work, until it is idle again.
     """
 
     job: str
@@ -74,8 +72,7 @@ class Worker:
     def stalled(self, heartbeat: object, now: float) -> float:
         """Return the seconds for which the heartbeat of the process has not changed.
 
-        The method compares the heartbeats in successive calls. `now` is in seconds of a monotonic
-        clock that stops while the machine sleeps.
+        `now` is in seconds of a monotonic clock that stops while the machine sleeps.
 
         >>> worker = Worker("a")
         >>> [worker.stalled(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]

@@ -2,10 +2,8 @@
 
 * Several times a second, one request for all idle workers reads the end offsets of the topics that
   wake them, in the thread that reads the jobs topic (`jobs_follower.Follower`).
-* While Kafka is unreachable, no worker is woken, and no record can have arrived.
 * Every worker is woken once a day, and becomes idle again within seconds if there is no work.
   Otherwise, Kafka would drop the offsets of the worker's group after some days without members.
-  Some conditions are also visible only to workers.
 """
 
 from __future__ import annotations
@@ -49,7 +47,6 @@ class IdleJob:
 
 
 def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) -> IdleJob | None:
-    """Return the idle job that an exited worker's note describes, or None without a note."""
     note = IdleNote.read(worker_folder(job.name, stage, worker))
     if note is None or note.version != version.hex():
         return None
@@ -68,8 +65,6 @@ def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | Non
 
 def pause(took: float) -> float:
     """Return the seconds until the next poll, after a poll that took `took` seconds.
-
-    Polls for hundreds of jobs take longer, so they are less frequent. The longest pause is 2 s.
 
     >>> pause(0.001), pause(0.05), pause(4.0)
     (0.25, 1.0, 2.0)
@@ -106,7 +101,6 @@ class IdleMonitor:
             return {name: each.metrics for name, each in self._idle.items()}
 
     def look(self, cluster: Cluster) -> float:
-        """Wake jobs that have work, and return the seconds until the next poll."""
         started = time.monotonic()
         with self._lock:
             idle = dict(self._idle)

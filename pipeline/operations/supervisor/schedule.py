@@ -66,9 +66,9 @@ class _Slot:
 class Schedule:
     """Decide which workers to start and to stop.
 
-    Report events with `target` and `ended`; `steps` returns the steps to take. A `Start` is assumed
-    to be successful until `ended` reports a failure. Each job has at most one running worker. A
-    worker is replaced when another version is requested. Times are seconds of a monotonic clock.
+    Report events with `target` and `ended`; `steps` returns the steps to take. Each job has at most
+    one running worker, which is replaced when another version is requested. Times are monotonic
+    seconds.
 
     >>> schedule = Schedule()
     >>> schedule.target({"students": b"1"})
@@ -112,7 +112,6 @@ class Schedule:
         return frozenset(job for job, slot in self._slots.items() if slot.is_idle)
 
     def idled(self, job: str) -> None:
-        """Record that a worker has exited, or was not started, for lack of work."""
         slot = self._slots[job]
         ran, requested = slot.end()
         slot.back_off.failures, slot.failed = 0, None

@@ -73,12 +73,9 @@ _SAY_AGAIN_SECONDS = 60.0
 class SupervisorSettings:
     """Settings of a supervisor.
 
-    Attributes:
-        name: Name of the workers, unique within the stage across all machines.
-        pattern: Shell pattern that selects job names.
-        noise_keys: Folder with one noise key file per job; None means the files' default locations.
-        monitor: Address for the metrics and health of all workers; None means no server.
-        idle_timeout: Seconds without work after which a worker becomes idle; None means never.
+    `name` names the workers, unique within the stage across all machines. `pattern` is a shell
+    pattern that selects job names. `noise_keys` is a folder with one noise key file per job.
+    Workers without work become idle after `idle_timeout` seconds, or never if it is None.
     """
 
     stage: str
@@ -360,7 +357,6 @@ class Lines:
             self._about(job).info(message)
 
     def warning(self, job: str | None, message: str) -> None:
-        """Log a problem that either resolves itself or requires an operator."""
         with self.lock:
             self._about(job).warning(message)
 

@@ -15,10 +15,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A deployed job, as a supervisor sees it.
-
-    `version` is a hash of the job's record; a changed version requires a new worker.
-    """
+    """A deployed job and the hash of its record, which requires a new worker when it changes."""
 
     deployed: DeployedJob
     phase: Phase
@@ -39,10 +36,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Jobs that match the supervisor's pattern, as listed in the topic at one moment.
-
-    `unreadable` contains the names of jobs that were deployed by an incompatible version.
-    """
+    """Jobs that match the supervisor's pattern; `unreadable` are from incompatible versions."""
 
     tasks: Mapping[str, Task]
     unreadable: frozenset[str]

@@ -31,8 +31,7 @@ class Watched:
     """The worker of a job, started at `since` (monotonic seconds).
 
     `port` is its metrics port on 127.0.0.1; None if the worker is not running. `idle_metrics`
-    contains the last Prometheus metrics of an idle worker, otherwise None. `restarts` counts all
-    restarts.
+    contains the last Prometheus metrics of an idle worker.
     """
 
     job: str
@@ -46,8 +45,7 @@ class Watched:
 class View:
     """State of a supervisor at its latest loop iteration, at time `at` in monotonic seconds.
 
-    `workers` covers every job that has or should have a worker. `informed` is True once the jobs
-    topic has been read to its end; `broker_answers` is True if the broker was reachable recently.
+    `informed` is True once the jobs topic has been read to its end.
     """
 
     at: float
@@ -61,7 +59,6 @@ Ask = Callable[[int, str], tuple[int, str] | None]
 
 
 def ask(port: int, path: str) -> tuple[int, str] | None:
-    """Return the status and text of a worker's answer, or None if it does not answer."""
     # Avoid urllib, which might use a configured proxy.
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
     try:
@@ -75,7 +72,6 @@ def ask(port: int, path: str) -> tuple[int, str] | None:
 
 
 def liveness(view: View, now: float, ask: Ask = ask) -> Health:
-    """Return whether the loop is running and every worker is healthy, starting or waiting."""
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
@@ -117,8 +113,7 @@ def _counted(view: View) -> str:
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
     """Merge the metrics of many workers into the metrics of one process.
 
-    `scrapes` are pairs of a job and its worker's metrics. Each ``dpstream_`` metric that has no job
-    label gets labels for the job and the stage.
+    Each ``dpstream_`` metric that has no job label gets labels for the job and the stage.
     """
     merged: dict[str, Metric] = {}
     for job, families in scrapes:
@@ -141,8 +136,6 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
 
 
 class _Supervised(Collector):
-    """A supervisor's collector for Prometheus; `look` can be called from any thread."""
-
     def __init__(self, look: Callable[[], View], ask: Ask) -> None:
         self._look = look
         self._ask = ask

@@ -53,10 +53,8 @@ class UpSettings:
     """Jobs to run on one input, and the options of the run.
 
     Attributes:
-        servers: Bootstrap servers of the user's cluster. Without servers and without
-            `kafka_config` (a client.properties file), the local broker is used.
+        servers: Bootstrap servers; without them and `kafka_config`, the local broker is used.
         rate: Maximum epochs per second.
-        users: File with a user list.
         to_epoch: Last epoch of the input to use; None means the last epoch of the job.
         linger: True to keep the page open after the last estimate, until a signal arrives.
         agreed: True if the user has agreed to end other deployments and to charge users again.
@@ -225,10 +223,7 @@ class JobRun:
             self._observer.join(timeout=1.0)
 
     def forget_secrets(self) -> None:
-        """Delete devices' randomness and the noise key, both from an earlier deployment.
-
-        Both are private, and no longer needed.
-        """
+        """Delete devices' randomness and the noise key of an earlier deployment."""
         shutil.rmtree(producer_folder(self.job.name, WORKER), ignore_errors=True)
         self._noise_key.unlink(missing_ok=True)
 

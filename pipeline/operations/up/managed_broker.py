@@ -65,7 +65,6 @@ class ManagedBroker(RestartedProcesses):
         )
 
     def check(self) -> None:
-        """Raise ProcessError if the manager process has exited without reporting a reason."""
         if self._manager.process.poll() is None:
             return
         # The last messages of the manager might still be in transit.

@@ -45,8 +45,7 @@ class Row:
     """One published epoch with its ground truth.
 
     `ground_truths` is int64: the number of users with value 1, shape (1,), or with each estimated
-    item, shape (items,). It comes from the input alone and is never published; None if the input
-    does not determine it. `series` are those of a job with measures.
+    item, shape (items,). It comes from the input alone; None if the input does not determine it.
     """
 
     record: EstimateRecord
@@ -117,11 +116,8 @@ class Row:
 class Outcome:
     """A finished run.
 
-    Attributes:
-        users: Number of users in the input.
-        seconds: Seconds from deployment to reading the last estimate.
-        values: The input; None if unknown.
-        smoothed: Smoothed horizons, numbered from 0; empty if the protocol has no smoothing.
+    `seconds` last from deployment to reading the last estimate. `values` are the input; None if
+    unknown. `smoothed` has the smoothed horizons, numbered from 0.
     """
 
     job: DeployedJob
@@ -138,7 +134,6 @@ class Outcome:
 
     @property
     def known(self) -> dict[int, NDArray[np.int64]] | None:
-        """Ground truth by epoch; None if the input does not determine the ground truth."""
         known = {row.epoch: row.ground_truths for row in self.rows if row.ground_truths is not None}
         return known or None
 
@@ -153,7 +148,6 @@ class Outcome:
 
     @property
     def by_measure(self) -> list[MeasuredError]:
-        """Errors by measure and breakdown; empty for jobs without panels."""
         return measured_errors(
             self.job,
             (
@@ -197,7 +191,6 @@ class Outcome:
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Yield each epoch, and whether each interval contains the ground truth as claimed."""
         for row in self.rows:
             if (
                 row.ground_truths is not None
@@ -293,9 +286,7 @@ def next_steps(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    If the job is only an `example`, the steps start from a copy of its file. If the job is
-    `recurring`, the commands must state where its input ends. `by` is a breakdown of the job,
-    `users` its user list, and `cluster` are the options that select the cluster of the run.
+    `by` is a breakdown of the job, and `cluster` are the options that select the run's cluster.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:

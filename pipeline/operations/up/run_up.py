@@ -42,9 +42,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
     Raises JobError, InputError or FolderInUse (if another run uses the state folder) before
-    anything is started. Raises UnconfirmedLossError (if the user has not agreed to losses or
-    charges) before anything is deployed. Also raises SignaledError, ProcessError (if a process
-    failed repeatedly), LocalKafkaError and ClusterError.
+    anything is started, and UnconfirmedLossError before anything is deployed.
     """
     given = [
         # The jobs share one input: print its warnings only once.

@@ -26,11 +26,6 @@ class ScreenState:
 
 
 class Screen:
-    """Display of a run: a line for each new activity and, at regular intervals, for the epochs.
-
-    On a terminal, progress bars are shown as well.
-    """
-
     def __init__(self, console: Console) -> None:
         self._console = console
         columns = TextColumn("{task.description}", markup=False), BarColumn()
