@@ -20,8 +20,6 @@ from dpstream.topics.frames import CodecError
 
 
 class ChainProblem(Enum):
-    """Reason why a record cannot be from an honest writer."""
-
     CUT = "records before it no longer exist"
     UNREADABLE = "this version cannot read the entry"
     UNCHAINED = "no earlier record has the hash that 'previous' states"
@@ -42,13 +40,7 @@ class ChainProblem(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLocation:
-    """A record of the ledger, with its position.
-
-    Attributes:
-        written: Broker timestamp, milliseconds since 1970.
-        entry: Content; None if unreadable.
-        counts: True if the entry is valid.
-    """
+    """A record of the ledger; `entry` is None if unreadable, `counts` is True if it is valid."""
 
     offset: int
     written: int
@@ -69,11 +61,8 @@ class Oddity:
 class Chain:
     """State of the ledger after the records applied so far, in the order of the topic.
 
-    Attributes:
-        places: All records, valid or not.
-        oddities: Problems with records that cannot be from honest writers.
-        head: Hash of the last valid entry; `GENESIS` before the first.
-        next: Offset of the next record.
+    `places` are all records, valid or not. `head` is the hash of the last valid entry, or
+    `GENESIS`. `next` is the offset of the next record.
     """
 
     def __init__(self) -> None:
@@ -109,7 +98,6 @@ class Chain:
         return entry in self._counting
 
     def offset_of(self, entry: str) -> int | None:
-        """Return the offset of the valid entry with this hash, or None if it does not exist."""
         return self._counting.get(entry)
 
     def apply(self, offset: int, value: bytes, written: int = 0, key: bytes | None = None) -> None:

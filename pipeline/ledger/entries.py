@@ -29,8 +29,6 @@ _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"}
 
 
 class EntryKind(StrEnum):
-    """Kind of an entry; later versions can add further kinds."""
-
     CHARGE = "charge"
     """First charge of a deployment, or a change of its charge."""
     BUDGET = "budget"
@@ -52,7 +50,6 @@ class Draft:
     Attributes:
         kind: An `EntryKind`, or a kind from a later version.
         at: Time by the writer's clock, milliseconds since 1970.
-        budgets: Budgets that the entry declares.
         facts: Additional JSON values by name.
     """
 
@@ -99,7 +96,6 @@ def hash_of(record: bytes) -> str:
 
 
 def read_entry(record: bytes) -> Entry:
-    """Parse a record's value; raise CodecError with the reason if this version cannot do so."""
     try:
         body = json.loads(record)
         canonical = isinstance(body, dict) and _canonical(body) == record

@@ -81,12 +81,8 @@ def _facts(facts: Mapping[str, Any]) -> _Facts | None:
 class LedgerReport:
     """The ledger and related data, read from a cluster.
 
-    Attributes:
-        state: State of the ledger and of ``dpstream.jobs``.
-        settings: Settings of the ledger's topic; None if the topic does not exist.
-        first_offset: Offset of the first remaining record.
-        releases: Releases by deployment in hexadecimal.
-        terms: Terms of deployments that charge whole streams, by deployment in hexadecimal.
+    `settings` are those of the ledger's topic; None if it does not exist. `releases` and `terms`
+    are by deployment in hexadecimal; `terms` has only deployments that charge whole streams.
     """
 
     state: Spending

@@ -15,8 +15,6 @@ from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_t
 
 
 class SpendingReader:
-    """Read charges and budgets incrementally."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._state = Spending()
@@ -49,8 +47,8 @@ def write_entries(
 ) -> Spending:
     """Write entries to the ledger until none are missing, and check that they are valid.
 
-    `replication` applies to new topics. Raises LedgerError if the ledger is damaged, and
-    ClusterError if the cluster rejects a write; an entry might nevertheless have been written.
+    Raises LedgerError if the ledger is damaged, and ClusterError if the cluster rejects a write; an
+    entry might nevertheless have been written.
     """
     reader = SpendingReader(cluster)
     steps = writing(draft_entry, lambda: secrets.token_hex(8), version("dpstream"))
@@ -77,8 +75,7 @@ def write_with_receipt(
 ) -> None:
     """Write entries as `write_entries` does, and a receipt for them to ``dpstream.jobs``.
 
-    `about` is as in `write_receipt`. `declared` has the budgets that the entries declare. `now` is
-    in milliseconds since 1970.
+    `about` is as in `write_receipt`. `declared` has the budgets that the entries declare.
     """
     state = write_entries(cluster, draft_entry, replication)
     for each in declared:
@@ -102,8 +99,7 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
     """Write to ``dpstream.jobs`` a receipt for the last entry of the ledger.
 
-    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.jobs_topic.LATEST`. `now` is
-    in milliseconds since 1970.
+    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.jobs_topic.LATEST`.
     """
     chain = state.chain
     offset = chain.offset_of(chain.head)

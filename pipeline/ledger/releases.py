@@ -37,12 +37,9 @@ class Releases:
     """Windows and estimates that a deployment has released.
 
     Attributes:
-        deployment: 32 hexadecimal digits.
-        windows_by_status: Number of finalized windows by status.
         contributors: Minimum and maximum contributors per released window; None before the first.
         estimates: Number of epochs with a published estimate.
         guarantees: Distinct guarantees that the estimates state, in words.
-        unbacked: Estimates of windows that no manifest releases.
         since: Broker timestamp of the deployment's first record, milliseconds since 1970.
         present: Participation in all released windows, per horizon, numbered from 1; empty if the
             deployment's horizons are unknown.
@@ -67,8 +64,8 @@ def releases_on(
 ) -> dict[str, Releases]:
     """Return the releases of the named jobs, by deployment in hexadecimal.
 
-    Ended deployments are included as long as their topics exist. `horizons` maps deployments (in
-    hexadecimal) to their epochs per horizon; participation is computed only for these deployments.
+    Ended deployments are included as long as their topics exist. Participation is computed only for
+    the deployments in `horizons`, which has their epochs per horizon.
     """
     there = cluster.topics()
     by_deployment: dict[str, Releases] = {}
@@ -87,7 +84,6 @@ def releases_in(
     estimates: Iterable[LogRecord],
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
-    """Return the releases found in the records of a job's two topics; see `releases_on`."""
     by_deployment: dict[str, Releases] = {}
     decided: dict[tuple[bytes, int], WindowStatus] = {}
     for record, manifest in _manifests(manifests):

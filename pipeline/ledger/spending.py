@@ -81,8 +81,6 @@ def _longer(each: NDArray[_Each], size: int) -> NDArray[_Each]:
 
 
 class Spending:
-    """State of ``dpstream.jobs`` and of the ledger after the records applied so far."""
-
     def __init__(self, topic: JobsTopic | None = None, chain: Chain | None = None) -> None:
         self.topic = JobsTopic() if topic is None else topic
         self.chain = Chain() if chain is None else chain
@@ -90,7 +88,6 @@ class Spending:
 
     @property
     def charges(self) -> list[Charge]:
-        """Charges to populations for all deployments so far."""
         written = {charge.deployment: charge for charge in self.topic.charges}
         charges = [
             _larger(charge, written.pop(charge.deployment, charge))
@@ -124,13 +121,11 @@ class Spending:
 
     @property
     def lost_budgets(self) -> list[BudgetDeclaration]:
-        """Budgets that are only in the copy."""
         known = self.written_budgets
         return [budget for budget in self.topic.declared if budget.key not in known]
 
     @property
     def lost(self) -> list[Receipt]:
-        """Receipts for entries that are no longer in the ledger."""
         return [each for each in self.topic.receipts if not self.chain.has(each.entry)]
 
     @property

@@ -58,9 +58,9 @@ def verify(
 ) -> list[Inconsistency]:
     """Return all inconsistencies; empty if the ledger is intact.
 
-    `settings` are those of the ledger's topic, or None if it does not exist. `first_offset` is the
-    offset of the first remaining record. `kept` is an earlier head stored elsewhere, a SHA-256 in
-    hexadecimal. `published` is keyed by deployment in hexadecimal.
+    `settings` are those of the ledger's topic, or None if it does not exist. `kept` is an earlier
+    head stored elsewhere, a SHA-256 in hexadecimal. `published` is keyed by deployment in
+    hexadecimal.
     """
     return [
         *_settings(settings),

@@ -1,8 +1,8 @@
 """Decide which entry to write to the ledger next, and check that the written entry is valid.
 
 A writer reads to the end, decides on one entry, appends it, and reads again. The decision is a
-function of both topics: an entry that is already valid is not written again. A writer that has lost
-a race, or restarts after an interruption, therefore writes the missing entries, and no entry twice.
+function of both topics. A writer that has lost a race, or restarts after an interruption, therefore
+writes the missing entries, and no entry twice.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
 
 
 class LedgerError(DpstreamError):
-    """The ledger cannot be written; the message gives the reason and the remedy."""
+    pass
 
 
 def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
     """Write entries until none are missing.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
-    `draft_entry` returns the next entry or None; its exceptions propagate. `nonce` returns a
-    new random string at each call. Returns the final state. Raises LedgerError if the ledger is
-    damaged, or if other writers win every race.
+    `draft_entry` returns the next entry or None. `nonce` returns a new random string at each call.
+    Returns the final state. Raises LedgerError if the ledger is damaged, or if other writers win
+    every race.
     """
     for _ in range(_ATTEMPTS):
         state = yield None
@@ -52,7 +52,6 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
 
 
 def reject_damaged(state: Spending) -> LedgerError | None:
-    """Return the error that prevents charges and budgets while the ledger is damaged, or None."""
     damage = state.damage
     if damage is None:
         return None
@@ -122,8 +121,6 @@ def of_charge(job: DeployedJob, now: int) -> DraftEntry:
 
 
 def of_budget(budget: BudgetDeclaration, now: int) -> DraftEntry:
-    """Return the entry by which an operator sets or removes a population's budget."""
-
     def draft_entry(state: Spending) -> Draft | None:
         if budget.key in state.written_budgets:
             return None
@@ -133,12 +130,10 @@ def of_budget(budget: BudgetDeclaration, now: int) -> DraftEntry:
 
 
 def of_end(job: DeployedJob, now: int) -> DraftEntry:
-    """Return the entry for an ended deployment, whose charge remains."""
     return _once(EntryKind.ENDED, job, now)
 
 
 def of_replay(job: DeployedJob, now: int) -> DraftEntry:
-    """Return the entry for a replay, which is not charged."""
     assert job.replay_of is not None
     return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 

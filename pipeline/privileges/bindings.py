@@ -72,7 +72,6 @@ def principals_of(
 
 
 def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Binding, None]:
-    """Return the ACLs for the roles in `principals`, without duplicates, in the table's order."""
     return {
         Binding(principal, each.resource, each.operation): None
         for role, named in principals.items()
@@ -82,7 +81,6 @@ def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Bin
 
 
 def tool_lines(bindings: Iterable[Binding], servers: str, *, remove: bool = False) -> Iterator[str]:
-    """Yield commands of Kafka's ``kafka-acls.sh``, one per principal and resource."""
     operations: dict[tuple[str, Resource], list[Operation]] = {}
     for each in bindings:
         operations.setdefault((each.principal, each.resource), []).append(each.operation)

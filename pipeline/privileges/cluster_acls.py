@@ -47,7 +47,6 @@ class Comparison:
 
 
 def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
-    """Compare the ACLs that principals need for a job with all ACLs that they have."""
     ordered = tuple(wanted)
     known = frozenset(ordered)
     return Comparison(
@@ -60,7 +59,6 @@ def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -
 
 
 def concerns(resource: Resource, job: Job) -> bool:
-    """Return whether a resource includes any topic or group that a job uses."""
     own = group_prefix(job)
     if resource.name in (_EVERYTHING, *_SHARED):
         return True
@@ -89,7 +87,7 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer, so it allows every user to perform every operation."""
+    pass
 
 
 class ClusterAcls:
@@ -103,10 +101,7 @@ class ClusterAcls:
         self._cluster = cluster
 
     def present(self, principals: Collection[str]) -> set[Binding]:
-        """Return the ACLs of principals, restricted to the operations that dpstream uses.
-
-        ACLs for specific hosts and ACLs that deny access are ignored.
-        """
+        """Return the principals' ACLs that allow an operation of dpstream from any host."""
         found: set[Binding] = set()
         for principal in principals:
             wanted = ACLFilter(

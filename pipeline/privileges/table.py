@@ -72,10 +72,6 @@ _LEDGER = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
-    """Return the roles in a job: producer or collector, each stage, readers and operator.
-
-    A replay has neither a producer nor a collector.
-    """
     if _is_replay(job):
         return (*_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
     reporting = PRODUCER if job.devices is None else COLLECTOR
@@ -83,7 +79,6 @@ def roles_of(job: Job) -> tuple[str, ...]:
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
-    """Return all privileges that a role in a job needs; raise KeyError if the role is unknown."""
     if role not in roles_of(job):
         raise KeyError(role)
     if role in _stages(job):
@@ -238,7 +233,6 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
 
 
 def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
-    """Yield an operator's privileges that concern producers and their reports."""
     grants = _Grants(job)
     if job.shuffle.instances > 1:
         why = "dead-letters --redrive checks that each shuffler received its part"

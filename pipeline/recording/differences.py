@@ -1,7 +1,6 @@
 """Compare two jobs by epoch: whether their integers are equal, and how their estimates differ.
 
-Identical reports give identical integers, whatever the estimator. If two jobs have the same
-integers but different estimates, their estimators differ.
+If two jobs have the same integers but different estimates, their estimators differ.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class IncomparableError(DpstreamError):
-    """Two jobs differ in protocol or domain; the message states the difference."""
-
     exit_code = WRONG_INPUT
 
 
@@ -40,8 +37,7 @@ class Difference:
         estimates: True if anything in the published estimates differs.
         deviations: Largest difference between two estimates of the same item, in units of the
             smaller of the two standard errors; None if no item has estimates in both jobs.
-        item: Item with that difference, numbered from 1; None without such an item, and in jobs
-            that count a single value.
+        item: Item with that difference, numbered from 1; None without items.
         unmatched: Number of items with an estimate in only one job.
     """
 
@@ -114,10 +110,7 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
 def _largest(
     one: Published | None, other: Published | None
 ) -> tuple[float | None, int | None, int]:
-    """Return the largest difference, the item that has it, and the number of unmatched items.
-
-    The difference is in units of the smaller standard error.
-    """
+    """Return the fields `deviations`, `item` and `unmatched` of a `Difference`."""
     (items, values), (others, their_values) = _by_item(one), _by_item(other)
     both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
     unmatched = len(items) + len(others) - 2 * len(both)
@@ -153,10 +146,6 @@ def write_differences(names: Sequence[str], pairs: Sequence[Difference], path: P
 
 
 def draw_differences(names: Sequence[str], pairs: Sequence[Difference]) -> Figure:
-    """Plot the largest difference between estimates at every epoch, in standard errors.
-
-    Epochs that only one job has, or whose integers differ, are marked at the bottom of the plot.
-    """
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     deviations = [np.nan if each.deviations is None else each.deviations for each in pairs]

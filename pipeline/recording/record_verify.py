@@ -1,8 +1,8 @@
 """Check that a recording is unaltered, bit by bit, and consistent.
 
 Checksums detect any alteration, truncation or loss. They cannot detect false data that was
-recorded. Tables are therefore compared with each other. On request, windows are compared with the
-partials that the aggregator computed from these windows.
+recorded. Tables are therefore compared with each other and, on request, windows with the partials
+that the aggregator computed from them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,6 @@ def _contradictions(
 
 
 def _epochs(recording: Recording) -> Iterator[str]:
-    """Check that every epoch has a manifest, and every released epoch a partial."""
     epochs = (row.epoch for row in recording.manifests())
     for epoch, other in zip_longest(recording.epochs, epochs):
         if epoch != other:

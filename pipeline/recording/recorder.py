@@ -1,7 +1,6 @@
 """Record every published epoch of a job, from the job's topics into a folder.
 
-The recorder commits every few seconds, and resumes from the last commit after a stop. It records an
-epoch after publication: window, manifest, partial and estimate together.
+The recorder commits every few seconds, and resumes from the last commit after a stop.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def open_recording(
 ) -> RecordingIndex:
     """Return the index of the recording of this deployment in a folder, or a new index.
 
-    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None continues the
+    The caller has locked `folder`. `from_epoch` is the first epoch to record; None continues the
     recording, or starts a new one with the first available epoch. Raises `RecordingError` if the
     folder has other content, or a recording with other options.
     """
@@ -91,8 +90,8 @@ def open_recording(
 class Recorder:
     """Bring a recording up to date, one round at a time.
 
-    `folder` is locked by the caller, and `index` comes from `open_recording`. Raises
-    `RecordingError` if the recording was altered, or cannot be written.
+    The caller has locked `folder`. Raises `RecordingError` if the recording was altered, or cannot
+    be written; committed data stays intact.
     """
 
     def __init__(
@@ -132,10 +131,7 @@ class Recorder:
     def round(self) -> Iterator[Recorded]:
         """Record the epochs published since the last round.
 
-        Raises:
-            RecordingError: If the disk is full. Committed data is intact; recording can resume.
-            ClusterError: If a topic no longer exists.
-            KafkaError: If the broker does not answer. No data is lost: call the method again.
+        If the broker does not answer, raises KafkaError without losing data: call the method again.
         """
         # The order matters, because windows are written before the results computed from them.
         self._run(self._epochs.find_end())
@@ -154,10 +150,7 @@ class Recorder:
             self._commit_in_time()
 
     def stop(self) -> None:
-        """Commit all additions; after a write error, discard uncommitted additions.
-
-        Raises `RecordingError` if the disk is full. Committed data is intact.
-        """
+        """Commit all additions; after a write error, discard uncommitted additions."""
         if self._whole:
             with self._writing():
                 if self._writer.uncommitted:
@@ -238,8 +231,6 @@ def _check_free(folder: RecordingFolder) -> None:
 
 
 class DeploymentCheck:
-    """Check periodically, in ``dpstream.jobs``, whether a job is still deployed."""
-
     def __init__(
         self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic
     ) -> None:

@@ -43,7 +43,6 @@ class RecordingFolder:
             file.close()
 
     def rename(self, old: str, new: str) -> None:
-        """Replace a file atomically."""
         os.replace(self.path / old, self.path / new)
 
     def sync(self) -> None:

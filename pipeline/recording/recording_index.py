@@ -23,12 +23,10 @@ _WORD_BYTES = (1, 2, 4, 8)
 
 
 class RecordingError(DpstreamError, ValueError):
-    """A recording cannot be read or continued; the message states the reason."""
+    pass
 
 
 class RecordKind(StrEnum):
-    """Content of a file, and the prefix of its name."""
-
     MANIFESTS = "manifests"
     WINDOWS = "windows"
     PARTIALS = "partials"
@@ -37,11 +35,6 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A file of a recording: its epochs, number of rows, size in bytes and hexadecimal SHA-256.
-
-    Files that the index does not list are not part of the recording.
-    """
-
     path: str
     kind: RecordKind
     first_epoch: int
@@ -79,13 +72,10 @@ class RecordingIndex:
 
     Attributes:
         software: Version of dpstream that started the recording.
-        deployment, fingerprint: 16 bytes each.
         job_record: The deployed job's record in ``dpstream.jobs``, JSON text.
         word_bytes, word_width: Bytes per integer, and integers per report.
         from_epoch: First requested epoch.
         first_epoch, last_epoch: First and last recorded epoch; None for an empty recording.
-        files: Files, in the order of epochs for each kind.
-        missing: Missing windows in the order of epochs.
         places: Positions in the topic of released windows at which to resume.
     """
 
@@ -153,7 +143,6 @@ class RecordingIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordingIndex:
-        """Decode file content; raise `RecordingError` unless it is canonical and intact."""
         try:
             body = json.loads(data)
             if body["version"] != VERSION:

@@ -36,13 +36,8 @@ class RecordedPartial:
 class RecordedEstimate:
     """Published estimate for an epoch; `estimate` and `guarantee` are JSON texts.
 
-    Attributes:
-        closed_at: Milliseconds since 1970.
-        estimate: ``null`` without an estimate.
-        numbers: Value, low, high and standard error of a single estimate; otherwise all None.
-        reason: Why the window is corrupt; None for other windows.
-        assumes_changes: Maximum number of changes that intervals assume, as published; None if they
-            assume no maximum.
+    `numbers` are value, low, high and standard error of a single estimate; otherwise all None.
+    Other fields are as in `EstimateRecord`.
     """
 
     epoch: int
@@ -59,8 +54,6 @@ class RecordedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MessageColumn:
-    """Column for reports in a table: `width` integers of type `dtype` per report."""
-
     dtype: np.dtype[Any]
     width: int
 
@@ -247,7 +240,6 @@ def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageA
 
 
 def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
-    """Return the row for a published estimate: the whole record except the deployment."""
     body, single = record.to_json(), None if record.estimate is None else record.estimate.single
     numbers: Numbers = (None, None, None, None)
     if single is not None:
@@ -267,7 +259,6 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
 
 
 def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
-    """Return the published record for a row; raise `CodecError` if the row is malformed."""
     body = {
         "version": VERSION,
         "deployment": deployment.hex(),

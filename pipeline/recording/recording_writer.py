@@ -1,7 +1,7 @@
 """Write a recording: finish files one after the other, and then list each in the index.
 
 * A file is part of the recording once ``recording.json``, which is replaced atomically, lists it.
-  After a stop at any moment, all listed files are complete; unlisted files are removed on resuming.
+  Unlisted files are removed on resuming.
 * If the last file is small, new data is merged into it, so months of recording need few files.
 """
 
@@ -90,7 +90,6 @@ class RecordingWriter:
 
     @property
     def next_epoch(self) -> int | None:
-        """Epoch to add next; None before the first epoch."""
         last = self._epochs[-1] if self._epochs else self.index.last_epoch
         return None if last is None else last + 1
 
@@ -116,10 +115,7 @@ class RecordingWriter:
         self._missing = with_missing(self._missing, gap)
 
     def commit(self, places: Iterable[LogPosition]) -> None:
-        """Make all additions durable, and store `places` as the positions at which to resume.
-
-        Raises `OSError` if the disk is full or no longer available. Earlier commits stay valid.
-        """
+        """Make all additions durable, and store `places` as the positions at which to resume."""
         files, replaced = list(self.index.files), []
         for kind, file in self._open.items():
             listed = file.finish()

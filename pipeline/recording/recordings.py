@@ -3,19 +3,14 @@
 A recording is a folder with ``recording.json`` (`RecordingIndex`) and Parquet files, each with
 consecutive epochs. Any Parquet reader can read them:
 
-================  ====================================================================
-file              rows
-================  ====================================================================
-``manifests-*``   one per epoch: status, producers, user counts, time; no offsets, which
-                  would reveal the number of records
-``windows-*``     one for each distinct report of a released window, with its number
-                  of occurrences (``count``), in canonical order; a report of several
-                  integers is the bytes of all of them, little-endian
-``partials-*``    one for each released epoch: the aggregate of its window
-``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
-================  ====================================================================
+* ``manifests-*``: one row per epoch: status, producers, user counts, time; no offsets, which would
+  reveal the number of records.
+* ``windows-*``: one row for each distinct report of a released window, with its number of
+  occurrences (``count``), in canonical order.
+* ``partials-*``: one row for each released epoch: the aggregate of its window.
+* ``estimates-*``: one row for each epoch, as published; ``estimate`` is JSON.
 
-Data is streamed: at any time, one row group and one window are in memory.
+At any time, one row group and one window are in memory.
 """
 
 from __future__ import annotations
@@ -89,10 +84,6 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a folder's recording.
-
-        Raises `RecordingError` if the recording is missing, or its ``recording.json`` was altered.
-        """
         file = path / INDEX_FILE
         try:
             data = file.read_bytes()
@@ -111,12 +102,10 @@ class Recording:
 
     @property
     def epochs(self) -> range:
-        """Recorded epochs, released or not."""
         first, last = self.index.first_epoch, self.index.last_epoch
         return range(0) if first is None or last is None else range(first, last + 1)
 
     def manifests(self, from_epoch: int = 1) -> Iterator[Manifest]:
-        """Yield the manifest of every epoch, without its offsets."""
         index = self.index
 
         def rows(table: Any) -> Iterator[Manifest]:
@@ -146,7 +135,6 @@ class Recording:
             )
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
-        """Yield the first complete partial of every released epoch."""
         for row in self._rows(RecordKind.PARTIALS, partials_of, from_epoch):
             if row.epoch >= from_epoch:
                 yield row
@@ -157,7 +145,6 @@ class Recording:
                 yield row
 
     def check_file(self, file: RecordingFile) -> None:
-        """Raise `RecordingError` if a file is missing, truncated or altered."""
         path = self.path / file.path
         digest, size = hashlib.sha256(), 0
         try:
@@ -209,7 +196,6 @@ class Recording:
                 raise RecordingError(f"{self.path / file.path} cannot be read: {error}") from None
 
     def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:
-        """Yield the row groups of a file that can contain epochs from `from_epoch` onwards."""
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(

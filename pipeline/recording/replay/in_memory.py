@@ -21,10 +21,7 @@ from dpstream.topics.names import Role
 
 
 class MemoryReplay:
-    """In-memory topics that contain one epoch at a time, with one worker per stage.
-
-    `job` is the replay, deployed with empty topics; `keys` are the aggregator's keys.
-    """
+    """In-memory topics that contain one epoch at a time, with one worker per stage."""
 
     def __init__(
         self,
@@ -56,7 +53,6 @@ class MemoryReplay:
     def run(
         self, wait: Callable[[Manifest], None] = lambda manifest: None
     ) -> Iterator[EstimateRecord]:
-        """Yield the estimates of all epochs in order; `wait` blocks until an epoch is due."""
         for item in self._plan.items(self._source):
             wait(item[0])
             self._workers[0].run(self._writer.write([item]))

@@ -131,9 +131,8 @@ class ClusterReplay:
     def run(self, speed: Speed, *, workers: bool) -> None:
         """Write the topics, and wait until the last epoch is published.
 
-        Without `workers`, other processes run the stages, and the method does not wait for
-        publication. Raises `ReplayError` if input is missing, `ProcessError` if a worker fails
-        repeatedly, and `ClusterError` if the cluster cannot be used.
+        Without `workers`, other processes run the stages, and the method does not wait. Raises
+        `ReplayError` if input is missing, and `ProcessError` if a worker fails repeatedly.
         """
         self._run(self._writer.begin())
         with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
@@ -251,7 +250,6 @@ def start_replay(
     now: int,
     first_epoch: int | None = None,
 ) -> DeployedJob:
-    """Create topics for a replay, and start its deployment at their ends; see `deploy_replay`."""
     topics = job.topic_settings()
     cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
     deployed = deploy_replay(

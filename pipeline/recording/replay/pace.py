@@ -12,8 +12,6 @@ _WAITING_SECONDS = 5.0
 
 
 class ReplayProgress:
-    """Report progress through `tell`, with a minimum interval between reports."""
-
     def __init__(
         self,
         last: int,
@@ -59,10 +57,7 @@ class Speed:
 
     @classmethod
     def parse(cls, text: str) -> Speed:
-        """Parse ``2`` (epochs per second), ``x60`` (multiple of the live speed) or ``max``.
-
-        Raises `ValueError` if the text is malformed.
-        """
+        """Parse ``2`` (epochs per second), ``x60`` (multiple of the live speed) or ``max``."""
         if text == "max":
             return cls()
         try:

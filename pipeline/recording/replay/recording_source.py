@@ -18,10 +18,7 @@ from dpstream.topics.names import Role
 
 
 class RecordingSource:
-    """The epochs of an opened recording.
-
-    Raises `RecordingError` if it is damaged or inconsistent, `JobError` if its job is unreadable.
-    """
+    """Raises `RecordingError` if the recording is damaged, `JobError` if its job is unreadable."""
 
     def __init__(self, recording: Recording) -> None:
         self.job = DeployedJob.from_bytes(recording.job_record)
@@ -48,7 +45,6 @@ class RecordingSource:
         return epoch in self._released and not self._recording.index.lacks(epoch)
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """Return the number of rows and bytes in the files that have the windows of the epochs."""
         if not epochs:
             return Stored(0, 0)
         files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])

@@ -19,7 +19,6 @@ class ReplayRange:
     Attributes:
         from_epoch: First epoch to aggregate again.
         from_time: Alternatively, first epoch finalized at or after this time (ms since 1970).
-        to_epoch: Last epoch; None for the last available epoch.
         from_partials: True to estimate from the recorded counts, without aggregating windows again.
     """
 
@@ -39,7 +38,6 @@ class ReplayPlan:
             horizon, this is the first epoch of a horizon.
         windows_from: First epoch whose window is aggregated; earlier partials are copied.
         suppressed: Number of epochs that were not released, and that therefore stay suppressed.
-        stored: Amount of window data to read.
     """
 
     begins: int
@@ -84,11 +82,7 @@ class _Decided:
 
 
 def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
-    """Choose the epochs of a replay.
-
-    Raises `ReplayError` if no epoch is finalized or if input is missing; the message lists the
-    epochs concerned and the alternatives.
-    """
+    """Choose the epochs; raise `ReplayError`, which lists alternatives, if input is missing."""
     decided: list[_Decided] = []
     begins = 1
     for manifest in source.manifests():

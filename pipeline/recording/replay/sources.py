@@ -14,8 +14,6 @@ from dpstream.topics.messages import Messages
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Size of stored windows: in records (of a topic) or rows (of files), and in bytes."""
-
     records: int
     bytes: int
 
@@ -26,8 +24,7 @@ class ReplaySource(typing.Protocol):
     job: DeployedJob
     place: str
 
-    def has_window(self, epoch: int) -> bool:
-        """Return whether the complete window of a released epoch is available."""
+    def has_window(self, epoch: int) -> bool: ...
 
     def has_partial(self, epoch: int) -> bool: ...
 
@@ -49,8 +46,7 @@ class ReplaySource(typing.Protocol):
         Raises `ReplayError` if the window was deleted.
         """
 
-    def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the epoch and payload of each partial from `first` to `last`, in order."""
+    def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]: ...
 
 
 def in_words(epochs: Iterable[int]) -> str:

@@ -1,7 +1,6 @@
 """Input to a replay from the topics of a deployment.
 
-Manifests and partials are retained forever. Windows are available until retention deletes them: an
-index of the shuffled topic lists the complete windows with their positions.
+Manifests and partials are retained forever, and windows until retention deletes them.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from dpstream.topics.names import Role
 
 
 class TopicSource:
-    """The topics of a deployment, up to their ends at construction.
-
-    `windows` is False if no window is read; `open_spill_file` opens spill files for large windows.
-    """
+    """The topics of a deployment; `windows` is False if no window is read."""
 
     def __init__(
         self,

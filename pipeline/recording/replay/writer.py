@@ -3,8 +3,7 @@
 * A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
   is closed again, and suppressed windows stay suppressed.
 * A window is written as the same multiset, in canonical order, in new chunks.
-* A restarted replay checks its earlier output and writes the rest. Windows and partials are written
-  in attempts, of which the first complete one counts.
+* A restarted replay checks its earlier output and writes the rest.
 """
 
 from __future__ import annotations
@@ -29,11 +28,6 @@ from dpstream.topics.partials import encode_partial, split_partial
 
 
 class ReplayWriter:
-    """Convert a source into the manifests, chunks and partials of a replay.
-
-    `identifiers` creates the random 16-byte IDs of attempts.
-    """
-
     def __init__(
         self,
         job: DeployedJob,
@@ -66,7 +60,6 @@ class ReplayWriter:
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:
-        """Return whether an earlier run has written everything for an epoch."""
         epoch = manifest.epoch
         if epoch not in self._decisions.decided:
             return False
@@ -77,7 +70,6 @@ class ReplayWriter:
         )
 
     def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
-        """Write those epochs from `ReplayPlan.items` that have not been written yet."""
         todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
         if not todo:
             return
