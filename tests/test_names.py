@@ -19,6 +19,7 @@ SMALL: Final = {
     "pipeline/cli/__main__.py": "entry point of 'python -m'",
     "pipeline/cli/producers.py": "command of a leaf, deleted with the leaf",
     "pipeline/cli/server_tls.py": "shared by commands of two leaves, each of which can be deleted",
+    "pipeline/conformance/finding.py": "imports exact laws by the name of a protocol",
     "pipeline/conformance/plugin.py": "entry point of pytest",
     "pipeline/conformance/suite.py": "file that pytest collects",
     "pipeline/demo/thermostat.py": "complete program that a page shows",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.pipeline.audit.audits import AuditOutcome, Finding
-from dpstream.pipeline.audit.histories import draw_histories
+from dpstream.pipeline.audit.targets import draw_histories
 from dpstream.pipeline.conformance.cases import (
     Case,
     Report,
@@ -69,7 +69,6 @@ def compare_draws(
 def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
-    """Count the histories of devices; return None if reports do not identify their devices."""
     observations = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
@@ -137,7 +136,6 @@ def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
 def _unlikely(
     seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
 ) -> int | None:
-    """Return the index of the count that fits its probability least, or None if all counts fit."""
     doubt = 2 * np.minimum(
         stats.binom.cdf(seen, windows, shares),
         stats.binom.sf(np.subtract(seen, 1), windows, shares),

@@ -25,7 +25,6 @@ _CERTAIN = 1e-9
 
 
 def enumerate_losses(case: Case) -> Iterator[Finding]:
-    """Compare the claims for the unit and for the whole stream with the exact losses."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     yield largest_loss(case, guarantee)
     if guarantee.stream_epsilon is not None and case.last_epoch > 1:
@@ -36,7 +35,6 @@ def enumerate_losses(case: Case) -> Iterator[Finding]:
 
 
 def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
-    """Compare a guarantee with the largest loss over all of the guarantee's neighbors."""
     laws, shares = case.views, _shares(case)
     factor = exponential(guarantee.epsilon, rounded_up=False)
     delta, certain = Fraction(guarantee.delta), float(factor)

@@ -170,8 +170,8 @@ def share_of_guesses_for(
     """Return the fraction of trials that must yield a guess to show a loss above the claim.
 
     Guesses are assumed to be right as often as a loss of `factor` times epsilon allows. `trials`
-    counts trials of both neighbors, `false_alarm` applies to the bound, and `power` is the minimum
-    probability that the bound exceeds the claim. Returns None if no number of guesses suffices.
+    counts trials of both neighbors, and `power` is the minimum probability that the bound exceeds
+    the claim. Returns None if no number of guesses suffices.
     """
     kept = 1 / (1 + math.exp(-factor * epsilon))
     miss = (1 - power) / 2

@@ -136,7 +136,6 @@ def more_examples(name: str) -> Iterator[Case]:
 # Cached because several attacks start with the same job, and calibration is slow.
 @lru_cache(maxsize=64)
 def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
-    """Return the case's example as a deployed job with at least `minimum` devices."""
     written = {key: value for key, value in asdict(case.parameters).items() if value is not None}
     if isinstance(written.get("domain"), tuple):
         written["domain"] = list(written["domain"])
@@ -187,11 +186,9 @@ _SMALL_EPSILON = 0.4
 class AuditProfile:
     """Amount of sampling.
 
-    Attributes:
-        windows: Number of windows per input to compare with the mechanism.
-        together: Number of devices to run together.
-        trials: Half the number of test trials, if these are drawn one by one and have one epoch.
-        quick: True to skip slow attacks and shorten all other attacks.
+    `windows` is the number of windows per input to compare with the mechanism, `together` the
+    number of devices to run together. `trials` is half the number of test trials, if these are
+    drawn one by one and have one epoch. `quick` skips slow attacks and shortens all other attacks.
     """
 
     windows: int
@@ -200,7 +197,6 @@ class AuditProfile:
     quick: bool
 
     def with_trials(self, trials: int) -> AuditProfile:
-        """Return a copy with another number of trials, and with windows and devices to match."""
         return replace(
             self,
             trials=trials,
@@ -219,10 +215,6 @@ def attacks_on_all(profile: AuditProfile) -> list[Attack]:
 
 
 def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
-    """Return the attacks on the examples of a protocol.
-
-    Raises `ProtocolError` if the protocol is unknown or broken, or lacks examples or an exact law.
-    """
     cases: Sequence[Case] = find_cases(name)
     if profile.quick:
         cases = [case for case in cases if str(case) not in LONG_TO_ENUMERATE]

@@ -35,7 +35,6 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Return a few possible values of a user: no value, the first value and the last values."""
     domain = job.domain
     items = [*dict.fromkeys([domain.initial, 0, 1, domain.size // 2, domain.size - 1])]
     items = [item for item in items if item < domain.size]
@@ -54,7 +53,6 @@ def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
 def _streams(
     values: list[int | tuple[int, ...]], guarantee: Guarantee, epochs: int
 ) -> Iterator[Stream]:
-    """Yield streams that never change, change once (early or late), or change in every epoch."""
     first, others = values[0], values[1:]
     for value in values:
         yield (value,) * epochs
@@ -83,15 +81,11 @@ The finding states the first multiple that is detected with this probability.
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An attack by sampling.
+    """An attack by sampling, with one name in `attacks` for each view of the target.
 
-    Attributes:
-        attacks: Name of the attack, for each view of the target.
-        guarantee: Guarantee to test.
-        trials: Half the number of test trials; a fair coin chooses the neighbor of each. The search
-            for the worst neighbors draws about as many trials.
-        searched: True to search for the worst neighbors; False to compare users whose values never
-            change, if these are neighbors.
+    `trials` is half the number of test trials; a fair coin chooses the neighbor of each. With
+    `searched`, about as many trials search for the worst neighbors. Otherwise, users whose values
+    never change are compared, if these are neighbors.
     """
 
     subject: str

@@ -40,17 +40,15 @@ Values: TypeAlias = NDArray[Any]
 class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
-    An implementation is constructed from a calibrated `Law` and the last epoch. The implementation
-    computes probabilities independently of the protocol's code, by enumerating a device's draws.
+    Computed from a calibrated `Law` and the last epoch, independently of the protocol's code.
     """
 
     @property
     def devices(self) -> int:
         """Number of devices whose reports the observer sees together.
 
-        The number is 1 if a device's guarantee holds without a shuffler; otherwise, it is the
-        number of devices in the smallest window. The first device has the stream; all others have
-        values 0.
+        It is 1 if a device's guarantee holds without a shuffler; otherwise, the smallest window's
+        number of devices. The first device has the stream; all others have values 0.
         """
 
     def followed(self, stream: Stream) -> bool:
@@ -153,11 +151,7 @@ class Case:
         return self.protocol.values(self.parameters)
 
     def mixed_values(self, devices: int) -> Values:
-        """Return the devices' values, which cycle through all streams.
-
-        Returns:
-            `dtype`, shape (epochs, devices), or (epochs, devices, slots) for sets.
-        """
+        """Return devices' values, (epochs, devices[, slots]), which cycle through all streams."""
         size = len(self.values)
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
@@ -216,9 +210,6 @@ Seen = TypeVar("Seen")
 
 def independent(parts: Iterable[Mapping[Seen, Fraction]]) -> dict[tuple[Seen, ...], Fraction]:
     """Return the joint distribution of independent parts.
-
-    Args:
-        parts: For each part, the probability of every outcome.
 
     >>> coin = {0: Fraction(1, 4), 1: Fraction(3, 4)}
     >>> independent([coin, coin])[1, 0]

@@ -20,7 +20,6 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
 
 
 def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Yield all pairs of neighbors under a guarantee, in both orders."""
     for one, other in neighbors(case.streams, guarantee):
         if not guarantee.only_removal or differ_by_removal(one, other):
             yield one, other

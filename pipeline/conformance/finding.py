@@ -18,11 +18,7 @@ OWN_LAWS = "dpstream.pipeline.conformance.laws"
 
 
 def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
-    """Return a case for every example of a protocol.
-
-    Raises:
-        ProtocolError: If the protocol has no examples.
-    """
+    """Return a case for every example; raise ProtocolError if the protocol has none."""
     if not protocol.examples:
         raise ProtocolError(
             f"protocol {protocol.name} has no examples; expected at least one in its registry entry"
@@ -31,11 +27,7 @@ def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
 
 
 def find_cases(name: str) -> list[Case]:
-    """Return the cases of an installed protocol.
-
-    Raises:
-        ProtocolError: If the protocol is unknown, broken, or lacks examples or an exact law.
-    """
+    """Return the cases of an installed protocol; raise ProtocolError if it has none."""
     PROTOCOLS.check(name)
     if name not in PROTOCOLS:
         raise ProtocolError(
@@ -47,11 +39,7 @@ def find_cases(name: str) -> list[Case]:
 
 
 def exact_law_of(name: str) -> MakeExactLaw:
-    """Return the constructor of a protocol's exact law, which is built-in or from an entry point.
-
-    Raises:
-        ProtocolError: If there is no exact law, or it cannot be imported.
-    """
+    """Return the constructor of a protocol's exact law; raise ProtocolError if it is missing."""
     if name in OWN:
         make_exact: MakeExactLaw = import_module(f"{OWN_LAWS}.{module_of(name)}").exact_law
         return make_exact

@@ -1,7 +1,6 @@
 """Recompute losses for noisy cells that messages shift, by enumerating all numbers of dummies.
 
-The checks cover shifts by one or several messages (up, down, and both at once), every kind of
-noise, and horizons of several epochs.
+The checks cover shifts up, down, and both at once, every kind of noise, and horizons.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
 
-The checks cover:
-
-* 3, 10 and 100 draws, to test repeated squaring for different binary digits of the number.
-* A rare outcome with a large loss, so that tails matter.
-* Both directions, and a grid so fine that it is coarsened during the composition.
+The checks cover 3, 10 and 100 draws, for different binary digits in repeated squaring; a rare
+outcome with a large loss; both directions; and a grid that is coarsened during the composition.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ RENEWED = ("future_rand", "shuffled_counts")
 
 
 def renewed_horizons() -> Iterator[Finding]:
-    """Check losses of recurring jobs over all horizons."""
     for name in RENEWED:
         yield finding("renewed horizons", f"{_HORIZONS} horizons of {name}", _renewed(name))
 

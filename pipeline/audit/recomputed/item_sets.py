@@ -1,7 +1,7 @@
 """Recompute losses for item sets: all cells in which two sets differ, observed jointly.
 
-The checks cover items with separate cells, and items whose messages overlap. The numbers of
-messages in a few cells are enumerated. Omitting some numbers can only reduce the computed loss.
+The checks cover items with separate cells, and items whose messages overlap. Numbers of messages
+that are not enumerated can only reduce the computed loss.
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
 
 
 def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:
-    """Return the reason for a failure if the stated delta is too small, or else ""."""
     if Fraction(stated) >= least:
         return ""
     return (
@@ -105,7 +104,7 @@ def law_of_noise(noise: CellNoise) -> dict[int, int]:
 def shifted(noise: CellNoise, shift: int) -> Pair:
     """Return noise in the first world, and noise plus `shift` messages in the second world.
 
-    Outcomes whose weight is unknown in a world, because they are too unlikely, are omitted.
+    Unlikely outcomes are omitted.
     """
     law = law_of_noise(noise)
 

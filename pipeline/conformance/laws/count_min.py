@@ -26,8 +26,6 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 class ExactCountMin:
-    """Enumerate the number of dummies in each cell."""
-
     def __init__(self, law: CountMinLaw, last_epoch: int) -> None:
         assert isinstance(law.code, HashedRows)
         assert law.code.direct

@@ -20,8 +20,6 @@ from dpstream.randomizers.future_rand import FutureRand
 
 
 class ExactFutureRand:
-    """Enumerate orders, sign vectors and random bits."""
-
     devices = 1
 
     def __init__(self, law: FutureRandLaw, last_epoch: int) -> None:
@@ -70,7 +68,6 @@ class ExactFutureRand:
         return views
 
     def _restored(self, order: int, sign_bits: NDArray[np.uint8]) -> FutureRand:
-        """Restore devices with the given order and signs, shape (devices, k), at epoch 0."""
         empty = FutureRand(self.law).state_arrays()
         count = len(sign_bits)
         signs = np.zeros((count, empty["signs"].shape[1]), np.uint8)

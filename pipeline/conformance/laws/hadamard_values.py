@@ -17,8 +17,6 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class ExactHadamardValues:
-    """Enumerate rows and symbols."""
-
     devices = 1
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:

@@ -13,8 +13,6 @@ SHIFT = 24
 
 
 class ExactRangeValues:
-    """Enumerate levels, and for each level the messages on its nodes."""
-
     devices = 1
 
     def __init__(self, law: RangeValuesLaw, last_epoch: int) -> None:

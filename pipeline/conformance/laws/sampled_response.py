@@ -59,7 +59,6 @@ class ExactSampledResponse(ExactPhases):
         self.points = range(law.sets.points)
 
     def sent(self, values: Values) -> dict[tuple[int, ...], Fraction]:
-        """Enumerate the points of all answers."""
         complete, weights = self.law.complete, self.law.flips.weights
         own: list[Iterable[int]] = []
         for value in values:
@@ -103,7 +102,6 @@ class ExactLeveledResponse(ExactPhases):
 
 
 def sets_of(system: AnswerSets) -> list[frozenset[int]]:
-    """Return the points in the set of each value."""
     if isinstance(system, PointSpace):
         points = words(system.order, system.coordinates)
         return [

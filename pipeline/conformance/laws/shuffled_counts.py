@@ -23,7 +23,6 @@ def exact_law(
     | ShuffledValueStreamLaw,
     last_epoch: int,
 ) -> _OfBooleans | OfItems | OfSums:
-    """Construct the exact law for values of 0 or 1, for items, or for numbers."""
     if isinstance(law, ShuffledValueStreamLaw):
         return OfSums(law, last_epoch)
     if isinstance(law, ShuffledLevelCountsLaw):

@@ -23,10 +23,7 @@ BODY_AND_TAIL = 32
 
 @dataclass(frozen=True)
 class DeviceState:
-    """State of an input-dependent device, as in the protocol's NOTE.md.
-
-    Fields: f, s, the remaining squared-norm budget, and the number of changes made.
-    """
+    """Fields f, s, remaining squared-norm budget, and number of changes, as in NOTE.md."""
 
     followed: float
     moved: float
@@ -35,8 +32,6 @@ class DeviceState:
 
 
 class ExactValueStream:
-    """Enumerate all symbols, epoch by epoch."""
-
     devices = 1
 
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
